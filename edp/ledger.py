@@ -1,0 +1,72 @@
+"""What was executed. The ledger says *what happened*; the accountants in `edp.epsilon` say what it costs.
+
+The training loop writes one step at a time; steps of an epoch that ran under the same mechanism are condensed into
+one entry, so a ledger of a million steps stays small. ε is computed from here, never from a recipe.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from edp.spec import Alpha, AlphaNoise, Frozen, Noise, Sampling, Unit
+
+
+class Mechanism(Frozen):
+    """One step's Gaussian mechanism, as executed: everything that an accountant needs and nothing else."""
+
+    C: Annotated[float, Field(gt=0)]
+    z: Annotated[float, Field(ge=0)]
+    """Noise multiplier z_t of Algorithm 1; a micro-batch's noise is drawn from it as `noise` says."""
+    N: Annotated[int, Field(ge=1)]
+    """Micro-batches a step: what the sum is divided by."""
+    noise: Noise = "corrected"
+    alpha: Alpha = "fixed"
+    alpha_noise: AlphaNoise = "isotropic"
+    max_alpha: Annotated[float, Field(gt=0)] = 1.0
+    unit: Unit = "example"
+    sampling: Sampling = "shuffle"
+    rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Probability that an example is in a step (Poisson), or the share of the data a step holds (shuffle)."""
+    single_example: bool = False
+    """True when no micro-batch held more than one example: DP-SGD."""
+    replayable: bool = False
+    """True when the noise came from a seed that somebody knows: no guarantee."""
+
+
+class LedgerEntry(Frozen):
+    """`steps` steps of one epoch under one mechanism."""
+
+    epoch: Annotated[int, Field(ge=0)]
+    steps: Annotated[int, Field(ge=1)]
+    mechanism: Mechanism
+
+
+class AlphaRelease(Frozen):
+    """A private estimate of the layer scales: one more Gaussian mechanism with multiplier `z`, sensitivity held."""
+
+    z: Annotated[float, Field(gt=0)]
+
+
+class Ledger(Frozen):
+    """Everything that touched the released weights. `private` is False for plain SGD: no noise, no guarantee."""
+
+    private: bool = True
+    alpha_release: AlphaRelease | None = None
+    entries: tuple[LedgerEntry, ...] = ()
+
+    def record(self, epoch: int, mechanism: Mechanism) -> Ledger:
+        """The ledger after one more step; equal neighbours of an epoch become one entry with more steps."""
+        if self.entries:
+            last = self.entries[-1]
+            if last.epoch == epoch and last.mechanism == mechanism:
+                longer = last.model_copy(update={"steps": last.steps + 1})
+                return self.model_copy(update={"entries": (*self.entries[:-1], longer)})
+        entry = LedgerEntry(epoch=epoch, steps=1, mechanism=mechanism)
+        return self.model_copy(update={"entries": (*self.entries, entry)})
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in all."""
+        return sum(entry.steps for entry in self.entries)

@@ -1,0 +1,23 @@
+"""The one shape that every corpus has, whatever it was read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Utterance(NamedTuple):
+    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO (`O`, `B-x`, `I-x`)."""
+
+    tokens: tuple[str, ...]
+    tags: tuple[str, ...]
+    intent: str
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A corpus split into train, valid and test; no utterance (its tokens) stands in two of them."""
+
+    train: list[Utterance]
+    valid: list[Utterance]
+    test: list[Utterance]
