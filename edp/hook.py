@@ -1,0 +1,217 @@
+"""Algorithm 1 as a gradient hook of `DistributedDataParallel`.
+
+`α·clip(g/α) = c·g` with one scalar `c = min(1, C/‖g/α‖)`, so a step is: one norm pass, one scale-and-add into the
+bucket, one all-reduce. The clip needs the norm over all layers, hence one bucket.
+
+A worker may hold several micro-batches. All but the last are taken by `EDPHook.take` after their backward under
+`no_sync`; the last one's backward brings DDP's bucket here:
+
+    for i, micro_batch in enumerate(micro_batches):
+        last = i == len(micro_batches) - 1
+        with nullcontext() if last else ddp.no_sync():
+            loss(micro_batch).backward()
+        if not last:
+            hook.take()
+    optimizer.step()
+
+Formal guarantee: what `hook.ledger` holds, priced by `edp.epsilon`. The aggregator is trusted: a single worker's
+message carries only its share of the noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from edp.decay import noise_multiplier
+from edp.ledger import Ledger, Mechanism
+from edp.mechanism import micro_batch_noise_std
+from edp.noise import gaussian_, reproducible_key, secret_key, stream
+from edp.scaling import fixed_alpha, layer_norms, layer_of_parameter, normalised
+from edp.spec import EDPSpec
+
+# One bucket whatever the model's size: DDP's limit, in MiB.
+_ONE_BUCKET_MB = 1 << 20
+
+
+class NonFiniteGradient(RuntimeError):
+    """A gradient was NaN or infinite: the weights of this step must not be used."""
+
+
+def one_bucket_ddp(model: nn.Module) -> DistributedDataParallel:
+    """DDP as the hook needs it: all gradients in one bucket, from the first step on."""
+    return DistributedDataParallel(
+        model, bucket_cap_mb=_ONE_BUCKET_MB, gradient_as_bucket_view=True, broadcast_buffers=False
+    )
+
+
+class EDPHook:
+    """Clips, noises and averages gradients as Algorithm 1 says, and writes down what it did.
+
+    Args:
+        ddp: from `one_bucket_ddp`. The hook registers itself.
+        spec: the mechanism.
+        micro_batches: N, over all workers; a multiple of the world size. Worker r holds the micro-batches
+            r·N/W to (r+1)·N/W − 1, and backpropagates them in that order.
+        single_example: whether no micro-batch holds more than one example (DP-SGD): halves the sensitivity.
+        rate: share of the training set that a step holds, for the ledger.
+        ledger: of the steps already taken, when a run is resumed.
+        alpha: layer scales (K,) where they were found beforehand; otherwise as `spec.alpha` says.
+
+    Raises:
+        NonFiniteGradient: from `check`, which on CPU runs in every step.
+    """
+
+    def __init__(
+        self,
+        ddp: DistributedDataParallel,
+        spec: EDPSpec,
+        *,
+        micro_batches: int,
+        single_example: bool,
+        rate: float,
+        ledger: Ledger | None = None,
+        alpha: torch.Tensor | None = None,
+    ) -> None:
+        self.spec = spec
+        self.ledger = ledger if ledger is not None else Ledger()
+        self.group = ddp.process_group
+        world = dist.get_world_size(self.group)
+        if micro_batches % world:
+            raise ValueError(f"micro_batches = {micro_batches} is not a multiple of the {world} workers")
+        self.micro_batches, self.single_example, self.rate = micro_batches, single_example, rate
+        self.per_worker = micro_batches // world
+        self.first = dist.get_rank(self.group) * self.per_worker
+        self.parameters, layer, self.layer_names = layer_of_parameter(ddp.module)
+        device = self.parameters[0].device
+        self.layer = torch.tensor(layer, device=device)
+        self.alpha = self._initial_alpha(alpha, device)
+        # Noise and the micro-batches taken so far, in registration order: DDP's order is its own.
+        self.pending = torch.zeros(sum(p.numel() for p in self.parameters), device=device)
+        self.pending_views = [
+            piece.view_as(p)
+            for piece, p in zip(
+                self.pending.split([p.numel() for p in self.parameters]), self.parameters, strict=True
+            )
+        ]
+        self._position = {id(p): i for i, p in enumerate(self.parameters)}
+        seed = spec.reproducible_noise
+        # Held in memory only, and drawn anew in every process: whoever has it can subtract the noise.
+        self._key = secret_key() if seed is None else reproducible_key(seed)
+        self._step = self.ledger.steps
+        self._taken = 0
+        self._last_bucket: torch.Tensor | None = None
+        self.begin_epoch(0)
+        ddp.register_comm_hook(None, self._reduce)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Sets z_t for epoch `epoch`, counted from 0."""
+        self.epoch = epoch
+        self._set_mechanism()
+
+    def _set_mechanism(self) -> None:
+        self.mechanism = Mechanism(
+            C=self.spec.C,
+            z=noise_multiplier(self.spec, self.epoch),
+            N=self.micro_batches,
+            noise=self.spec.noise,
+            alpha=self.spec.alpha,
+            alpha_noise=self.spec.alpha_noise,
+            max_alpha=float(self.alpha.max()) if self.alpha is not None else 1.0,
+            unit=self.spec.unit,
+            sampling=self.spec.sampling,
+            rate=self.rate,
+            single_example=self.single_example,
+            replayable=self.spec.reproducible_noise is not None,
+        )
+
+    def _initial_alpha(self, alpha: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+        if alpha is not None:
+            return alpha.to(device)
+        if self.spec.alpha == "fixed":
+            sizes = [0] * len(self.layer_names)
+            for k, parameter in zip(self.layer.tolist(), self.parameters, strict=True):
+                sizes[k] += parameter.numel()
+            return fixed_alpha(sizes).to(device)
+        if self.spec.alpha == "paper":
+            return None  # known after the first private gradient
+        raise ValueError(f"alpha {self.spec.alpha} needs scales that were found beforehand: give alpha=")
+
+    def take(self) -> None:
+        """Clips the gradients of a micro-batch that is not the worker's last, adds them up, and clears them."""
+        if self._taken >= self.per_worker - 1:
+            raise RuntimeError(f"more than {self.per_worker} micro-batches in a step of this worker")
+        gradients = [self._gradient(p) for p in self.parameters]
+        torch._foreach_mul_(gradients, self._clip_factor(gradients) / self.micro_batches)
+        if self._taken == 0:
+            self._draw_noise()
+        torch._foreach_add_(self.pending_views, gradients)
+        self._taken += 1
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def check(self) -> None:
+        """Raises NonFiniteGradient if the last step's aggregate is not finite. On a GPU this waits for it."""
+        if self._last_bucket is not None and not bool(torch.isfinite(self._last_bucket[0])):
+            raise NonFiniteGradient(
+                f"a gradient was NaN or infinite in epoch {self.epoch}, step {self._step - 1}: "
+                "the learning rate may be too high"
+            )
+
+    def _reduce(self, _state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if not (bucket.is_last() and bucket.index() == 0):
+            raise RuntimeError("DDP made several buckets: build it with one_bucket_ddp")
+        if self._taken != self.per_worker - 1:
+            raise RuntimeError(f"{self._taken + 1} micro-batches in a step instead of {self.per_worker}")
+        buffer, gradients = bucket.buffer(), bucket.gradients()
+        in_order = [self._position[id(p)] for p in bucket.parameters()]
+        by_parameter = [gradients[j] for j in sorted(range(len(in_order)), key=in_order.__getitem__)]
+        clip = self._clip_factor(by_parameter)
+        if self._taken == 0:
+            self._draw_noise()
+        buffer.mul_(clip / self.micro_batches)
+        torch._foreach_add_(by_parameter, self.pending_views)
+        self.ledger = self.ledger.record(self.epoch, self.mechanism)
+        self._step, self._taken, self._last_bucket = self._step + 1, 0, buffer
+        work = dist.all_reduce(buffer, group=self.group, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    @staticmethod
+    def _gradient(parameter: nn.Parameter) -> torch.Tensor:
+        if parameter.grad is None:
+            raise RuntimeError("a trainable parameter got no gradient: freeze it, or it would get no noise either")
+        return parameter.grad
+
+    def _clip_factor(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """`c = min(1, C/‖g/α‖)` as a scalar tensor; NaN, which poisons the aggregate visibly, if `g` is not finite."""
+        norms = layer_norms(gradients, self.layer, len(self.layer_names))
+        if self.alpha is None:
+            # The paper's way: scales read off the first private gradient, without noise. All workers use worker 0's.
+            first = norms.clone()
+            dist.broadcast(first, src=dist.get_global_rank(self.group, 0), group=self.group)
+            self.alpha = normalised(first)
+            self._set_mechanism()
+        norm = (norms / self.alpha).norm()
+        clip = (self.spec.C / norm).clamp(max=1.0)
+        return torch.where(norm.isfinite(), clip, math.nan)
+
+    def _draw_noise(self) -> None:
+        """Noise of all of this worker's micro-batches into `pending`, already divided by N."""
+        std = micro_batch_noise_std(self.mechanism) / self.micro_batches
+        device = self.pending.device
+        if self.spec.reproducible_noise is None:
+            # The sum of independent Gaussians is one Gaussian: one draw serves all of the worker's micro-batches.
+            generator = stream(self._key, self.first, self._step, device)
+            gaussian_(self.pending, std * math.sqrt(self.per_worker), generator)
+        else:
+            # One stream a micro-batch, so that every number of workers gives the same weights.
+            self.pending.zero_()
+            draw = torch.empty_like(self.pending)
+            for micro_batch in range(self.first, self.first + self.per_worker):
+                self.pending += gaussian_(draw, std, stream(self._key, micro_batch, self._step, device))
+        if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
+            torch._foreach_mul_(self.pending_views, list(self.alpha[self.layer]))

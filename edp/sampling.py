@@ -1,0 +1,60 @@
+"""Which examples a step sees, and in which micro-batch.
+
+Two schemes, each with the neighbour relation its accounting needs:
+
+* `shuffle`: every example stands in exactly one step of an epoch. Positions are drawn without looking at the data, so
+  replacing or zeroing out one example moves no other one. No amplification is claimed; the order may be public.
+* `poisson`: every example is in a step with probability `rate`, and in a uniformly drawn micro-batch of it, both
+  independently of all others. Adding or removing one example moves no other one. The draw must stay secret, since the
+  amplification by sampling is lost on whoever knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+
+def steps_per_epoch(examples: int, batch_size: int) -> int:
+    """Steps of an epoch: the last one may hold fewer than `batch_size` examples."""
+    return -(-examples // batch_size)
+
+
+def shuffled_epoch(
+    examples: int, *, batch_size: int, micro_batches: int, seed: int, epoch: int
+) -> Iterator[list[Indices]]:
+    """Yields one list of `micro_batches` index arrays a step; the last step's may be shorter, or empty.
+
+    Args:
+        examples: size of the training set.
+        batch_size: a multiple of `micro_batches`.
+        seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one.
+    """
+    order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(
+        examples
+    )
+    size = batch_size // micro_batches
+    for start in range(0, examples, batch_size):
+        batch = order[start : start + batch_size]
+        yield [batch[i * size : (i + 1) * size] for i in range(micro_batches)]
+
+
+def poisson_epoch(
+    examples: int, *, batch_size: int, micro_batches: int, rng: np.random.Generator
+) -> Iterator[list[Indices]]:
+    """Yields one list of `micro_batches` index arrays a step, of any length, for as many steps as an epoch has.
+
+    Args:
+        examples: size of the training set.
+        batch_size: the expected one; the rate is `batch_size / examples`, at most 1.
+        rng: seeded from secret entropy that all workers share.
+    """
+    rate = min(1.0, batch_size / examples)
+    for _ in range(steps_per_epoch(examples, batch_size)):
+        drawn = np.flatnonzero(rng.random(examples) < rate)
+        place = rng.integers(micro_batches, size=len(drawn))
+        yield [drawn[place == i] for i in range(micro_batches)]

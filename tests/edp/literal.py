@@ -1,0 +1,133 @@
+"""Algorithm 1 of the paper, line by line and slowly, in one process: what the hook is held against."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+
+from edp.decay import noise_multiplier
+from edp.hook import EDPHook, one_bucket_ddp
+from edp.ledger import Ledger
+from edp.noise import reproducible_key, stream
+from edp.scaling import layer_of_parameter
+from edp.spec import EDPSpec
+
+INPUTS, CLASSES = 6, 4
+
+
+def small_model() -> nn.Module:
+    """Layers of very different sizes and gradient norms."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, CLASSES, bias=False)
+    )
+
+
+def step_data(step: int, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 + step)
+    return (
+        torch.randn(batch_size, INPUTS, generator=generator),
+        torch.randint(CLASSES, (batch_size,), generator=generator),
+    )
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def literal_training(
+    spec: EDPSpec, *, micro_batches: int, batch_size: int, epochs: int, steps: int
+) -> torch.Tensor:
+    """Flat weights after `epochs` x `steps` steps of Algorithm 1."""
+    model = small_model()
+    optimizer = optimizer_of(model)
+    parameters, layer, names = layer_of_parameter(model)
+    alpha: list[float] | None = None
+    if spec.alpha == "fixed":
+        sizes = [sum(p.numel() for p, k in zip(parameters, layer, strict=True) if k == j) for j in range(len(names))]
+        total = sum(sizes)
+        alpha = [math.sqrt(d / total) for d in sizes]
+        alpha = [a / max(alpha) for a in alpha]
+    done = 0
+    for epoch in range(epochs):
+        for _ in range(steps):
+            x, y = step_data(done, batch_size)
+            size = batch_size // micro_batches
+            aggregate = [torch.zeros_like(p) for p in parameters]
+            for i in range(micro_batches):
+                model.zero_grad()
+                piece = slice(i * size, (i + 1) * size)
+                nn.functional.cross_entropy(model(x[piece]), y[piece]).backward()
+                gradient = [p.grad.clone() for p in parameters]
+                if alpha is None:
+                    norms = [
+                        math.sqrt(sum(float(g.square().sum()) for g, k in zip(gradient, layer, strict=True) if k == j))
+                        for j in range(len(names))
+                    ]
+                    alpha = [n / max(norms) for n in norms]
+                scaled = [g / alpha[k] for g, k in zip(gradient, layer, strict=True)]
+                norm = math.sqrt(sum(float(g.square().sum()) for g in scaled))
+                clipped = [min(1.0, spec.C / norm) * g for g in scaled]
+                rescaled = [alpha[k] * g for g, k in zip(clipped, layer, strict=True)]
+                z = noise_multiplier(spec, epoch)
+                # The paper divides each micro-batch's noise by N; for an aggregate of std C·z/N it must be √N.
+                divisor = micro_batches if spec.noise == "paper" else math.sqrt(micro_batches)
+                if spec.reproducible_noise is not None and z > 0:
+                    y_noise = torch.empty(sum(p.numel() for p in parameters)).normal_(
+                        0,
+                        spec.C * z,
+                        generator=stream(
+                            reproducible_key(spec.reproducible_noise), i, done, torch.device("cpu")
+                        ),
+                    )
+                    pieces = y_noise.split([p.numel() for p in parameters])
+                    for g, noise, k in zip(rescaled, pieces, layer, strict=True):
+                        scale = alpha[k] if spec.alpha_noise == "per_layer" else 1.0
+                        g += scale * noise.view_as(g) / divisor
+                for total_gradient, g in zip(aggregate, rescaled, strict=True):
+                    total_gradient += g
+            for p, g in zip(parameters, aggregate, strict=True):
+                p.grad = g / micro_batches
+            optimizer.step()
+            done += 1
+    return torch.cat([p.detach().flatten() for p in parameters])
+
+
+def hook_training(
+    rank: int,
+    world: int,
+    spec: EDPSpec,
+    micro_batches: int,
+    batch_size: int,
+    epochs: int,
+    steps: int,
+) -> tuple[torch.Tensor, Ledger]:
+    """The same through DDP and the hook, on one of `world` workers."""
+    ddp = one_bucket_ddp(small_model())
+    optimizer = optimizer_of(ddp)
+    size = batch_size // micro_batches
+    hook = EDPHook(
+        ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps
+    )
+    done = 0
+    for epoch in range(epochs):
+        hook.begin_epoch(epoch)
+        for _ in range(steps):
+            x, y = step_data(done, batch_size)
+            optimizer.zero_grad()
+            per_worker = micro_batches // world
+            mine = range(rank * per_worker, (rank + 1) * per_worker)
+            for i in mine:
+                last = i == mine[-1]
+                with nullcontext() if last else ddp.no_sync():
+                    piece = slice(i * size, (i + 1) * size)
+                    nn.functional.cross_entropy(ddp(x[piece]), y[piece]).backward()
+                if not last:
+                    hook.take()
+            hook.check()
+            optimizer.step()
+            done += 1
+    return torch.cat([p.detach().flatten() for p in ddp.parameters()]), hook.ledger

@@ -1,0 +1,171 @@
+"""The hook is Algorithm 1: held against the literal transcription, against itself, and against theory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
+from edp.mechanism import noise_std
+from edp.noise import gaussian_, secret_key, stream
+from edp.spec import EDPSpec
+from tests.edp.literal import hook_training, literal_training, small_model
+from tests.edp.workers import run_workers
+
+SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"C": 0.05, "z0": 0.0},
+        {"C": 100.0, "z0": 0.0},
+        {"C": 0.05, "z0": 0.0, "alpha": "paper"},
+        {"C": 0.1, "z0": 0.5, "reproducible_noise": 7},
+        {"C": 0.1, "z0": 0.5, "reproducible_noise": 7, "noise": "paper", "alpha": "paper"},
+        {"C": 0.1, "z0": 0.5, "reproducible_noise": 7, "alpha_noise": "per_layer"},
+        {"C": 0.1, "z0": 0.5, "reproducible_noise": 7, "decay": "exponential", "tau": 0.5},
+    ],
+    ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()),
+)
+def test_it_agrees_with_the_literal_algorithm_for_every_number_of_workers(settings: dict) -> None:
+    spec = EDPSpec(**settings)
+    expected = literal_training(spec, **SHAPE)
+    assert not torch.equal(expected, torch.cat([p.detach().flatten() for p in small_model().parameters()]))
+    for world in (1, 2, 8) if spec.C == 0.1 else (2,):
+        results = run_workers(hook_training, world, spec, *SHAPE.values())
+        for weights, ledger in results:
+            torch.testing.assert_close(weights, expected, rtol=0, atol=2e-6)
+            assert torch.equal(weights, results[0][0]), "workers ended with different weights"
+            assert ledger == results[0][1]
+        assert results[0][1].steps == SHAPE["epochs"] * SHAPE["steps"]
+        assert [entry.epoch for entry in results[0][1].entries] == [0, 1]
+
+
+def test_secret_noise_leaves_every_worker_with_the_same_weights_and_differs_between_runs() -> None:
+    spec = EDPSpec(C=0.1, z0=0.5)
+    first, second = (run_workers(hook_training, 2, spec, *SHAPE.values()) for _ in range(2))
+    assert torch.equal(first[0][0], first[1][0])
+    assert not torch.equal(first[0][0], second[0][0])
+
+
+class _NoGradient(nn.Module):
+    """A model of many parameters whose gradient is zero, so that the aggregate is pure noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(200_000))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.weight * 0.0).sum() + 0.0 * x.sum()
+
+
+def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tuple[torch.Tensor, float]:
+    ddp = one_bucket_ddp(_NoGradient())
+    hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=False, rate=1.0)
+    per_worker = micro_batches // world
+    for _ in range(per_worker - 1):
+        with ddp.no_sync():
+            ddp(torch.ones(1)).backward()
+        hook.take()
+    ddp(torch.ones(1)).backward()
+    return ddp.module.weight.grad.clone(), noise_std(hook.mechanism)
+
+
+@pytest.mark.parametrize("noise", ["corrected", "paper"])
+@pytest.mark.parametrize(("workers", "micro_batches"), [(1, 1), (2, 2), (1, 4), (2, 8), (4, 4)])
+def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(
+    noise: str, workers: int, micro_batches: int
+) -> None:
+    C, z = 0.7, 1.3
+    results = run_workers(_pure_noise, workers, EDPSpec(C=C, z0=z, noise=noise), micro_batches)
+    expected = C * z / micro_batches if noise == "corrected" else C * z / micro_batches**1.5
+    aggregate, stated = results[0]
+    assert stated == pytest.approx(expected)
+    # The sample std of n Gaussians is within 5 standard errors σ/√(2n) of σ.
+    assert float(aggregate.std()) == pytest.approx(expected, rel=5 / math.sqrt(2 * len(aggregate)))
+    assert abs(float(aggregate.mean())) < 5 * expected / math.sqrt(len(aggregate))
+
+
+@pytest.mark.parametrize("key", [b"k" * 32, secret_key()], ids=["known", "secret"])
+def test_noise_streams_of_micro_batches_and_steps_are_uncorrelated(key: bytes) -> None:
+    n = 100_000
+    draws = [
+        gaussian_(torch.empty(n), 1.0, stream(key, micro_batch, step, torch.device("cpu"))).numpy()
+        for micro_batch in range(3)
+        for step in range(3)
+    ]
+    correlation = np.corrcoef(np.stack(draws))
+    assert np.abs(correlation - np.eye(len(draws))).max() < 5 / math.sqrt(n)
+
+
+def test_a_stream_depends_on_every_bit_of_its_key() -> None:
+    key = b"k" * 32
+    for changed in (b"j" + key[1:], key[:-1] + b"j"):
+        one, other = (
+            gaussian_(torch.empty(16), 1.0, stream(k, 0, 0, torch.device("cpu"))) for k in (key, changed)
+        )
+        assert not torch.equal(one, other)
+
+
+def test_the_noise_is_gaussian_into_the_tails() -> None:
+    from scipy import stats
+
+    draws = gaussian_(torch.empty(1_000_000), 1.0, stream(b"t" * 32, 0, 0, torch.device("cpu"))).double().numpy()
+    assert stats.kstest(draws, "norm").pvalue > 1e-4
+    for threshold in (2.0, 3.0, 4.0):
+        expected = len(draws) * 2 * stats.norm.sf(threshold)
+        assert abs((np.abs(draws) > threshold).sum() - expected) < 5 * math.sqrt(expected)
+
+
+def _bad_gradient(rank: int, world: int, value: float) -> str:
+    ddp = one_bucket_ddp(small_model())
+    spec = EDPSpec(C=0.1, z0=0.5)
+    hook = EDPHook(ddp, spec, micro_batches=world, single_example=False, rate=1.0)
+    x = torch.full((1, 6), value if rank == 1 else 1.0)
+    ddp(x).square().sum().backward()
+    try:
+        hook.check()
+    except NonFiniteGradient as error:
+        return str(error)
+    return "went on"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_every_worker_with_the_reason(value: float) -> None:
+    for message in run_workers(_bad_gradient, 2, value):
+        assert "NaN or infinite in epoch 0, step 0" in message
+
+
+def _several_buckets(rank: int, world: int) -> str:
+    ddp = nn.parallel.DistributedDataParallel(small_model(), bucket_cap_mb=0.0001)
+    EDPHook(ddp, EDPSpec(), micro_batches=1, single_example=False, rate=1.0)
+    try:
+        ddp(torch.ones(1, 6)).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "went on"
+
+
+def test_several_buckets_are_refused_since_each_would_be_clipped_alone() -> None:
+    assert "several buckets" in run_workers(_several_buckets, 1)[0]
+
+
+def _zero_gradient_and_frozen(rank: int, world: int) -> tuple[bool, bool]:
+    model = small_model()
+    model[0].weight.requires_grad_(False)
+    ddp = one_bucket_ddp(model)
+    hook = EDPHook(ddp, EDPSpec(C=0.1, z0=0.5), micro_batches=1, single_example=False, rate=1.0)
+    (0.0 * ddp(torch.ones(1, 6)).sum()).backward()
+    hook.check()
+    return model[0].weight.grad is None, all(
+        bool(p.grad.abs().sum() > 0) for p in model.parameters() if p.requires_grad
+    )
+
+
+def test_a_zero_gradient_gets_noise_and_a_frozen_parameter_gets_none() -> None:
+    assert run_workers(_zero_gradient_and_frozen, 1) == [(True, True)]
