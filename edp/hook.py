@@ -18,9 +18,9 @@ Formal guarantee: what `hook.ledger` holds, priced by `edp.epsilon`. The aggrega
 message carries only its share of the noise.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: DDP checks the hook's annotations themselves.
 import math
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -45,7 +45,7 @@ class NonFiniteGradient(RuntimeError):
 def one_bucket_ddp(model: nn.Module) -> DistributedDataParallel:
     """DDP as the hook needs it: all gradients in one bucket, from the first step on."""
     return DistributedDataParallel(
-        model, bucket_cap_mb=_ONE_BUCKET_MB, gradient_as_bucket_view=True, broadcast_buffers=False
+        model, bucket_cap_mb=_ONE_BUCKET_MB, gradient_as_bucket_view=True, forward_sync_buffers=False
     )
 
 
@@ -162,7 +162,7 @@ class EDPHook:
                 "the learning rate may be too high"
             )
 
-    def _reduce(self, _state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _reduce(self, _state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if not (bucket.is_last() and bucket.index() == 0):
             raise RuntimeError("DDP made several buckets: build it with one_bucket_ddp")
         if self._taken != self.per_worker - 1:

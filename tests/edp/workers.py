@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -13,14 +14,15 @@ import torch
 import torch.distributed as dist
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch.nn.parallel", "edp.hook"])
+_CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "edp.hook"])
 
 
 def _main(function: Callable, rank: int, world: int, store: str, results: Any, args: tuple) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     try:
-        results.put((rank, function(rank, world, *args), None))
+        # pickled here: a queue would share tensors through a process that is about to end
+        results.put((rank, pickle.dumps(function(rank, world, *args)), None))
         dist.barrier()
         dist.destroy_process_group()
     except Exception:
@@ -47,7 +49,7 @@ def run_workers(function: Callable, world: int, *args: Any, timeout: float = 120
             for _ in processes:
                 rank, value, error = results.get(timeout=timeout)
                 assert error is None, f"worker {rank}:\n{error}"
-                found[rank] = value
+                found[rank] = pickle.loads(value)
             for process in processes:
                 process.join(timeout=30)
         finally:

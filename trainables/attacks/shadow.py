@@ -1,0 +1,118 @@
+"""The paper's membership inference attack (section 4.2, after Shokri et al. 2017).
+
+A shadow model of the same architecture is trained on another, public corpus. What it answers on its own training
+utterances (members) and test utterances (non-members) trains the attack model, which is then evaluated on the answers
+of the model under attack, on as many of its training as of its test utterances. Label sets differ between corpora, so
+the features are the *sorted* scores, cut to a fixed number.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.preprocessing import StandardScaler
+
+
+TOP = 3
+"""How many of the sorted scores are kept: of the intents, and of the tags of a token."""
+
+FEATURES = 3 * TOP
+"""F: sorted intent scores, then the mean and the minimum over tokens of each sorted tag score."""
+
+Floats = NDArray[np.float32]
+
+# Members differ from non-members in how close to 1 a score is: a logit spreads what a probability squeezes.
+_CLIP = 1e-6
+
+
+def attack_features(intent_probs: Floats, slot_marginals: Floats, lengths: NDArray[np.int64]) -> Floats:
+    """Sorted scores of a batch as the attack sees them.
+
+    Args:
+        intent_probs: (B, I) probabilities of the intents.
+        slot_marginals: (B, T, K) probabilities of the tags; what stands beyond an utterance's length is not read.
+        lengths: (B,) tokens of each utterance.
+
+    Returns:
+        (B, F) logits of sorted scores, `FEATURES` of them; a model with fewer labels than `TOP` is padded.
+    """
+    batch, time, _ = slot_marginals.shape
+    intents = _largest(intent_probs)
+    tags = _largest(slot_marginals)
+    inside = (np.arange(time)[None, :] < lengths[:, None])[:, :, None]
+    mean = np.where(inside, tags, 0.0).sum(axis=1) / np.maximum(lengths, 1)[:, None]
+    least = np.where(inside, tags, 1.0).min(axis=1)
+    scores = np.clip(np.concatenate([intents, mean, least], axis=1), _CLIP, 1 - _CLIP)
+    return np.log(scores / (1 - scores)).astype(np.float32).reshape(batch, FEATURES)
+
+
+def _largest(scores: Floats) -> Floats:
+    """The `TOP` largest along the last axis, descending, zeros where there are fewer."""
+    kept = np.sort(scores, axis=-1)[..., ::-1][..., :TOP]
+    missing = TOP - kept.shape[-1]
+    return np.pad(kept, [(0, 0)] * (kept.ndim - 1) + [(0, missing)]) if missing else kept
+
+
+def membership_indices(train: int, test: int, *, seed: int, at_most: int = 5_000) -> tuple[Any, Any]:
+    """Equal numbers of members (of train) and non-members (of test), the same for every trial of a sweep.
+
+    Returns:
+        Two sorted index arrays of one length. No utterance stands in both: the splits share none.
+    """
+    rng = np.random.default_rng([seed, 0x4D4941])
+    n = min(train, test, at_most)
+    return tuple(np.sort(rng.choice(size, n, replace=False)) for size in (train, test))  # type: ignore[return-value]
+
+
+def fit_attack(members: Floats, non_members: Floats) -> dict[str, Any]:
+    """A logistic regression on standardised features (n, F), as plain numbers.
+
+    Returns:
+        `mean`, `scale`, `coefficients` (F,) and `intercept`: JSON-ready, so that no pickle is ever loaded.
+    """
+    x = np.concatenate([members, non_members]).astype(np.float64)
+    y = np.concatenate([np.ones(len(members)), np.zeros(len(non_members))])
+    scaler = StandardScaler().fit(x)
+    model = LogisticRegression(max_iter=2_000).fit(scaler.transform(x), y)
+    return {
+        "mean": scaler.mean_.tolist(),
+        "scale": scaler.scale_.tolist(),
+        "coefficients": model.coef_[0].tolist(),
+        "intercept": float(model.intercept_[0]),
+    }
+
+
+def attack_scores(attack: dict[str, Any], features: Floats) -> NDArray[np.float64]:
+    """Log odds of membership (n,) of each row of `features` (n, F)."""
+    x = (features - np.array(attack["mean"])) / np.array(attack["scale"])
+    return np.asarray(x @ np.array(attack["coefficients"]) + attack["intercept"])
+
+
+def attack_metrics(
+    member_scores: NDArray[np.float64], non_member_scores: NDArray[np.float64]
+) -> dict[str, float]:
+    """`mia_auc` and `mia_tpr_at_1pct_fpr` of scores that are higher for members."""
+    y = np.concatenate([np.ones(len(member_scores)), np.zeros(len(non_member_scores))])
+    scores = np.concatenate([member_scores, non_member_scores])
+    fpr, tpr, _ = roc_curve(y, scores)
+    return {
+        "mia_auc": float(roc_auc_score(y, scores)),
+        "mia_tpr_at_1pct_fpr": float(tpr[fpr <= 0.01].max()),
+    }
+
+
+def save_attack(attack: dict[str, Any], path: Path) -> None:
+    """Writes a fitted attack as JSON."""
+    path.write_text(json.dumps(attack, indent=1))
+
+
+def load_attack(path: Path) -> dict[str, Any]:
+    """Reads what `save_attack` wrote."""
+    attack: dict[str, Any] = json.loads(path.read_text())
+    return attack

@@ -1,0 +1,279 @@
+"""One trial as each of its workers runs it: epochs of private training, then what came of it.
+
+Everything here runs in every worker of one process group; rank 0 alone reports and writes files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from edp.epsilon import epsilon, epsilon_paper
+from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
+from edp.ledger import Ledger
+from edp.sampling import Indices, poisson_epoch, shuffled_epoch
+from trainables.answers import Answers, collect_answers, utility_metrics
+from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack, membership_indices
+from trainables.encoding import EncodedCorpus
+from trainables.models import build_model
+from trainables.spec import TrainingSpec, TrialSpec
+
+Metrics = dict[str, float]
+Report = Callable[[int, Metrics], None]
+
+
+class TrialFailed(RuntimeError):
+    """This trial cannot go on, and every worker knows it: the group may serve the next one."""
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """What a worker group needs to know of a trial: plain data, small enough to send by value."""
+
+    spec: TrialSpec
+    corpus: Path
+    """Folder of the encoded corpus, seen by all workers."""
+    output: Path
+    """Folder for model, ledger and attack features, seen by all workers."""
+    attack: Path | None = None
+    """A fitted attack; None: no membership inference is measured."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What came of a trial. `metrics` are of the test split; see DESIGN for their names."""
+
+    metrics: Metrics
+    ledger: Ledger
+    tags: dict[str, str]
+
+
+def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
+    """Trains and measures one configuration, on every worker of the default process group at once.
+
+    Args:
+        report: called with the number of epochs done and their metrics, on every rank (a barrier for Ray Train).
+
+    Returns:
+        The result on rank 0, None on the others.
+
+    Raises:
+        TrialFailed: on all ranks alike, when gradients or the loss are not finite.
+    """
+    started = time.perf_counter()
+    spec, rank = job.spec, dist.get_rank()
+    device = pick_device(spec.training)
+    corpus = EncodedCorpus.open(job.corpus)
+    torch.manual_seed(spec.training.seed)
+    model = build_model(spec.model, corpus.labels, seed=spec.training.seed).to(device)
+    trainer = Trainer(model, corpus, spec, device)
+    objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
+    try:
+        seconds = []
+        for epoch in range(spec.training.epochs):
+            begin = time.perf_counter()
+            train_loss = trainer.run_epoch(epoch)
+            seconds.append(time.perf_counter() - begin)
+            answers = collect_answers(model, corpus, "valid", None, device=device, group=objects)
+            metrics = {
+                "train_loss": train_loss,
+                "epoch_seconds": seconds[-1],
+                **privacy_metrics(trainer.ledger, spec.edp.delta),
+            }
+            if answers is not None:
+                metrics |= {f"valid_{k}": v for k, v in utility_metrics(answers, corpus).items()}
+            report(epoch + 1, metrics)
+        final = _final_metrics(model, corpus, job, device, objects)
+    finally:
+        dist.destroy_process_group(objects)
+    total = time.perf_counter() - started
+    if rank != 0 or final is None:
+        return None
+    final |= privacy_metrics(trainer.ledger, spec.edp.delta)
+    final |= {
+        "seconds_per_epoch": float(np.median(seconds)),
+        "trial_seconds": total,
+        "gpu_seconds": total * dist.get_world_size() if device.type == "cuda" else 0.0,
+        "worker_seconds": total * dist.get_world_size(),
+    }
+    tags = {"device": device.type, "pretrained_source": model.pretrained_source}
+    _write(job.output, model, trainer.ledger, corpus)
+    return TrialResult(final, trainer.ledger, tags)
+
+
+def pick_device(training: TrainingSpec) -> torch.device:
+    """This worker's device. Ray shows each worker only its own GPU, so the local rank picks among what is visible."""
+    wanted = training.device
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise TrialFailed("training.device = cuda, but this worker sees no CUDA device")
+    index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
+    """Both epsilons of what was executed so far, and the δ they hold for."""
+    return {"epsilon": epsilon(ledger, delta), "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
+
+
+class Trainer:
+    """The training loop of one trial on one worker."""
+
+    def __init__(
+        self, model: torch.nn.Module, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device
+    ) -> None:
+        self.corpus, self.spec, self.device = corpus, spec, device
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.examples = corpus.size("train")
+        training = spec.training
+        self.step = 0
+        self.hook: EDPHook | None = None
+        if training.method == "sgd":
+            self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
+        else:
+            self.ddp = one_bucket_ddp(model)
+            self.hook = EDPHook(
+                self.ddp,
+                spec.edp,
+                micro_batches=training.clips,
+                single_example=training.batch_size == training.clips and spec.edp.sampling == "shuffle",
+                rate=min(1.0, training.batch_size / self.examples),
+            )
+        self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
+        self._sampler_rng = self._shared_rng() if spec.edp.sampling == "poisson" else None
+
+    @property
+    def ledger(self) -> Ledger:
+        """What touched the weights so far."""
+        return self.hook.ledger if self.hook is not None else Ledger(private=False)
+
+    def run_epoch(self, epoch: int) -> float:
+        """One epoch; returns the mean training loss of an utterance.
+
+        Raises:
+            TrialFailed: on every rank, when a gradient or the loss was not finite.
+        """
+        self.ddp.train()
+        if self.hook is not None:
+            self.hook.begin_epoch(epoch)
+        loss = torch.zeros((), device=self.device)
+        try:
+            for micro_batches in self._steps(epoch):
+                self.optimizer.zero_grad(set_to_none=True)
+                loss += self._backward(micro_batches)
+                if self.hook is not None and self.device.type == "cpu":
+                    self.hook.check()
+                self.optimizer.step()
+                self.step += 1
+            if self.hook is not None:
+                self.hook.check()
+        except NonFiniteGradient as error:
+            raise TrialFailed(str(error)) from error
+        dist.all_reduce(loss)
+        mean = float(loss) / self.examples
+        if not np.isfinite(mean):
+            raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
+        return mean
+
+    def _steps(self, epoch: int) -> Iterator[list[Indices]]:
+        training = self.spec.training
+        sizes = {"batch_size": training.batch_size, "micro_batches": training.clips}
+        if self._sampler_rng is not None:
+            return poisson_epoch(self.examples, rng=self._sampler_rng, **sizes)
+        return shuffled_epoch(self.examples, seed=training.seed, epoch=epoch, **sizes)
+
+    def _backward(self, micro_batches: list[Indices]) -> torch.Tensor:
+        """Gradients of this worker's share of a step; returns the sum of its utterances' losses."""
+        share = len(micro_batches) // self.world
+        mine = range(self.rank * share, (self.rank + 1) * share)
+        if self.hook is None:
+            indices = np.concatenate([micro_batches[i] for i in mine])
+            # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
+            weight = self.world / max(1, sum(map(len, micro_batches)))
+            return self._backward_one(indices, weight, mine[0], reduce=True)
+        total = torch.zeros((), device=self.device)
+        for i in mine:
+            last = i == mine[-1]
+            indices = micro_batches[i]
+            total += self._backward_one(indices, 1 / max(1, len(indices)), i, reduce=last)
+            if not last:
+                self.hook.take()
+        return total
+
+    def _backward_one(self, indices: Indices, weight: float, stream: int, *, reduce: bool) -> torch.Tensor:
+        """Backpropagates `weight` times the summed loss of `indices`, sorted by length and in sub-chunks."""
+        if len(indices) == 0:
+            # Every worker must reach the all-reduce: an empty micro-batch is one example of weight 0.
+            indices, weight = np.zeros(1, dtype=np.int64), 0.0
+        # Dropout by micro-batch and step, so that every number of workers draws the same; noise has its own streams.
+        torch.manual_seed(_mix(self.spec.training.seed, self.step, stream))
+        order = np.argsort(self.corpus.lengths("train")[indices], kind="stable")
+        chunks = np.array_split(indices[order], min(self.spec.training.sub_chunks, len(indices)))
+        total = torch.zeros((), device=self.device)
+        for j, chunk in enumerate(chunks):
+            with nullcontext() if reduce and j == len(chunks) - 1 else self.ddp.no_sync():
+                loss = self.ddp(self.corpus.batch("train", chunk).to(self.device)).sum()
+                (loss * weight).backward()
+            if weight > 0:
+                total += loss.detach()
+        return total
+
+    def _shared_rng(self) -> np.random.Generator:
+        """A generator that all workers share and nobody else knows: Poisson's amplification needs a secret draw."""
+        if self.spec.edp.reproducible_noise is not None:
+            return np.random.default_rng([self.spec.edp.reproducible_noise, 0x504F49])
+        entropy: list[Any] = [np.random.SeedSequence().entropy]
+        dist.broadcast_object_list(entropy, src=0)
+        return np.random.default_rng(entropy[0])
+
+
+def _mix(*parts: int) -> int:
+    """63 bits that depend on all of `parts`."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def _final_metrics(
+    model: torch.nn.Module, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any
+) -> Metrics | None:
+    """Test metrics and, with an attack, membership inference; rank 0 writes what the attack would see."""
+    test = collect_answers(model, corpus, "test", None, device=device, group=group, features=True)
+    members, non_members = membership_indices(
+        corpus.size("train"), corpus.size("test"), seed=job.spec.corpus.seed
+    )
+    train = collect_answers(model, corpus, "train", members, device=device, group=group, features=True)
+    if test is None or train is None:
+        return None
+    metrics = utility_metrics(test, corpus)
+    inside, outside = _features(train), _features(test)[non_members]
+    job.output.mkdir(parents=True, exist_ok=True)
+    np.savez(job.output / "attack_features.npz", members=inside, non_members=outside)
+    if job.attack is not None:
+        attack = load_attack(job.attack)
+        metrics |= attack_metrics(attack_scores(attack, inside), attack_scores(attack, outside))
+    return metrics
+
+
+def _features(answers: Answers) -> Any:
+    assert answers.features is not None
+    return answers.features
+
+
+def _write(output: Path, model: torch.nn.Module, ledger: Ledger, corpus: EncodedCorpus) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "ledger.json").write_text(ledger.model_dump_json(indent=1))
+    partial = output / "model.pt.partial"
+    torch.save({"state_dict": {k: v.cpu() for k, v in model.state_dict().items()}, "labels": corpus.labels.to_dict()}, partial)
+    partial.rename(output / "model.pt")
