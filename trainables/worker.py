@@ -26,7 +26,7 @@ from edp.sampling import Indices, poisson_epoch, shuffled_epoch
 from trainables.answers import Answers, collect_answers, utility_metrics
 from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack, membership_indices
 from trainables.encoding import EncodedCorpus
-from trainables.models import build_model
+from trainables.models import JointModel, build_model
 from trainables.spec import TrainingSpec, TrialSpec
 
 Metrics = dict[str, float]
@@ -75,8 +75,9 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     spec, rank = job.spec, dist.get_rank()
     device = pick_device(spec.training)
     corpus = EncodedCorpus.open(job.corpus)
-    torch.manual_seed(spec.training.seed)
-    model = build_model(spec.model, corpus.labels, seed=spec.training.seed).to(device)
+    model = build_model(
+        spec.model, corpus.labels, seed=spec.training.seed, vocabulary_size=corpus.vocabulary_size
+    ).to(device)
     trainer = Trainer(model, corpus, spec, device)
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
     try:
@@ -133,7 +134,7 @@ class Trainer:
     """The training loop of one trial on one worker."""
 
     def __init__(
-        self, model: torch.nn.Module, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device
+        self, model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device
     ) -> None:
         self.corpus, self.spec, self.device = corpus, spec, device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
@@ -169,9 +170,10 @@ class Trainer:
         self.ddp.train()
         if self.hook is not None:
             self.hook.begin_epoch(epoch)
-        loss = torch.zeros((), device=self.device)
+        loss, seen = torch.zeros((), device=self.device), 0
         try:
             for micro_batches in self._steps(epoch):
+                seen += sum(map(len, micro_batches))
                 self.optimizer.zero_grad(set_to_none=True)
                 loss += self._backward(micro_batches)
                 if self.hook is not None and self.device.type == "cpu":
@@ -183,7 +185,7 @@ class Trainer:
         except NonFiniteGradient as error:
             raise TrialFailed(str(error)) from error
         dist.all_reduce(loss)
-        mean = float(loss) / self.examples
+        mean = float(loss) / max(1, seen)
         if not np.isfinite(mean):
             raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
         return mean
@@ -246,7 +248,7 @@ def _mix(*parts: int) -> int:
 
 
 def _final_metrics(
-    model: torch.nn.Module, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any
+    model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any
 ) -> Metrics | None:
     """Test metrics and, with an attack, membership inference; rank 0 writes what the attack would see."""
     test = collect_answers(model, corpus, "test", None, device=device, group=group, features=True)
