@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Utterance(NamedTuple):
-    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO (`O`, `B-x`, `I-x`)."""
+    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO: O, B-x, I-x."""
 
     tokens: tuple[str, ...]
     tags: tuple[str, ...]
@@ -21,3 +21,17 @@ class Splits:
     train: list[Utterance]
     valid: list[Utterance]
     test: list[Utterance]
+
+
+@dataclass(frozen=True)
+class CorpusSummary:
+    """What a corpus holds, counted: `distinct` counts utterances by their tokens, copies once."""
+
+    name: str
+    utterances: int
+    distinct: int
+    intents: int
+    slot_types: int
+    train: int
+    valid: int
+    test: int

@@ -1,0 +1,98 @@
+"""From a `CorpusSpec` to its splits, to its counts, to the key that a cache knows it by."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import chain
+
+from edp.spec import UserError
+from trainables.corpora.generators import GENERATED, generate, grammar_digest
+from trainables.corpora.public import find_corpus
+from trainables.corpora.readers import corpus_files, detect_format, read_records
+from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
+from trainables.corpora.text import Record, problem, read_bytes
+from trainables.corpora.types import CorpusSummary, Splits, Utterance
+from trainables.spec import CorpusSpec
+
+GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no number
+_SPLIT_VERSION = (
+    "45:5:50 v1"  # part of every digest: change it when the same utterances would be split otherwise
+)
+
+
+def load_corpus(spec: CorpusSpec) -> Splits:
+    """Reads or generates a corpus whole and splits it 45:5:50 by `spec.seed`; published splits are pooled.
+
+    `spec.utterances` is how many a generated corpus has (10,000 if unset); of any other corpus it is the
+    size of a random sample.
+
+    Raises:
+        UserError: for every fault in the corpus: one line that names the file and the line it stands on.
+    """
+    records, utterances = _all_utterances(spec)
+    try:
+        return split_corpus(utterances, spec.seed)
+    except LabelWithoutTrainError as error:
+        for record in records:
+            if record.utterance == error.utterance:
+                raise problem(record.path, record.line, str(error)) from None
+        raise UserError(f"corpus {spec.name}: {error}") from None
+    except UserError as error:
+        raise UserError(f"corpus {spec.name}: {error}") from None
+
+
+def check_corpus(spec: CorpusSpec) -> CorpusSummary:
+    """Loads a corpus, with every check that training would make, and counts what is in it.
+
+    Raises:
+        UserError: as `load_corpus`.
+    """
+    splits = load_corpus(spec)
+    everything = list(chain(splits.train, splits.valid, splits.test))
+    return CorpusSummary(
+        name=spec.name,
+        utterances=len(everything),
+        distinct=len({utterance.tokens for utterance in everything}),
+        intents=len({utterance.intent for utterance in everything}),
+        slot_types=len({tag[2:] for utterance in everything for tag in utterance.tags if tag != "O"}),
+        train=len(splits.train),
+        valid=len(splits.valid),
+        test=len(splits.test),
+    )
+
+
+def corpus_digest(spec: CorpusSpec) -> str:
+    """A key for what `load_corpus(spec)` returns: it changes with the content of the files or the grammar,
+    with the sample and with the seed; it does not change with the place where the files are.
+
+    Raises:
+        UserError: for a corpus that is not found.
+    """
+    digest = hashlib.sha256(f"{_SPLIT_VERSION}\n{spec.seed}\n".encode())
+    if _is_generated(spec):
+        digest.update(f"{grammar_digest(spec.name)}\n{spec.utterances or GENERATED_UTTERANCES}".encode())
+        return digest.hexdigest()
+    path = find_corpus(spec)
+    format = detect_format(path) if spec.format == "auto" else spec.format
+    digest.update(f"{format}\n{spec.utterances}".encode())
+    for file in corpus_files(path, format):
+        digest.update(b"\n" + hashlib.sha256(read_bytes(file)).digest())
+    return digest.hexdigest()
+
+
+def _is_generated(spec: CorpusSpec) -> bool:
+    return spec.path is None and spec.name in GENERATED
+
+
+def _all_utterances(spec: CorpusSpec) -> tuple[list[Record], list[Utterance]]:
+    """Every utterance, and for a corpus of files where it stands."""
+    if _is_generated(spec):
+        return [], generate(spec.name, spec.utterances or GENERATED_UTTERANCES, spec.seed)
+    records = read_records(find_corpus(spec), spec.format)
+    utterances = [record.utterance for record in records]
+    if spec.utterances is None:
+        return records, utterances
+    try:
+        return records, sample_corpus(utterances, spec.utterances, spec.seed)
+    except UserError as error:
+        raise UserError(f"corpus {spec.name}: {error}") from None

@@ -1,0 +1,281 @@
+"""From files to utterances, one function a format; which format a path holds is found out when nobody says
+it.
+
+| format | files | one utterance |
+|---|---|---|
+| `three_file` | `seq.in`, `seq.out`, `label` in a folder, or in its sub-folders `train`, `valid`, `test` |
+line n of each file |
+| `nlu_eval` | a CSV file, `;` between columns, with a header | a row: `scenario`, `intent`,
+`answer_annotation` |
+| `jsonl` | one file or a folder of them | a line: `{"tokens": [...], "tags": [...], "intent": "..."}` |
+| `conll` | one file or a folder of them | a block of lines, see `_conll` |
+
+Blanks at the end of a line, CR LF and blank lines at the end of a file are normal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from edp.spec import UserError
+from trainables.corpora.text import Record, checked, problem, read_lines, read_text, split_blanks
+from trainables.corpora.types import Utterance
+
+THREE_FILES = ("seq.in", "seq.out", "label")
+SUFFIXES = {
+    "nlu_eval": (".csv",),
+    "jsonl": (".jsonl", ".ndjson"),
+    "conll": (".conll", ".bio", ".iob"),
+}
+FORMATS = ("three_file", *SUFFIXES)
+
+
+def read_corpus(path: Path, format: str) -> list[Utterance]:
+    """All utterances under `path`, published splits pooled, copies kept, in the order of the files' names.
+
+    Raises:
+        UserError: for a path that holds no corpus, and for every fault in it, naming file and line.
+    """
+    return [record.utterance for record in read_records(path, format)]
+
+
+def read_records(path: Path, format: str) -> list[Record]:
+    """`read_corpus`, with the file and line of every utterance.
+
+    Raises:
+        UserError: as `read_corpus`.
+    """
+    if not path.exists():
+        raise problem(path, None, "there is no such file or folder")
+    resolved = detect_format(path) if format == "auto" else format
+    reader = _READERS.get(resolved)
+    if reader is None:
+        raise UserError(f"corpus.format = {format}; allowed: auto, {', '.join(FORMATS)}")
+    files = corpus_files(path, resolved)
+    units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
+    return [record for unit in units for record in reader(unit)]
+
+
+def detect_format(path: Path) -> str:
+    """The format of a file by its suffix, of a folder by what it holds.
+
+    Raises:
+        UserError: where nothing tells, or two formats lie side by side.
+    """
+    found = [format for format in FORMATS if _candidates(path, format)]
+    if len(found) == 1:
+        return found[0]
+    known = "; ".join(
+        ["three_file: " + ", ".join(THREE_FILES)] + [f"{k}: *{', *'.join(v)}" for k, v in SUFFIXES.items()]
+    )
+    if found:
+        raise problem(path, None, f"holds corpora of several formats ({', '.join(found)}); set corpus.format")
+    raise problem(
+        path, None, f"no corpus of a known format is there; set corpus.format, or name files so: {known}"
+    )
+
+
+def corpus_files(path: Path, format: str) -> list[Path]:
+    """The files that the corpus of this format consists of, sorted. A single file needs no particular suffix.
+
+    Raises:
+        UserError: where there is none, or one of the three files of a folder is missing.
+    """
+    if path.is_file() and format != "three_file":
+        return [path]
+    files = _candidates(path, format)
+    if not files:
+        names = THREE_FILES if format == "three_file" else tuple("*" + suffix for suffix in SUFFIXES[format])
+        raise problem(path, None, f"no {format} corpus is there: expected {', '.join(names)}")
+    if format == "three_file":
+        for folder in sorted({file.parent for file in files}):
+            missing = [name for name in THREE_FILES if not (folder / name).is_file()]
+            if missing:
+                raise problem(
+                    folder,
+                    None,
+                    f"{' and '.join(missing)} missing; three_file needs {', '.join(THREE_FILES)}",
+                )
+    return files
+
+
+def _candidates(path: Path, format: str) -> list[Path]:
+    if format == "three_file":
+        folders = (
+            [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
+        )
+        return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    return [file for file in files if file.suffix in SUFFIXES[format] and not file.name.startswith(".")]
+
+
+def _three_file(folder: Path) -> Iterator[Record]:
+    """Parallel lines: tokens in `seq.in`, tags in `seq.out`, the intent in `label`."""
+    columns = [read_lines(folder / name) for name in THREE_FILES]
+    shortest = min(len(column) for column in columns)
+    for line in range(shortest):
+        tokens, tags = split_blanks(columns[0][line]), split_blanks(columns[1][line])
+        intent = columns[2][line].strip()
+        if not tokens:
+            raise problem(folder / "seq.in", line + 1, "empty utterance: it has no tokens")
+        if not intent:
+            raise problem(folder / "label", line + 1, "the utterance has no intent")
+        yield checked(tokens, tags, intent, folder / "seq.out", line + 1)
+    if any(len(column) != shortest for column in columns):
+        counts = ", ".join(f"{name} {len(column)}" for name, column in zip(THREE_FILES, columns, strict=True))
+        short = THREE_FILES[[len(column) for column in columns].index(shortest)]
+        raise problem(
+            folder / short, shortest + 1, f"the three files differ in their number of lines: {counts}"
+        )
+
+
+_ANNOTATION = re.compile(r"\[\s*([^\s\[\]:]+)\s*:\s*([^\[\]]*?)\s*\]")
+
+
+def _nlu_eval(path: Path) -> Iterator[Record]:
+    """Rows of NLU-Evaluation-Data: `[type : words]` marks a slot; the intent is `scenario` and `intent`
+    joined."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline="\n"), delimiter=";", strict=True)
+    needed = ("scenario", "intent", "answer_annotation")
+    missing = [name for name in needed if name not in (reader.fieldnames or ())]
+    if missing:
+        raise problem(
+            path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}"
+        )
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise problem(path, reader.line_num, f"not a row of CSV: {error}") from None
+        if row is None:
+            return
+        line = reader.line_num
+        if None in row or None in row.values():
+            raise problem(
+                path, line, f"the row has not the {len(reader.fieldnames or ())} columns of the header"
+            )
+        scenario, intent = row["scenario"].strip(), row["intent"].strip()
+        if not scenario or not intent:
+            raise problem(path, line, "the row has no scenario or no intent")
+        tokens, tags = _annotated(row["answer_annotation"], path, line)
+        yield checked(tokens, tags, f"{scenario}_{intent}", path, line)
+
+
+def _annotated(text: str, path: Path, line: int) -> tuple[list[str], list[str]]:
+    tokens: list[str] = []
+    tags: list[str] = []
+    position = 0
+    for match in [*_ANNOTATION.finditer(text), None]:
+        outside = text[position : match.start() if match else None]
+        if "[" in outside or "]" in outside:
+            raise problem(path, line, f"a bracket that is not [type : words] in {outside.strip()!r}")
+        plain = split_blanks(outside)
+        tokens += plain
+        tags += ["O"] * len(plain)
+        if match:
+            words = split_blanks(match[2])
+            if not words:
+                raise problem(path, line, f"the slot {match[0]} has no words")
+            tokens += words
+            tags += [f"B-{match[1]}"] + [f"I-{match[1]}"] * (len(words) - 1)
+            position = match.end()
+    return tokens, tags
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell half a character; nothing can store it
+_NOT_IN_A_WORD = re.compile("[ \t\r\n\ud800-\udfff]")
+
+
+def _jsonl(path: Path) -> Iterator[Record]:
+    """One object a line with `tokens`, `tags`, `intent`; other keys are the user's own, blank lines are
+    skipped."""
+    for line, text in enumerate(read_lines(path), start=1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text, object_pairs_hook=_without_double_keys)
+        except json.JSONDecodeError as error:
+            raise problem(path, line, f"not JSON: {error.msg} at column {error.colno}") from None
+        except RecursionError:
+            raise problem(path, line, "not an utterance: JSON nested too deep") from None
+        except _DoubleKeyError as error:
+            raise problem(path, line, f"the key {error} stands twice") from None
+        if not isinstance(row, dict):
+            raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
+        for key in ("tokens", "tags", "intent"):
+            if key not in row:
+                raise problem(path, line, f"the key {key} is missing; needed: tokens, tags, intent")
+        for key in ("tokens", "tags"):
+            if not isinstance(row[key], list) or not all(isinstance(word, str) for word in row[key]):
+                raise problem(path, line, f"{key} must be a list of strings")
+            for word in row[key]:
+                if not word or _NOT_IN_A_WORD.search(word):
+                    raise problem(
+                        path, line, f"{key} holds {word!r}; needed: one word a string, without blanks"
+                    )
+        if not isinstance(row["intent"], str) or _SURROGATE.search(row["intent"]):
+            raise problem(path, line, "intent must be a string")
+        yield checked(row["tokens"], row["tags"], row["intent"].strip(), path, line)
+
+
+class _DoubleKeyError(Exception):
+    pass
+
+
+def _without_double_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _DoubleKeyError(next(name for name in names if names.count(name) > 1))
+    return row
+
+
+_INTENT_COMMENT = re.compile(r"#\s*intent\s*[:=]\s*(.*?)\s*$")
+
+
+def _conll(path: Path) -> Iterator[Record]:
+    """Blocks of lines, a blank line between: first the intent, then a token a line.
+
+        # intent: book_flight        (or: # intent = book_flight)
+        to      O
+        new     B-city
+        york    I-city
+
+    A token's line holds at least two columns, separated by tabs or blanks; the first is the token, the last
+    its tag. Before a block's first token a line that starts with `#` is a comment; after it, `#` is a token
+    like any other.
+    """
+    tokens: list[str] = []
+    tags: list[str] = []
+    intent, first = "", 0
+    for line, text in enumerate([*read_lines(path), ""], start=1):
+        columns = split_blanks(text)
+        if not tokens and text.startswith("#"):
+            comment = _INTENT_COMMENT.match(text)
+            if comment and intent:
+                raise problem(path, line, f"a second intent before any token; the first is on line {first}")
+            if comment:
+                intent, first = comment[1], line
+        elif columns:
+            if len(columns) < 2:
+                raise problem(path, line, f"{text.strip()!r} is one column; needed: a token and its tag")
+            first = line if not tokens else first
+            tokens.append(columns[0])
+            tags.append(columns[-1])
+        elif tokens:
+            if not intent:
+                raise problem(
+                    path, first, "the utterance has no intent; put a line `# intent: NAME` before it"
+                )
+            yield checked(tokens, tags, intent, path, first)
+            tokens, tags, intent = [], [], ""
+        elif intent:
+            raise problem(path, first, f"empty utterance: no tokens after the intent {intent}")
+
+
+_READERS = {"three_file": _three_file, "nlu_eval": _nlu_eval, "jsonl": _jsonl, "conll": _conll}

@@ -1,0 +1,116 @@
+"""The paper's split, 45:5:50 into train, valid and test, by a seeded hash: the same on every machine.
+
+The published splits of a corpus play no part: ATIS has 295 utterances more than once, also across its
+published splits, and a membership attack is meaningless where an utterance is member and non-member. So
+utterances are grouped by their tokens, and a group goes to one split whole.
+
+A label (an intent or a tag) that train lacks cannot be learned. After the plain random split, every such
+label has one of its groups exchanged for a group that train can spare. ATIS needs it: seven of its intents
+occur once. An exchange is a bias, since a label's only utterance is then always a member; there are at most
+as many as there are labels, and none in a corpus whose labels are frequent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from edp.spec import UserError
+from trainables.corpora.types import Splits, Utterance
+
+TRAIN_PERCENT, VALID_PERCENT = 45, 5
+FEWEST_DISTINCT = 20  # below it, valid would be empty
+
+
+class LabelWithoutTrainError(UserError):
+    """A label that the split cannot give train: `utterance` is one that has it."""
+
+    def __init__(self, label: str, utterance: Utterance) -> None:
+        super().__init__(
+            f"{label} would stand in valid or test only and could not be learned: the corpus has too many "
+            "labels for its number of utterances; add utterances or drop the label"
+        )
+        self.utterance = utterance
+
+
+def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
+    """Splits 45:5:50, counted in distinct utterances; copies go where their first goes.
+
+    The result depends on the utterances and the seed alone, not on the utterances' order. Every intent and
+    every tag occurs in train.
+
+    Raises:
+        UserError: for fewer than 20 distinct utterances, or (`LabelWithoutTrainError`) more labels than
+            train can hold.
+    """
+    groups = _by_tokens(utterances, f"split {seed}")
+    if len(groups) < FEWEST_DISTINCT:
+        raise UserError(
+            f"{len(groups)} distinct utterances; allowed: at least {FEWEST_DISTINCT}, or no split 45:5:50"
+        )
+    n_train = (TRAIN_PERCENT * len(groups) + 50) // 100
+    n_valid = (VALID_PERCENT * len(groups) + 50) // 100
+    _give_train_every_label(groups, n_train)
+    parts = groups[:n_train], groups[n_train : n_train + n_valid], groups[n_train + n_valid :]
+    return Splits(*([utterance for group in part for utterance in group] for part in parts))
+
+
+def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> list[Utterance]:
+    """A random sample of `count` utterances, by a seeded hash.
+
+    Raises:
+        UserError: for more than there are.
+    """
+    if count > len(utterances):
+        raise UserError(
+            f"corpus.utterances = {count}; allowed: at most the {len(utterances)} that the corpus has"
+        )
+    ordered = [utterance for group in _by_tokens(utterances, f"sample {seed}") for utterance in group]
+    return ordered[:count]
+
+
+def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance]]:
+    """Groups of utterances with the same tokens, in the order of a keyed hash of the tokens."""
+    groups: dict[tuple[str, ...], list[Utterance]] = {}
+    for utterance in utterances:
+        groups.setdefault(utterance.tokens, []).append(utterance)
+    keyed = hashlib.blake2b(key.encode(), digest_size=16)
+
+    def position(tokens: tuple[str, ...]) -> bytes:
+        digest = keyed.copy()
+        digest.update("\n".join(tokens).encode())
+        return digest.digest()
+
+    return [sorted(groups[tokens]) for tokens in sorted(groups, key=position)]
+
+
+def _labels(group: Iterable[Utterance]) -> set[str]:
+    """A group's intents and tags as strings; no tag begins with `intent`."""
+    return {label for utterance in group for label in (f"intent {utterance.intent}", *utterance.tags)}
+
+
+def _all_labels(groups: Iterable[Iterable[Utterance]]) -> set[str]:
+    """`_labels` of all groups together, quick for a million of them: few sequences of tags are distinct."""
+    labelled = {(utterance.tags, utterance.intent) for group in groups for utterance in group}
+    return {label for tags, intent in labelled for label in (f"intent {intent}", *tags)}
+
+
+def _give_train_every_label(groups: list[list[Utterance]], n_train: int) -> None:
+    """Exchanges groups in place until the first `n_train` have every label."""
+    if _all_labels(groups[:n_train]) == _all_labels(groups):
+        return
+    in_train = Counter(label for group in groups[:n_train] for label in _labels(group))
+    for outside in range(n_train, len(groups)):
+        incoming = _labels(groups[outside])
+        lacking = {label for label in incoming if not in_train[label]}
+        if not lacking:
+            continue
+        for inside in reversed(range(n_train)):
+            if all(in_train[label] > 1 or label in incoming for label in _labels(groups[inside])):
+                break
+        else:
+            raise LabelWithoutTrainError(min(lacking), groups[outside][0])
+        in_train.subtract(_labels(groups[inside]))
+        in_train.update(incoming)
+        groups[inside], groups[outside] = groups[outside], groups[inside]

@@ -1,0 +1,106 @@
+"""What every reader shares: strict reading of text, and the checks that one utterance must pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from edp.spec import UserError
+from trainables.corpora.types import Utterance
+
+
+class Record(NamedTuple):
+    """An utterance and where it stands, so that a complaint about it can name file and line."""
+
+    utterance: Utterance
+    path: Path
+    line: int
+
+
+def problem(path: Path, line: int | None, text: str) -> UserError:
+    """The one-line complaint about a corpus file; `line` counts from 1, None is the file as a whole."""
+    return UserError(f"{path}: {text}" if line is None else f"{path}, line {line}: {text}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's content.
+
+    Raises:
+        UserError: for a file that cannot be opened.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise problem(path, None, f"cannot be read: {error.strerror}") from None
+
+
+def read_text(path: Path) -> str:
+    """The file's text, with every line ended by `\\n` whatever the file ends its lines with.
+
+    Only CR LF and LF end a line: the other characters that Unicode counts as line ends occur inside real
+    tokens.
+
+    Raises:
+        UserError: for a file that cannot be opened, is empty or blank, or is not UTF-8 (with the line of the
+            first bad byte).
+    """
+    raw = read_bytes(path)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise problem(
+            path, line, f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        ) from None
+    if not text.strip():
+        raise problem(path, None, "the file is empty")
+    return text.replace("\r\n", "\n")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The file's lines without their ends; blank lines at the end of the file are dropped.
+
+    Raises:
+        UserError: as `read_text`.
+    """
+    lines = read_text(path).split("\n")
+    while not lines[-1].strip():
+        lines.pop()
+    return lines
+
+
+def split_blanks(line: str) -> list[str]:
+    """The words of a line. Blanks and tabs separate; a no-break space, say, is part of a word."""
+    return [word for word in re.split(r"[ \t]+", line) if word]
+
+
+def checked(tokens: list[str], tags: list[str], intent: str, path: Path, line: int) -> Record:
+    """The record of one utterance, once it has passed every check that an utterance can be put to alone.
+
+    Raises:
+        UserError: for no tokens, as many tags as not tokens, no intent, or tags that are not strict BIO.
+    """
+    if not tokens:
+        raise problem(path, line, "empty utterance: it has no tokens")
+    if len(tags) != len(tokens):
+        raise problem(path, line, f"{len(tags)} tags for {len(tokens)} tokens; one tag a token is needed")
+    if not intent:
+        raise problem(path, line, "the utterance has no intent")
+    fault = bio_fault(tags)
+    if fault is not None:
+        raise problem(path, line, fault)
+    return Record(Utterance(tuple(tokens), tuple(tags), intent), path, line)
+
+
+def bio_fault(tags: list[str]) -> str | None:
+    """What is wrong with a tag sequence as strict BIO, or None."""
+    previous = "O"
+    for position, tag in enumerate(tags, start=1):
+        kind, dash, slot = tag.partition("-")
+        if tag != "O" and (kind not in ("B", "I") or not dash or not slot):
+            return f"tag {position} is {tag!r}; allowed: O, B-x, I-x with a slot type x"
+        if kind == "I" and previous[2:] != slot:
+            return f"tag {position} is {tag} after {previous}; allowed: {tag} after B-{slot} or {tag} only"
+        previous = tag
+    return None
