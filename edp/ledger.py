@@ -1,7 +1,7 @@
 """What was executed. The ledger says *what happened*; the accountants in `edp.epsilon` say what it costs.
 
-The training loop writes one step at a time; steps of an epoch that ran under the same mechanism are condensed into
-one entry, so a ledger of a million steps stays small. ε is computed from here, never from a recipe.
+The training loop writes one step at a time; steps of an epoch that ran under the same mechanism are condensed
+into one entry, so a ledger of a million steps stays small. ε is computed from here, never from a recipe.
 """
 
 from __future__ import annotations
@@ -43,8 +43,16 @@ class LedgerEntry(Frozen):
     mechanism: Mechanism
 
 
+PRIVATE_ALPHA_Z = 10.0
+"""Noise multiplier of the private estimate of the layer scales: it adds 1/100 to μ², a hundredth of an epoch
+at z = 1.
+"""
+
+
 class AlphaRelease(Frozen):
-    """A private estimate of the layer scales: one more Gaussian mechanism with multiplier `z`, sensitivity held."""
+    """A private estimate of the layer scales: one more Gaussian mechanism with multiplier `z`, sensitivity
+    held.
+    """
 
     z: Annotated[float, Field(gt=0)]
 

@@ -1,0 +1,38 @@
+"""The Gaussian mechanism, exactly: Balle & Wang (2018), Theorem 8."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from dp_accounting import get_epsilon_gaussian
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr, ndtri
+
+# Above this mu, the difference of two nearly equal numbers in the exact formula has lost its digits.
+_MU_EXACT = 1e3
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """ε of one Gaussian mechanism with sensitivity over noise std `mu`, at `delta`; many compose to `√Σ mu²`.
+
+    Exact up to mu = 1e3. Beyond, the first term of the formula alone, which is an upper bound: `μ²/2 +
+    μ·Φ⁻¹(1-δ)`.
+    """
+    # Total variation distance of the two Gaussians: up to there, ε = 0 will do.
+    if math.erf(mu / math.sqrt(8)) <= delta:
+        return 0.0
+    if mu > _MU_EXACT:
+        return max(0.0, mu * (mu / 2 - float(ndtri(delta))))
+    with np.errstate(divide="ignore"):  # log(0) = -inf is the right value where delta underflows
+        return float(get_epsilon_gaussian(1 / mu, delta))
+
+
+def gaussian_delta(epsilon: float, mu: NDArray[np.float64]) -> NDArray[np.float64]:
+    """δ at `epsilon` of Gaussian mechanisms with sensitivities over noise std `mu` > 0, any shape.
+
+    Never too small: beyond mu = 1e3 the term that is subtracted is left out.
+    """
+    above = ndtr(mu / 2 - epsilon / mu)
+    below = np.exp(np.minimum(epsilon + log_ndtr(-mu / 2 - epsilon / mu), 0.0))
+    return np.asarray(above - np.where(mu > _MU_EXACT, 0.0, np.minimum(below, above)))

@@ -1,0 +1,80 @@
+"""What one step's Gaussian mechanism does to one unit of privacy: how far it can move, how much noise hides
+it.
+
+Formal guarantee: with the others' data fixed, the noisy aggregate of a step is a Gaussian mechanism with
+noise multiplier `effective_noise_multiplier`, for two neighbouring data sets:
+
+| sampling | neighbours | who must not see |
+|---|---|---|
+| `shuffle` | one unit is replaced by nothing: zeroed out, its place kept | - |
+| `poisson` | one unit is added or removed | which examples a step drew |
+
+The unit is one example, or one micro-batch (all that one micro-batch of an epoch holds, zeroed out at once).
+The aggregator is trusted: what a worker sends before aggregation is hidden by its own share of the noise
+alone, with the multiplier z/√N (corrected noise) or z/N (the paper's).
+
+Sources: Dupuy et al., Algorithm 1, for the noise; McMahan & Andrew (2018), section 3.1, for clipping in
+scaled space; Ponomareva et al., "How to DP-fy ML" (2023), section 5.6, for the factor of 2 of micro-batches.
+"""
+
+from __future__ import annotations
+
+import math
+
+from edp.ledger import Mechanism
+
+
+def sensitivity(m: Mechanism) -> float:
+    """`Δ`: the farthest that one unit moves the *sum* over micro-batches, in the gradient's own unit (L2).
+
+    Infinite for `alpha = paper`: the scales are read off the private data, so no neighbour bounds them. For
+    `alpha_noise = per_layer` the norm is that of the scaled space, in which the noise is isotropic.
+    """
+    return m.C * _relative_sensitivity(m)
+
+
+def noise_std(m: Mechanism) -> float:
+    """Standard deviation of each coordinate's noise on the *aggregate* (the mean over micro-batches).
+
+    `N` independent draws of `micro_batch_noise_std`, added and divided by N. For `alpha_noise = per_layer` it
+    is that of the scaled space: layer k gets α_k times as much.
+    """
+    return micro_batch_noise_std(m) / math.sqrt(m.N)
+
+
+def micro_batch_noise_std(m: Mechanism) -> float:
+    """Standard deviation of what each micro-batch adds to its clipped gradient, before the division by N.
+
+    Algorithm 1 adds `y/N` with `y ~ N(0, (C·z)²)`. Variances of independent draws add up, so the noise
+    multiplier of the sum is then only `z/√N`; the corrected noise is `y/√N`, which makes it `z`.
+    """
+    return m.C * m.z / (m.N if m.noise == "paper" else math.sqrt(m.N))
+
+
+def kappa(m: Mechanism) -> float:
+    """`κ`: by how much the mechanism's noise multiplier falls short of z (dimensionless, infinite: no
+    guarantee).
+
+    Infinite as well when the noise can be replayed: whoever knows its seed subtracts it.
+    """
+    if m.replayable:
+        return math.inf
+    shortfall = math.sqrt(m.N) if m.noise == "paper" else 1.0
+    return _relative_sensitivity(m) * shortfall
+
+
+def effective_noise_multiplier(m: Mechanism) -> float:
+    """`z/κ`: std of the noise over sensitivity, the only number that an accountant needs. 0 means no
+    guarantee.
+    """
+    return m.z / kappa(m)
+
+
+def _relative_sensitivity(m: Mechanism) -> float:
+    """`Δ/C`, times the largest scale where the noise does not follow the scales."""
+    if m.alpha == "paper":
+        return math.inf
+    # The clipped mean of several examples can turn round when one of them goes: from +C to -C.
+    turns_round = m.unit == "example" and not m.single_example
+    stretch = m.max_alpha if m.alpha_noise == "isotropic" else 1.0
+    return (2.0 if turns_round else 1.0) * stretch
