@@ -1,0 +1,31 @@
+"""Joint intent and slot models of the paper: `build_model` makes the one that a spec describes."""
+
+from __future__ import annotations
+
+import torch
+
+from trainables.models.joint import JointModel, ModelOutput, Predictions
+from trainables.spec import CLCSpec, ModelSpec
+from trainables.tokens import Labels
+
+__all__ = ["JointModel", "ModelOutput", "Predictions", "build_model"]
+
+
+def build_model(
+    spec: ModelSpec, labels: Labels, *, seed: int, vocabulary_size: int | None = None
+) -> JointModel:
+    """The model of a spec on the CPU, its weights drawn from `seed`; the global generator is left as it was.
+
+    Args:
+        vocabulary_size: pieces of the corpus' WordPiece vocabulary (BERT only), `corpus.vocabulary_size`;
+            None: BERT's own 30,522.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if isinstance(spec, CLCSpec):
+            from trainables.models.clc import CLC
+
+            return CLC(spec, labels)
+        from trainables.models.bert import BERT  # transformers takes seconds to import
+
+        return BERT(spec, labels, vocabulary_size)

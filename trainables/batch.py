@@ -1,0 +1,62 @@
+"""A batch of utterances as tensors: what a model is given, and nothing that it needs a vocabulary for.
+
+Shapes: b utterances, t tokens, u unique words of the batch, c characters, d embedding, s sub-words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class WordInputs:
+    """CLC's inputs: each token names a row of the batch's table of unique words, so that each is looked at
+    once.
+    """
+
+    word_bt: Tensor  # int64, rows of the two tables; 0 where padded
+    chars_uc: Tensor  # int64, 0 beyond the word
+    vectors_ud: Tensor  # float32
+
+    def to(self, device: torch.device | str) -> WordInputs:
+        return WordInputs(self.word_bt.to(device), self.chars_uc.to(device), self.vectors_ud.to(device))
+
+
+@dataclass(frozen=True)
+class PieceInputs:
+    """BERT's inputs: sub-words between [CLS] and [SEP], and where each token's first one stands."""
+
+    piece_bs: Tensor  # int64
+    piece_mask_bs: Tensor  # bool
+    first_bt: Tensor  # int64, positions in S; 0 where padded
+
+    def to(self, device: torch.device | str) -> PieceInputs:
+        return PieceInputs(self.piece_bs.to(device), self.piece_mask_bs.to(device), self.first_bt.to(device))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Utterances padded to the longest; labels are None where utterances came without."""
+
+    inputs: WordInputs | PieceInputs
+    lengths_b: Tensor  # int64, at least 1
+    mask_bt: Tensor  # bool, True on tokens
+    tags_bt: Tensor | None = None  # int64, 0 where padded
+    intent_b: Tensor | None = None  # int64
+
+    def __len__(self) -> int:
+        return len(self.lengths_b)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device`."""
+        return replace(
+            self,
+            inputs=self.inputs.to(device),
+            lengths_b=self.lengths_b.to(device),
+            mask_bt=self.mask_bt.to(device),
+            tags_bt=None if self.tags_bt is None else self.tags_bt.to(device),
+            intent_b=None if self.intent_b is None else self.intent_b.to(device),
+        )

@@ -1,0 +1,277 @@
+"""A corpus as memory-mapped arrays, encoded once a sweep and read by every worker, never pickled into a
+trial.
+
+A folder holds flat arrays a split (`offsets`, `tokens`, `tags`, `intents`), a table by word type,
+`words.json`, `meta.json`, and `features/`, which is all that a released model needs to encode new utterances:
+that one is public, the rest is the private corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from edp.spec import UserError
+from trainables.batch import Batch
+from trainables.corpora.types import Splits, Utterance
+from trainables.features import Features, Table, features_for, load_features, make_table, open_table, pad
+from trainables.spec import ModelSpec
+from trainables.tokens import Labels, WordPieces
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+Progress = Callable[[int, int], None]
+_PROGRESS_EVERY = 10_000
+
+
+def encode(
+    splits: Splits,
+    model: ModelSpec,
+    folder: Path,
+    *,
+    labels: Labels | None = None,
+    features: Features | None = None,
+    progress: Progress | None = None,
+) -> EncodedCorpus:
+    """Write the corpus to `folder`, whole or not at all, in the form that `model` reads; what stood there is
+    replaced.
+
+    Args:
+        labels: the schema, where it is not that of the splits.
+        features: what becomes of a word, where it was made before (those of a corpus serve its shadow
+            models).
+        progress: called with the utterances done and in all.
+
+    Raises:
+        UserError: for a split without utterances, an utterance without tokens, or a label outside `labels`.
+    """
+    every = {name: _checked(getattr(splits, name), name) for name in SPLITS}
+    if labels is None:
+        labels = Labels.of(utterance for name in SPLITS for utterance in every[name])
+    features = features or features_for(model)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # beside the folder, so that the rename below is atomic; a crash leaves nothing that `open` would take for
+    # a corpus
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        words, digest = _write_splits(every, labels, building, progress)
+        features.save(building / "features")
+        make_table(features, words).write(building)
+        (building / "words.json").write_text(json.dumps(words), encoding="utf-8")
+        meta = {
+            "labels": labels.to_dict(),
+            "sizes": {name: len(every[name]) for name in SPLITS},
+            "vocabulary_size": features.size if isinstance(features, WordPieces) else None,
+            "digest": digest,
+        }
+        (building / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        building.chmod(0o755)  # mkdtemp's 0700 would keep other users' workers out
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(building, folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return EncodedCorpus.open(folder)
+
+
+class EncodedCorpus:
+    """A folder that `encode` wrote, mapped into memory; cheap to open, and to pickle as its path."""
+
+    def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
+        self.folder = folder
+        self.labels = Labels.from_dict(meta["labels"])
+        self.digest: str = meta["digest"]
+        self.vocabulary_size: int | None = meta["vocabulary_size"]  # pieces, for `build_model`; None for CLC
+        self._table = open_table(folder)
+        self._arrays = {
+            (split, kind): np.load(folder / f"{split}_{kind}.npy", mmap_mode="r")
+            for split in SPLITS
+            for kind in ("offsets", "tokens", "tags", "intents")
+        }
+
+    @classmethod
+    def open(cls, folder: Path) -> EncodedCorpus:
+        """Map a folder.
+
+        Raises:
+            UserError: for a folder that holds no whole corpus.
+        """
+        meta = folder / "meta.json"
+        if not meta.is_file():
+            raise UserError(
+                f"encoded corpus = {folder} is not there or not whole; allowed: a folder that encode wrote"
+            )
+        return cls(folder, json.loads(meta.read_text(encoding="utf-8")))
+
+    def __reduce__(self) -> tuple[Callable[[Path], EncodedCorpus], tuple[Path]]:
+        return EncodedCorpus.open, (self.folder,)
+
+    def features(self) -> Features:
+        """What was made of words: for serving, and for encoding another corpus alike."""
+        return load_features(self.folder / "features")
+
+    def words(self) -> list[str]:
+        """The word of each token id."""
+        words: list[str] = json.loads((self.folder / "words.json").read_text(encoding="utf-8"))
+        return words
+
+    def size(self, split: Split) -> int:
+        """Number of utterances."""
+        return len(self._arrays[split, "intents"])
+
+    def lengths(self, split: Split) -> np.ndarray:
+        """Tokens of each utterance, (size,) int64."""
+        return np.diff(self._arrays[split, "offsets"])
+
+    def batch(self, split: Split, indices: np.ndarray) -> Batch:
+        """The utterances at `indices`, in that order, with their labels."""
+        words_n, lengths_b = self._flat(split, "tokens", indices)
+        return make_batch(
+            self._table,
+            words_n,
+            lengths_b,
+            tags_n=self._flat(split, "tags", indices)[0],
+            intent_b=self._arrays[split, "intents"][indices],
+        )
+
+    def token_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:
+        """Word ids of each utterance; equal words have equal ids, in every split."""
+        return self._rows(split, "tokens", indices)
+
+    def tag_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:
+        """Tag ids of each utterance, all of its tokens, also those that are too many for a model."""
+        return self._rows(split, "tags", indices)
+
+    def intent_ids(self, split: Split, indices: np.ndarray) -> np.ndarray:
+        """Intent id of each utterance, (B,)."""
+        return np.asarray(self._arrays[split, "intents"][indices])
+
+    def utterances(self, split: Split, indices: np.ndarray) -> list[Utterance]:
+        """The utterances as they were read."""
+        words, labels = self.words(), self.labels
+        return [
+            Utterance(
+                tuple(words[w] for w in word_ids), tuple(labels.tags[t] for t in tag_ids), labels.intents[i]
+            )
+            for word_ids, tag_ids, i in zip(
+                self.token_ids(split, indices),
+                self.tag_ids(split, indices),
+                self.intent_ids(split, indices),
+                strict=True,
+            )
+        ]
+
+    def _flat(self, split: Split, kind: str, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        offsets = self._arrays[split, "offsets"]
+        starts_b = offsets[indices]
+        lengths_b = offsets[np.asarray(indices) + 1] - starts_b
+        first_b = lengths_b.cumsum() - lengths_b
+        positions_n = np.arange(lengths_b.sum()) + np.repeat(starts_b - first_b, lengths_b)
+        return self._arrays[split, kind][positions_n], lengths_b
+
+    def _rows(self, split: Split, kind: str, indices: np.ndarray) -> list[np.ndarray]:
+        values_n, lengths_b = self._flat(split, kind, indices)
+        return np.split(values_n, lengths_b.cumsum()[:-1]) if len(lengths_b) else []
+
+
+def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) -> Batch:
+    """Utterances that are in no corpus as an unlabelled batch.
+
+    Where an utterance is too long for the model (`MAX_PIECES`), the batch's lengths say how many tokens it
+    reads.
+
+    Args:
+        folder: `features/` of an encoded corpus or a released model, or what `load_features` read there.
+
+    Raises:
+        UserError: for no utterances, or one without tokens.
+    """
+    if not tokens or not all(tokens):
+        raise UserError(
+            "utterances: one has no tokens, or there is none; allowed: at least one, each with a token"
+        )
+    features = load_features(folder) if isinstance(folder, Path) else folder
+    ids: dict[str, int] = {}
+    words_n = np.array([ids.setdefault(word, len(ids)) for utterance in tokens for word in utterance])
+    return make_batch(
+        make_table(features, list(ids)), words_n, np.array([len(utterance) for utterance in tokens])
+    )
+
+
+def make_batch(
+    table: Table,
+    words_n: np.ndarray,
+    lengths_b: np.ndarray,
+    tags_n: np.ndarray | None = None,
+    intent_b: np.ndarray | None = None,
+) -> Batch:
+    """A batch of utterances given one after the other."""
+    inputs, read_b = table.inputs(words_n, lengths_b)
+    steps = int(read_b.max())
+    mask_bt = np.arange(steps) < read_b[:, None]
+    tags_bt = None if tags_n is None else np.where(mask_bt, pad(tags_n, lengths_b)[:, :steps], 0)
+    return Batch(
+        inputs,
+        torch.from_numpy(read_b.astype(np.int64)),
+        torch.from_numpy(mask_bt),
+        None if tags_bt is None else torch.from_numpy(tags_bt),
+        None if intent_b is None else torch.from_numpy(intent_b.astype(np.int64)),
+    )
+
+
+def _checked(utterances: list[Utterance], split: Split) -> list[Utterance]:
+    if not utterances:
+        raise UserError(f"corpus: split {split} has no utterances; allowed: at least one")
+    for index, utterance in enumerate(utterances):
+        if not utterance.tokens or len(utterance.tokens) != len(utterance.tags):
+            raise UserError(
+                f"corpus: utterance {index} of split {split} has {len(utterance.tokens)} tokens and "
+                f"{len(utterance.tags)} tags; allowed: as many tags as tokens, and at least one"
+            )
+    return utterances
+
+
+def _write_splits(
+    every: dict[Split, list[Utterance]], labels: Labels, folder: Path, progress: Progress | None
+) -> tuple[list[str], str]:
+    """Write the arrays of each split; return the word types in order of their ids, and a digest of the
+    corpus.
+    """
+    words: dict[str, int] = {}
+    tag_ids = {tag: index for index, tag in enumerate(labels.tags)}
+    intent_ids = {intent: index for index, intent in enumerate(labels.intents)}
+    total, done = sum(len(utterances) for utterances in every.values()), 0
+    digest = hashlib.sha256(json.dumps(labels.to_dict()).encode())
+    for split, utterances in every.items():
+        tokens = np.empty(sum(len(u.tokens) for u in utterances), np.int32)
+        tags = np.empty(len(tokens), np.int16)
+        intents = np.empty(len(utterances), np.int16)
+        offsets = np.zeros(len(utterances) + 1, np.int64)
+        for row, utterance in enumerate(utterances):
+            start, end = offsets[row], offsets[row] + len(utterance.tokens)
+            try:
+                tags[start:end] = [tag_ids[tag] for tag in utterance.tags]
+                intents[row] = intent_ids[utterance.intent]
+            except KeyError as error:
+                raise UserError(
+                    f"corpus: split {split} has the label {error}, which the schema lacks"
+                ) from None
+            tokens[start:end] = [words.setdefault(word, len(words)) for word in utterance.tokens]
+            offsets[row + 1] = end
+            done += 1
+            if progress and (done % _PROGRESS_EVERY == 0 or done == total):
+                progress(done, total)
+        for kind, array in (("offsets", offsets), ("tokens", tokens), ("tags", tags), ("intents", intents)):
+            np.save(folder / f"{split}_{kind}.npy", array)
+            digest.update(array.tobytes())
+    digest.update(json.dumps(list(words)).encode())
+    return list(words), digest.hexdigest()

@@ -1,0 +1,90 @@
+"""BERT with an intent head on [CLS] and the CRF on the first sub-word of each token (Dupuy et al., section
+4.2).
+
+Shapes: b utterances, t tokens, s sub-words, h hidden.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedModel
+
+from edp.spec import UserError
+from trainables.batch import Batch, PieceInputs
+from trainables.models.joint import JointModel
+from trainables.models.pretrained import pretrained_folder
+from trainables.spec import BERTSpec
+from trainables.tokens import MAX_PIECES, Labels
+
+_log = logging.getLogger(__name__)
+_BERT_VOCABULARY = 30_522
+
+
+class BERT(JointModel):
+    """A fine-tuned encoder; `pretrained_source` says what it started from."""
+
+    def __init__(self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None) -> None:
+        encoder, source = _encoder(spec, vocabulary_size)
+        hidden = encoder.config.hidden_size
+        super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout)
+        self.encoder = encoder
+        self.pretrained_source = source
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        inputs = batch.inputs
+        assert isinstance(inputs, PieceInputs), "BERT reads sub-words; encode the corpus for it"
+        hidden_bsh = self.encoder(
+            input_ids=inputs.piece_bs, attention_mask=inputs.piece_mask_bs.long()
+        ).last_hidden_state
+        token_bth = hidden_bsh.gather(1, inputs.first_bt[:, :, None].expand(-1, -1, hidden_bsh.shape[2]))
+        return hidden_bsh[:, 0], token_bth
+
+
+def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedModel, str]:
+    """An encoder without its pooler, which no loss reaches, and what it started from."""
+    dropout: dict[str, Any] = {
+        "hidden_dropout_prob": spec.dropout,
+        "attention_probs_dropout_prob": spec.dropout,
+    }
+    reason = "model.pretrained is null"
+    if spec.pretrained is not None:
+        folder, reason = pretrained_folder(spec.pretrained)
+        if folder is not None:
+            config = AutoConfig.from_pretrained(folder)
+            if config.model_type != "bert":
+                raise UserError(
+                    f"model.pretrained = {spec.pretrained} is of type {config.model_type}; allowed: bert"
+                )
+            if vocabulary_size in (None, config.vocab_size):
+                model = AutoModel.from_pretrained(folder, add_pooling_layer=False, **dropout)
+                return model, spec.pretrained
+            # pieces of another vocabulary would mean other words to the pretrained rows
+            reason = (
+                f"its vocabulary has {config.vocab_size} pieces, the encoded corpus' has {vocabulary_size}"
+            )
+            _log.warning(
+                "model.pretrained = %s does not fit (%s): the start is random", spec.pretrained, reason
+            )
+    if spec.hidden_size % spec.heads:
+        raise UserError(
+            f"model.heads = {spec.heads} does not divide model.hidden_size = {spec.hidden_size}; "
+            f"allowed: {', '.join(str(h) for h in range(1, spec.hidden_size) if spec.hidden_size % h == 0)}"
+        )
+    config = BertConfig(
+        vocab_size=vocabulary_size or _BERT_VOCABULARY,
+        hidden_size=spec.hidden_size,
+        num_hidden_layers=spec.layers,
+        num_attention_heads=spec.heads,
+        intermediate_size=_intermediate_size(spec.hidden_size),
+        max_position_embeddings=MAX_PIECES,
+        **dropout,
+    )
+    return BertModel(config, add_pooling_layer=False), f"random start ({reason})"
+
+
+def _intermediate_size(hidden_size: int) -> int:
+    """Of the feed-forward layers: TinyBERT's 1,200 at 312, four times the hidden size otherwise."""
+    return 1200 if hidden_size == 312 else 4 * hidden_size

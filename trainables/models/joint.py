@@ -1,0 +1,109 @@
+"""What both models share: the heads, the loss and the predictions of joint intent and slot filling.
+
+Shapes: b utterances, t tokens, i intents, k tags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from trainables.batch import Batch
+from trainables.models.crf import CRF
+from trainables.tokens import Labels
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """Scores before the softmax over intents and before the CRF."""
+
+    intent_logits_bi: Tensor
+    emissions_btk: Tensor
+    mask_bt: Tensor
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of a batch, and how sure it is; `loss_b` is None where the batch has no labels."""
+
+    intents_b: Tensor
+    tags_bt: Tensor
+    mask_bt: Tensor
+    intent_probs_bi: Tensor
+    slot_marginals_btk: Tensor
+    loss_b: Tensor | None
+
+    def tags(self) -> list[list[int]]:
+        """Each utterance's tag ids, without padding."""
+        lengths = self.mask_bt.sum(1).tolist()
+        return [row[:length] for row, length in zip(self.tags_bt.tolist(), lengths, strict=True)]
+
+
+class JointModel(nn.Module):
+    """An encoder with an intent head and a CRF slot head. `forward` is the loss, so that it can be wrapped in
+    DDP.
+    """
+
+    pretrained_source: str = "random start"
+
+    def __init__(self, sentence_size: int, token_size: int, labels: Labels, dropout: float) -> None:
+        super().__init__()
+        self.head_dropout = nn.Dropout(dropout)
+        self.intent_head = nn.Linear(sentence_size, len(labels.intents))
+        self.slot_head = nn.Linear(token_size, len(labels.tags))
+        self.crf = CRF(len(labels.tags))
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """A vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
+        raise NotImplementedError
+
+    def outputs(self, batch: Batch) -> ModelOutput:
+        """Scores of intents (B, I) and tags (B, T, K)."""
+        sentence_bh, token_bth = self.encode(batch)
+        return ModelOutput(
+            self.intent_head(self.head_dropout(sentence_bh)),
+            self.slot_head(self.head_dropout(token_bth)),
+            batch.mask_bt,
+        )
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Loss of each utterance, (B,): CRF plus cross entropy (Dupuy et al., section 4.2)."""
+        return self._loss(self.outputs(batch), batch)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The same as calling the model."""
+        loss_b: Tensor = self(batch)
+        return loss_b
+
+    @torch.no_grad()
+    def decode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Likeliest intents (B,), tags (B, T), and mask (B, T): what `predict` finds, without its
+        probabilities.
+        """
+        output = self.outputs(batch)
+        tags_bt = self.crf.viterbi(output.emissions_btk, output.mask_bt)
+        return output.intent_logits_bi.argmax(1), tags_bt, output.mask_bt
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Predictions:
+        """Likeliest intents and tags, and their probabilities. Dropout is as the model's mode says."""
+        output = self.outputs(batch)
+        intent_probs_bi = output.intent_logits_bi.softmax(1)
+        marginals_btk, _ = self.crf.marginals(output.emissions_btk, output.mask_bt)
+        return Predictions(
+            intents_b=intent_probs_bi.argmax(1),
+            tags_bt=self.crf.viterbi(output.emissions_btk, output.mask_bt),
+            mask_bt=output.mask_bt,
+            intent_probs_bi=intent_probs_bi,
+            slot_marginals_btk=marginals_btk,
+            loss_b=None if batch.intent_b is None else self._loss(output, batch),
+        )
+
+    def _loss(self, output: ModelOutput, batch: Batch) -> Tensor:
+        assert batch.tags_bt is not None, "a loss needs labels"
+        assert batch.intent_b is not None, "a loss needs labels"
+        slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
+        return slot_loss_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
