@@ -24,7 +24,7 @@ def stream(name: str, seed: int) -> Iterator[Utterance]:
     said.
 
     Raises:
-        UserError: for an unknown name; once the grammar has nothing new to say (beyond some millions).
+        UserError: for an unknown name; once the grammar has nothing new to say, beyond a million.
     """
     return stream_grammar(_grammar(name), seed)
 

@@ -148,10 +148,11 @@ def _nlu_eval(path: Path) -> Iterator[Record]:
             path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}"
         )
     while True:
+        begins = reader.line_num + 1
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise problem(path, reader.line_num, f"not a row of CSV: {error}") from None
+            raise problem(path, begins, f"not a row of CSV: {error}") from None
         if row is None:
             return
         line = reader.line_num
@@ -264,7 +265,8 @@ def _conll(path: Path) -> Iterator[Record]:
         elif columns:
             if len(columns) < 2:
                 raise problem(path, line, f"{text.strip()!r} is one column; needed: a token and its tag")
-            first = line if not tokens else first
+            if not tokens:
+                first = line
             tokens.append(columns[0])
             tags.append(columns[-1])
         elif tokens:
@@ -272,7 +274,7 @@ def _conll(path: Path) -> Iterator[Record]:
                 raise problem(
                     path, first, "the utterance has no intent; put a line `# intent: NAME` before it"
                 )
-            yield checked(tokens, tags, intent, path, first)
+            yield checked(tokens, tags, intent, path, first, a_tag_a_line=True)
             tokens, tags, intent = [], [], ""
         elif intent:
             raise problem(path, first, f"empty utterance: no tokens after the intent {intent}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,11 +76,14 @@ def split_blanks(line: str) -> list[str]:
     return [word for word in re.split(r"[ \t]+", line) if word]
 
 
-def checked(tokens: list[str], tags: list[str], intent: str, path: Path, line: int) -> Record:
+def checked(
+    tokens: list[str], tags: list[str], intent: str, path: Path, line: int, a_tag_a_line: bool = False
+) -> Record:
     """The record of one utterance, once it has passed every check that an utterance can be put to alone.
 
     Raises:
-        UserError: for no tokens, as many tags as not tokens, no intent, or tags that are not strict BIO.
+        UserError: for no tokens, not one tag a token, no intent, or tags that are not strict BIO (with the
+            line of the tag itself where each tag has its own).
     """
     if not tokens:
         raise problem(path, line, "empty utterance: it has no tokens")
@@ -89,18 +93,19 @@ def checked(tokens: list[str], tags: list[str], intent: str, path: Path, line: i
         raise problem(path, line, "the utterance has no intent")
     fault = bio_fault(tags)
     if fault is not None:
-        raise problem(path, line, fault)
+        position, text = fault
+        raise problem(path, line + position if a_tag_a_line else line, f"tag {position + 1} is {text}")
     return Record(Utterance(tuple(tokens), tuple(tags), intent), path, line)
 
 
-def bio_fault(tags: list[str]) -> str | None:
-    """What is wrong with a tag sequence as strict BIO, or None."""
+def bio_fault(tags: Sequence[str]) -> tuple[int, str] | None:
+    """Where and what the first fault of a tag sequence is, as strict BIO, or None."""
     previous = "O"
-    for position, tag in enumerate(tags, start=1):
+    for position, tag in enumerate(tags):
         kind, dash, slot = tag.partition("-")
         if tag != "O" and (kind not in ("B", "I") or not dash or not slot):
-            return f"tag {position} is {tag!r}; allowed: O, B-x, I-x with a slot type x"
+            return position, f"{tag!r}; allowed: O, B-x, I-x with a slot type x"
         if kind == "I" and previous[2:] != slot:
-            return f"tag {position} is {tag} after {previous}; allowed: {tag} after B-{slot} or {tag} only"
+            return position, f"{tag} after {previous}; allowed: {tag} after B-{slot} or {tag} only"
         previous = tag
     return None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Utterance(NamedTuple):
-    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO: O, B-x, I-x."""
+    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO."""
 
     tokens: tuple[str, ...]
     tags: tuple[str, ...]

@@ -1,0 +1,19 @@
+"""Where tests find real corpora, which the project does not contain."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def real_corpus(name: str) -> Path:
+    """The folder of a public corpus: in `EDP_DATA_DIR`, else in `../shared/data`; skips without it."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("EDP_DATA_DIR") or beside) / name
+    if not folder.is_dir():
+        pytest.skip(
+            f"the corpus {name} is not in {folder.parent}; set EDP_DATA_DIR to a folder that holds {name}/"
+        )
+    return folder

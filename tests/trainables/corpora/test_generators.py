@@ -1,0 +1,94 @@
+"""The generated corpora: the same everywhere, distinct, valid, wide, and neither trivial nor uniform."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from edp.spec import UserError
+from trainables.corpora import GENERATED, Utterance, generate, stream
+from trainables.corpora.grammar import Grammar, stream_grammar
+from trainables.corpora.text import bio_fault
+
+MANY = 100_000
+
+
+@pytest.fixture(scope="module", params=GENERATED)
+def many(request: pytest.FixtureRequest) -> tuple[str, list[Utterance]]:
+    return request.param, generate(request.param, MANY, seed=11)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("communication", "7a24f3ffcf937b7c63d8b400406c9516b0451cd52f18dc2bfd2d084ba3bdac02"),
+        ("health", "eee7e08d93208f74cd3cddc15d254d93ee64b782c413998a9a3eaef4ebc82bd6"),
+        ("video", "7db5e254e297f0ef7f9a6ee775803c5a547c195f88136ca53573ee23503999fb"),
+    ],
+)
+def test_the_first_thousand_are_pinned_across_machines_and_versions(name: str, digest: str) -> None:
+    text = "\n".join("\t".join((*u.tokens, *u.tags, u.intent)) for u in generate(name, 1000, seed=7))
+    assert hashlib.sha256(text.encode()).hexdigest() == digest
+
+
+def test_utterances_are_distinct_and_valid(many: tuple[str, list[Utterance]]) -> None:
+    _, utterances = many
+    assert len({utterance.tokens for utterance in utterances}) == MANY
+    for utterance in utterances:
+        assert len(utterance.tokens) == len(utterance.tags)
+        assert all(utterance.tokens)
+    assert [fault for tags in {u.tags for u in utterances} if (fault := bio_fault(tags))] == []
+
+
+def test_ten_to_thirty_intents_of_skewed_frequency(many: tuple[str, list[Utterance]]) -> None:
+    _, utterances = many
+    counts = Counter(utterance.intent for utterance in utterances).most_common()
+    assert 10 <= len(counts) <= 30
+    assert counts[0][1] > 10 * counts[-1][1] > 0
+
+
+def test_slot_values_have_a_head_and_a_long_tail(many: tuple[str, list[Utterance]]) -> None:
+    _, utterances = many
+    spans: Counter[tuple[str, ...]] = Counter()
+    for utterance in utterances:
+        spans[tuple(t for t, tag in zip(utterance.tokens, utterance.tags, strict=True) if tag != "O")] += 1
+    once = sum(1 for count in spans.values() if count == 1)
+    assert once > MANY / 4
+    assert spans.most_common(1)[0][1] > 50
+
+
+def test_the_most_frequent_tag_of_a_word_is_often_not_its_tag(many: tuple[str, list[Utterance]]) -> None:
+    _, utterances = many
+    tags_of: dict[str, Counter[str]] = {}
+    for utterance in utterances:
+        for token, tag in zip(utterance.tokens, utterance.tags, strict=True):
+            tags_of.setdefault(token, Counter())[tag] += 1
+    right = sum(max(tags.values()) for tags in tags_of.values())
+    assert 0.7 < right / sum(tags.total() for tags in tags_of.values()) < 0.9
+
+
+def test_more_utterances_only_add_to_the_end(many: tuple[str, list[Utterance]]) -> None:
+    name, utterances = many
+    assert generate(name, 5000, seed=11) == utterances[:5000]
+    assert list(islice(stream(name, seed=11), 300)) == utterances[:300]
+
+
+def test_another_seed_says_other_things(many: tuple[str, list[Utterance]]) -> None:
+    name, utterances = many
+    assert len(set(generate(name, 1000, seed=12)) & set(utterances[:1000])) < 100
+
+
+def test_a_grammar_that_has_said_everything_says_so() -> None:
+    tiny = Grammar("tiny", {"greet": ("good <when>",)}, {}, {}, {"when": ("day", "bye")})
+    with pytest.raises(UserError, match="corpus tiny has no more than about"):
+        list(stream_grammar(tiny, seed=0))
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(
+        UserError, match="corpus banking is not a generated one; allowed: communication, health, video"
+    ):
+        generate("banking", 10, seed=0)

@@ -1,0 +1,151 @@
+"""From a spec to splits, counts and a digest, for generated, real and a user's own corpora."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from edp.spec import UserError
+from tests.real_data import real_corpus
+from tests.trainables.corpora import writers
+from trainables.corpora import (
+    PUBLIC,
+    CorpusSummary,
+    Utterance,
+    check_corpus,
+    corpus_digest,
+    generate,
+    load_corpus,
+    public,
+    read_corpus,
+)
+from trainables.spec import CorpusSpec
+
+CORPUS = generate("video", 300, seed=5)
+
+REAL = {
+    "atis": (5_871, 5_473, 26, 83),
+    "snips": (14_484, 14_213, 7, 39),
+    "nlu_eval": (11_036, 11_036, 64, 54),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_real_corpus_has_its_published_counts(name: str) -> None:
+    summary = check_corpus(CorpusSpec(name=name, path=str(real_corpus(name))))
+    assert (summary.utterances, summary.distinct, summary.intents, summary.slot_types) == REAL[name]
+    assert summary.train + summary.valid + summary.test == summary.utterances
+
+
+@pytest.mark.parametrize("name", ["atis", "snips"])
+def test_the_digests_to_download_are_those_of_the_real_files(name: str) -> None:
+    folder = real_corpus(name)
+    for file, sha256 in public._PUBLISHED[name].files.items():
+        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == sha256
+
+
+def test_the_rows_to_download_are_those_of_the_real_file() -> None:
+    with open(real_corpus("nlu_eval") / "annotated.csv", encoding="utf-8", newline="") as file:
+        rows = [tuple(row[column] for column in public.ROW) for row in csv.DictReader(file, delimiter=";")]
+    published = public._PUBLISHED["nlu_eval"]
+    assert public.digest_of_rows(rows) == published.rows_sha256
+    names = {f"{scenario}_{intent}.csv" for scenario, intent, _ in rows}
+    assert {Path(file).name for file in published.files} == names
+
+
+def test_no_real_utterance_is_member_and_non_member() -> None:
+    splits = load_corpus(CorpusSpec(name="atis", path=str(real_corpus("atis")), seed=3))
+    assert not {u.tokens for u in splits.train} & {u.tokens for u in splits.valid + splits.test}
+    assert len({u.intent for u in splits.train}) == 26
+
+
+def test_a_generated_corpus_has_ten_thousand_utterances_unless_told() -> None:
+    assert check_corpus(CorpusSpec(name="video")) == CorpusSummary(
+        name="video",
+        utterances=10_000,
+        distinct=10_000,
+        intents=25,
+        slot_types=26,
+        train=4_500,
+        valid=500,
+        test=5_000,
+    )
+    splits = load_corpus(CorpusSpec(name="video", utterances=400, seed=2))
+    assert [len(splits.train), len(splits.valid), len(splits.test)] == [180, 20, 200]
+
+
+def test_a_path_makes_a_users_corpus_of_a_generated_name(tmp_path: Path) -> None:
+    path = writers.jsonl(CORPUS, tmp_path)
+    splits = load_corpus(CorpusSpec(name="health", path=str(path)))
+    assert sorted(splits.train + splits.valid + splits.test) == sorted(CORPUS)
+
+
+def test_utterances_of_a_corpus_of_files_is_a_seeded_sample(tmp_path: Path) -> None:
+    path = str(writers.jsonl(CORPUS, tmp_path))
+    summary = check_corpus(CorpusSpec(name="mine", path=path, utterances=200))
+    assert summary.utterances == 200
+    first = load_corpus(CorpusSpec(name="mine", path=path, utterances=200))
+    assert first == load_corpus(CorpusSpec(name="mine", path=path, utterances=200))
+    assert set(first.train) <= set(CORPUS)
+    with pytest.raises(UserError, match=r"corpus mine: corpus\.utterances = 301; allowed: at most the 300"):
+        load_corpus(CorpusSpec(name="mine", path=path, utterances=301))
+
+
+def test_a_corpus_too_small_to_split_is_named(tmp_path: Path) -> None:
+    path = writers.jsonl(CORPUS[:19], tmp_path)
+    with pytest.raises(UserError, match=r"^corpus mine: 19 distinct utterances; allowed: at least 20"):
+        load_corpus(CorpusSpec(name="mine", path=str(path)))
+
+
+def test_a_label_that_cannot_be_learned_is_named_with_file_and_line(tmp_path: Path) -> None:
+    """Published splits are pooled: a label only in the published test split is no fault, too many labels are."""
+    utterances = [Utterance((f"word{n}",), ("O",), f"intent{n}") for n in range(40)]
+    path = writers.conll(utterances, tmp_path)
+    with pytest.raises(UserError, match=r"corpus\.conll, line \d+: intent intent\d+ would") as caught:
+        load_corpus(CorpusSpec(name="mine", path=str(path)))
+    line = int(str(caught.value).split(", line ")[1].split(":")[0])
+    intent = str(caught.value).split("intent ")[1].split()[0]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[line - 2 : line] == [f"# intent: {intent}", f"{intent.replace('intent', 'word')}\t_\tO"]
+
+
+def test_a_label_only_in_the_published_test_split_is_learned(tmp_path: Path) -> None:
+    rare = Utterance(("only", "here"), ("O", "B-only"), "only_in_test")
+    writers.three_file(CORPUS, tmp_path / "train")
+    writers.three_file([rare], tmp_path / "test")
+    assert rare in load_corpus(CorpusSpec(name="mine", path=str(tmp_path))).train
+
+
+def test_the_digest_follows_content_sample_and_seed_but_not_the_place(tmp_path: Path) -> None:
+    here, there = (
+        writers.three_file(CORPUS, tmp_path / "here"),
+        writers.three_file(CORPUS, tmp_path / "there"),
+    )
+    spec = CorpusSpec(name="mine", path=str(here))
+    digest = corpus_digest(spec)
+    assert corpus_digest(spec.model_copy(update={"path": str(there), "name": "other"})) == digest
+    assert corpus_digest(spec.model_copy(update={"format": "three_file"})) == digest
+    variants = [spec.model_copy(update=update) for update in ({"seed": 1}, {"utterances": 100})]
+    digests = {digest, *map(corpus_digest, variants)}
+    with open(here / "label", "a", encoding="utf-8") as file:
+        file.write("\n")
+    digests.add(corpus_digest(spec))
+    assert len(digests) == 4
+
+
+def test_the_digest_of_a_generated_corpus_follows_name_number_and_seed() -> None:
+    specs = [
+        CorpusSpec(name="video"),
+        CorpusSpec(name="video", utterances=100),
+        CorpusSpec(name="video", seed=1),
+        CorpusSpec(name="health"),
+    ]
+    assert len({corpus_digest(spec) for spec in specs}) == 4
+    assert corpus_digest(specs[0]) == corpus_digest(CorpusSpec(name="video", utterances=10_000))
+
+
+def test_reading_a_public_corpus_pools_its_published_splits() -> None:
+    assert len(read_corpus(real_corpus("atis"), "auto")) == 4_478 + 500 + 893

@@ -1,0 +1,243 @@
+"""A reader gives back what was written, takes what is untidy, and refuses what is broken in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edp.spec import UserError
+from tests.trainables.corpora import writers
+from trainables.corpora import Utterance, generate, read_corpus
+
+AWKWARD = [
+    Utterance(("to", "new", "york", "city"), ("O", "B-city", "I-city", "I-city"), "book_flight"),
+    Utterance(("paris", "london"), ("B-city", "B-city"), "book_flight"),
+    Utterance(("paris", "london"), ("B-city", "B-city"), "book_flight"),
+    Utterance(
+        ("añade", "clásicos", "日本", "zero\u2028width", "no\u00a0break"),
+        ("O", "B-x.y", "O", "O", "O"),
+        "add_song",
+    ),
+    Utterance(("number", "#", "five"), ("O", "O", "B-digit"), "dial_it"),
+    Utterance(("stop",), ("O",), "music_stop_now"),
+]
+CORPUS = AWKWARD + generate("health", 200, seed=3)
+
+
+@pytest.mark.parametrize("explicit", [True, False], ids=["explicit", "auto"])
+@pytest.mark.parametrize("writer", writers.WRITERS)
+def test_a_reader_gives_back_what_was_written(writer: str, explicit: bool, tmp_path: Path) -> None:
+    format, write = writers.WRITERS[writer]
+    path = write(CORPUS, tmp_path / "corpus")
+    assert read_corpus(path, format if explicit else "auto") == CORPUS
+
+
+@pytest.mark.parametrize("writer", writers.WRITERS)
+def test_blanks_at_line_ends_and_carriage_returns_and_a_byte_order_mark_change_nothing(
+    writer: str, tmp_path: Path
+) -> None:
+    format, write = writers.WRITERS[writer]
+    path = write(CORPUS, tmp_path / "corpus")
+    for file in [path] if path.is_file() else [child for child in path.rglob("*") if child.is_file()]:
+        text = file.read_bytes()
+        ending = b"\r\n" if file.suffix == ".csv" else b"  \r\n"
+        file.write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", ending) + b"\r\n\r\n")
+    assert read_corpus(path, format) == CORPUS
+
+
+def test_a_single_file_needs_no_suffix_when_its_format_is_said(tmp_path: Path) -> None:
+    path = writers.jsonl(CORPUS, tmp_path)
+    renamed = path.rename(tmp_path / "corpus.data")
+    assert read_corpus(renamed, "jsonl") == CORPUS
+    with pytest.raises(UserError, match=r"set corpus\.format"):
+        read_corpus(renamed, "auto")
+
+
+def test_punctuation_beside_an_annotation_is_a_token(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(
+        "scenario;intent;answer_annotation\nemail;send;to [person : robert], now\n", encoding="utf-8"
+    )
+    assert read_corpus(file, "auto") == [
+        Utterance(("to", "robert", ",", "now"), ("O", "B-person", "O", "O"), "email_send")
+    ]
+
+
+OK_JSON = '{"tokens": ["a"], "tags": ["O"], "intent": "i"}\n'
+CSV = "scenario;intent;answer_annotation\n"
+BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
+    "too few tags": (
+        "three_file",
+        {"seq.in": "a b\nc d\n", "seq.out": "O O\nO\n", "label": "i\ni\n"},
+        "seq.out, line 2: 1 tags for 2 tokens",
+    ),
+    "I after O": (
+        "three_file",
+        {"seq.in": "a b\n", "seq.out": "O I-x\n", "label": "i\n"},
+        "seq.out, line 1: tag 2 is I-x after O; allowed: I-x after B-x or I-x only",
+    ),
+    "I after another B": (
+        "three_file",
+        {"seq.in": "a b\n", "seq.out": "B-y I-x\n", "label": "i\n"},
+        "seq.out, line 1: tag 2 is I-x after B-y",
+    ),
+    "a tag that is not BIO": (
+        "three_file",
+        {"seq.in": "a\n", "seq.out": "city\n", "label": "i\n"},
+        "seq.out, line 1: tag 1 is 'city'",
+    ),
+    "a tag without a type": (
+        "three_file",
+        {"seq.in": "a\n", "seq.out": "B-\n", "label": "i\n"},
+        "seq.out, line 1: tag 1 is 'B-'",
+    ),
+    "an empty line": (
+        "three_file",
+        {"seq.in": "a\n\nb\n", "seq.out": "O\n\nO\n", "label": "i\ni\ni\n"},
+        "seq.in, line 2: empty utterance",
+    ),
+    "no intent": (
+        "three_file",
+        {"seq.in": "a\nb\nc\n", "seq.out": "O\nO\nO\n", "label": "i\n \ni\n"},
+        "label, line 2: the utterance has no intent",
+    ),
+    "a file of three missing": (
+        "three_file",
+        {"train/seq.in": "a\n", "train/label": "i\n"},
+        "train: seq.out missing",
+    ),
+    "different numbers of lines": (
+        "three_file",
+        {"seq.in": "a\nb\n", "seq.out": "O\nO\n", "label": "i\n"},
+        "label, line 2: the three files differ in their number of lines: seq.in 2, seq.out 2, label 1",
+    ),
+    "an empty file": ("three_file", {"seq.in": "", "seq.out": "", "label": ""}, "seq.in: the file is empty"),
+    "not UTF-8": (
+        "three_file",
+        {"seq.in": b"a\nb\n\xff\n", "seq.out": "O\nO\nO\n", "label": "i\ni\ni\n"},
+        "seq.in, line 3: byte 0xff is not UTF-8",
+    ),
+    "no folder of three": ("three_file", {"notes.md": "x"}, "no three_file corpus is there"),
+    "broken JSON": ("jsonl", {"c.jsonl": OK_JSON + "{\n"}, "c.jsonl, line 2: not JSON"),
+    "JSON nested deep": ("jsonl", {"c.jsonl": "[" * 200_000 + "\n"}, "c.jsonl, line 1: not"),
+    "not an object": ("jsonl", {"c.jsonl": "\n" + "[1]\n"}, "c.jsonl, line 2: not an object"),
+    "a missing key": (
+        "jsonl",
+        {"c.jsonl": OK_JSON + '{"tokens": ["a"], "intent": "i"}'},
+        "c.jsonl, line 2: the key tags is missing",
+    ),
+    "a key twice": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": ["a"], "tags": ["O"], "intent": "i", "intent": "j"}'},
+        "c.jsonl, line 1: the key intent stands twice",
+    ),
+    "tokens as text": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": "a", "tags": ["O"], "intent": "i"}'},
+        "c.jsonl, line 1: tokens must be a list of strings",
+    ),
+    "a token that is a number": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": [1], "tags": ["O"], "intent": "i"}'},
+        "c.jsonl, line 1: tokens must be a list of strings",
+    ),
+    "an empty token": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": [""], "tags": ["O"], "intent": "i"}'},
+        "c.jsonl, line 1: tokens holds ''",
+    ),
+    "a token of two words": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": ["new york"], "tags": ["B-city"], "intent": "i"}'},
+        "c.jsonl, line 1: tokens holds 'new york'",
+    ),
+    "half a character": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": ["\\ud800"], "tags": ["O"], "intent": "i"}'},
+        "c.jsonl, line 1: tokens holds",
+    ),
+    "an intent that is null": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": ["a"], "tags": ["O"], "intent": null}'},
+        "c.jsonl, line 1: intent must be a string",
+    ),
+    "no tokens": (
+        "jsonl",
+        {"c.jsonl": '{"tokens": [], "tags": [], "intent": "i"}'},
+        "c.jsonl, line 1: empty utterance",
+    ),
+    "a token without tag": (
+        "conll",
+        {"c.conll": "# intent: i\na O\nb\n"},
+        "c.conll, line 3: 'b' is one column",
+    ),
+    "a block without intent": (
+        "conll",
+        {"c.conll": "# intent: i\na O\n\nb O\nc O\n"},
+        "c.conll, line 4: the utterance has no intent",
+    ),
+    "an intent without tokens": (
+        "conll",
+        {"c.conll": "# intent: i\n\n# intent: j\na O\n"},
+        "c.conll, line 1: empty utterance",
+    ),
+    "two intents": (
+        "conll",
+        {"c.conll": "# intent: i\n# intent: j\na O\n"},
+        "c.conll, line 2: a second intent",
+    ),
+    "BIO in a block": (
+        "conll",
+        {"c.conll": "# intent: i\na O\nb I-x\n"},
+        "c.conll, line 3: tag 2 is I-x after O",
+    ),
+    "no header": ("nlu_eval", {"c.csv": "a;b;c\n"}, "c.csv, line 1: the header lacks scenario"),
+    "a bracket left open": (
+        "nlu_eval",
+        {"c.csv": CSV + "a;b;[x : y\n"},
+        "c.csv, line 2: a bracket that is not [type : words]",
+    ),
+    "a slot without words": (
+        "nlu_eval",
+        {"c.csv": CSV + "a;b;go [x : ]\n"},
+        "c.csv, line 2: the slot [x : ]",
+    ),
+    "a short row": (
+        "nlu_eval",
+        {"c.csv": CSV + "a;b;c\na;b\n"},
+        "c.csv, line 3: the row has not the 3 columns",
+    ),
+    "a long row": ("nlu_eval", {"c.csv": CSV + "a;b;c;d\n"}, "c.csv, line 2: the row has not the 3 columns"),
+    "a row without intent": ("nlu_eval", {"c.csv": CSV + "a;;c\n"}, "c.csv, line 2: the row has no scenario"),
+    "an empty annotation": ("nlu_eval", {"c.csv": CSV + 'a;b;""\n'}, "c.csv, line 2: empty utterance"),
+    "a quote left open": ("nlu_eval", {"c.csv": CSV + 'a;b;"c\n'}, "c.csv, line 2: not a row of CSV"),
+    "nothing known": ("auto", {"c.docx": "x"}, "no corpus of a known format is there"),
+    "two formats": (
+        "auto",
+        {"c.jsonl": OK_JSON, "c.conll": "# intent: i\na O\n"},
+        "holds corpora of several formats (jsonl, conll)",
+    ),
+    "an unknown format": ("xml", {"c.xml": "x"}, "corpus.format = xml; allowed: auto, three_file"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_corpus_ends_in_one_line_that_names_file_line_and_problem(
+    fault: str, tmp_path: Path
+) -> None:
+    format, files, expected = BROKEN[fault]
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        read_corpus(tmp_path, format)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if format != "xml":
+        assert str(tmp_path) in str(caught.value)
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file or folder"):
+        read_corpus(tmp_path / "nowhere", "auto")

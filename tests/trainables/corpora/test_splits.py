@@ -1,0 +1,93 @@
+"""The re-split: 45:5:50, disjoint, the same everywhere, and every label can be learned."""
+
+from __future__ import annotations
+
+import random
+from itertools import chain
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edp.spec import UserError
+from trainables.corpora import Splits, Utterance, generate, split_corpus
+
+
+def plain(text: str, intent: str = "i") -> Utterance:
+    tokens = tuple(text.split())
+    return Utterance(tokens, ("O",) * len(tokens), intent)
+
+
+def parts(splits: Splits) -> list[list[Utterance]]:
+    return [splits.train, splits.valid, splits.test]
+
+
+NUMBERS = st.lists(st.integers(0, 400), min_size=0, max_size=80)
+
+
+@settings(max_examples=60, deadline=None)
+@given(copies=NUMBERS, distinct=st.integers(20, 300), seed=st.integers(0, 2**40), shuffle=st.randoms())
+def test_splits_are_disjoint_whole_in_ratio_and_independent_of_order(
+    copies: list[int], distinct: int, seed: int, shuffle: random.Random
+) -> None:
+    utterances = [plain(f"say {number}") for number in range(distinct)]
+    utterances += [plain(f"say {number % distinct}", intent="other") for number in copies]
+    try:
+        splits = split_corpus(utterances, seed)
+    except UserError:
+        pytest.fail("two labels fit any corpus")
+    assert sorted(chain(*parts(splits))) == sorted(utterances)
+    tokens = [{utterance.tokens for utterance in part} for part in parts(splits)]
+    assert not tokens[0] & tokens[1]
+    assert not tokens[0] & tokens[2]
+    assert not tokens[1] & tokens[2]
+    assert abs(len(tokens[0]) - 0.45 * distinct) <= 1
+    assert abs(len(tokens[1]) - 0.05 * distinct) <= 1
+    assert tokens[1]
+    shuffle.shuffle(utterances)
+    assert split_corpus(utterances, seed) == splits
+
+
+def test_the_split_is_pinned_across_machines_and_versions() -> None:
+    splits = split_corpus([plain(f"say {number}") for number in range(20)], seed=1)
+    assert [[int(utterance.tokens[1]) for utterance in part] for part in parts(splits)] == [
+        [5, 17, 12, 8, 10, 6, 4, 2, 14],
+        [9],
+        [7, 1, 0, 18, 15, 19, 11, 3, 16, 13],
+    ]
+
+
+def test_another_seed_splits_otherwise() -> None:
+    utterances = generate("video", 500, seed=0)
+    assert split_corpus(utterances, 0).train != split_corpus(utterances, 1).train
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_label_of_a_single_utterance_stands_in_train(seed: int) -> None:
+    utterances = [plain(f"say {number}") for number in range(200)]
+    utterances += [plain(f"rare {number}", intent=f"rare{number}") for number in range(40)]
+    utterances.append(Utterance(("here", "it", "is"), ("O", "B-only", "I-only"), "i"))
+    splits = split_corpus(utterances, seed)
+    assert {u.intent for u in utterances} == {u.intent for u in splits.train}
+    assert {tag for u in splits.train for tag in u.tags} == {"O", "B-only", "I-only"}
+    assert len(splits.train) == round(0.45 * 241)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_frequent_labels_leave_the_random_split_as_it_is(seed: int) -> None:
+    """The exchange for rare labels is a bias of membership: it stays out of corpora without them."""
+    one_label = [plain(f"say {number}") for number in range(300)]
+    two_labels = [plain(f"say {number}", intent=f"i{number % 2}") for number in range(300)]
+    assert [[u.tokens for u in part] for part in parts(split_corpus(one_label, seed))] == [
+        [u.tokens for u in part] for part in parts(split_corpus(two_labels, seed))
+    ]
+
+
+def test_more_labels_than_train_can_hold_are_refused_by_name() -> None:
+    with pytest.raises(UserError, match=r"^intent \w+ would stand in valid or test only"):
+        split_corpus([plain(f"say {number}", intent=f"i{number}") for number in range(40)], seed=0)
+
+
+def test_fewer_than_twenty_distinct_utterances_are_refused() -> None:
+    with pytest.raises(UserError, match="19 distinct utterances; allowed: at least 20"):
+        split_corpus([plain(f"say {number % 19}") for number in range(100)], seed=0)

@@ -1,0 +1,94 @@
+"""Writes utterances in every format that is read: the other half of the readers' conformance suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainables.corpora.types import Utterance
+
+
+def three_file(utterances: Sequence[Utterance], folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "seq.in").write_text("".join(" ".join(u.tokens) + "\n" for u in utterances), encoding="utf-8")
+    (folder / "seq.out").write_text("".join(" ".join(u.tags) + "\n" for u in utterances), encoding="utf-8")
+    (folder / "label").write_text("".join(u.intent + "\n" for u in utterances), encoding="utf-8")
+    return folder
+
+
+def three_file_published_splits(utterances: Sequence[Utterance], folder: Path) -> Path:
+    third = len(utterances) // 3
+    three_file(utterances[:third], folder / "test")
+    three_file(utterances[third : 2 * third], folder / "train")
+    three_file(utterances[2 * third :], folder / "valid")
+    return folder
+
+
+def jsonl(utterances: Sequence[Utterance], folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "corpus.jsonl"
+    path.write_text("".join(json.dumps(u._asdict()) + "\n" for u in utterances), encoding="utf-8")
+    return path
+
+
+def jsonl_folder(utterances: Sequence[Utterance], folder: Path) -> Path:
+    half = len(utterances) // 2
+    jsonl(utterances[:half], folder / "a")
+    jsonl(utterances[half:], folder / "b")
+    (folder / "README.md").write_text("not a corpus", encoding="utf-8")
+    return folder
+
+
+def conll(utterances: Sequence[Utterance], folder: Path, comment: str = "# intent: {}") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    blocks = []
+    for utterance in utterances:
+        lines = [f"{token}\t_\t{tag}" for token, tag in zip(utterance.tokens, utterance.tags, strict=True)]
+        blocks.append("\n".join([comment.format(utterance.intent), *lines]))
+    path = folder / "corpus.conll"
+    path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    return path
+
+
+def conll_equals_sign(utterances: Sequence[Utterance], folder: Path) -> Path:
+    return conll(utterances, folder, comment="# a remark\n#intent = {}")
+
+
+def nlu_eval(utterances: Sequence[Utterance], folder: Path) -> Path:
+    """Only for intents of the form scenario_intent, and tokens without brackets."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["answerid;scenario;intent;answer_annotation;answer_from_anno;answer_from_user"]
+    for number, utterance in enumerate(utterances):
+        scenario, intent = utterance.intent.split("_", 1)
+        marked = annotation(utterance)
+        identity = "null" if number % 3 == 0 else str(number)
+        lines.append(f'{identity};{scenario};{intent};"{marked}";plain;"Plain."')
+    path = folder / "annotated.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def annotation(utterance: Utterance) -> str:
+    text = ""
+    for token, tag in zip(utterance.tokens, utterance.tags, strict=True):
+        if not tag.startswith("I-"):
+            text = text.replace("\0", "]")
+        if tag.startswith("B-"):
+            text += f" [{tag[2:]} : {token}\0"
+        elif tag.startswith("I-"):
+            text = text.replace("\0", f" {token}\0")
+        else:
+            text += f" {token}"
+    return text.replace("\0", "]").strip()
+
+
+WRITERS: dict[str, tuple[str, Callable[[Sequence[Utterance], Path], Path]]] = {
+    "three_file": ("three_file", three_file),
+    "three_file with published splits": ("three_file", three_file_published_splits),
+    "jsonl": ("jsonl", jsonl),
+    "jsonl folder": ("jsonl", jsonl_folder),
+    "conll": ("conll", conll),
+    "conll with =": ("conll", conll_equals_sign),
+    "nlu_eval": ("nlu_eval", nlu_eval),
+}
