@@ -101,7 +101,7 @@ def test_a_corpus_too_small_to_split_is_named(tmp_path: Path) -> None:
 
 
 def test_a_label_that_cannot_be_learned_is_named_with_file_and_line(tmp_path: Path) -> None:
-    """Published splits are pooled: a label only in the published test split is no fault, too many labels are."""
+    """Published splits are pooled: a label in the published test split only is no fault; too many are."""
     utterances = [Utterance((f"word{n}",), ("O",), f"intent{n}") for n in range(40)]
     path = writers.conll(utterances, tmp_path)
     with pytest.raises(UserError, match=r"corpus\.conll, line \d+: intent intent\d+ would") as caught:
