@@ -7,12 +7,13 @@ Both depend on the string alone, so a model that is released with them carries n
 from __future__ import annotations
 
 import string
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from edp.spec import UserError
 from trainables.corpora.types import Utterance
@@ -25,6 +26,7 @@ _CHAR_IDS = {char: index for index, char in enumerate(_CHARACTERS, start=2)}
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _WORDPIECES = 8_000  # of a vocabulary that we train ourselves, on a public corpus of thousands of utterances
+_PIECE_CHARS = 5  # longest part of a word that is no whole word
 MAX_PIECES = 512
 
 
@@ -100,18 +102,10 @@ class WordPieces:
 
     @classmethod
     def train(cls, utterances: Iterable[Sequence[str]]) -> WordPieces:
-        """A lower-case vocabulary of public token sequences."""
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        """A lower-case vocabulary of public token sequences; the same sequences give the same vocabulary."""
+        tokenizer = Tokenizer(models.WordPiece(_vocabulary(utterances), unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        alphabet = list(string.digits + string.ascii_lowercase + string.punctuation)
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=_WORDPIECES,
-            special_tokens=list(_SPECIAL),
-            initial_alphabet=alphabet,
-            show_progress=False,
-        )
-        tokenizer.train_from_iterator((" ".join(tokens) for tokens in utterances), trainer)
         return cls(tokenizer, "WordPiece trained on a public corpus")
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
@@ -130,3 +124,25 @@ class WordPieces:
         """Read what `save` wrote."""
         source = (folder / "source.txt").read_text(encoding="utf-8")
         return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), source)
+
+
+def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
+    """Special tokens, characters, and the most frequent words, beginnings and later parts of words.
+
+    Counted rather than merged pair by pair: the trainer of `tokenizers` breaks ties at random, and a
+    vocabulary that differs from run to run would make runs differ. WordPiece takes the longest piece that
+    fits, whatever they are.
+    """
+    words = Counter(word.lower() for tokens in utterances for word in tokens)
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        counts[word] += count
+        for start in range(len(word)):
+            for end in range(start + 2, min(start + _PIECE_CHARS, len(word)) + 1):
+                if (start, end) != (0, len(word)):
+                    counts[("##" if start else "") + word[start:end]] += count
+    frequent = sorted((piece for piece, count in counts.items() if count > 1), key=lambda p: (-counts[p], p))
+    characters = string.digits + string.ascii_lowercase + string.punctuation
+    always = [*_SPECIAL, *characters, *("##" + char for char in characters)]
+    chosen = dict.fromkeys([*always, *frequent[:_WORDPIECES]])
+    return {piece: index for index, piece in enumerate(chosen)}
