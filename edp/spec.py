@@ -27,17 +27,14 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class EDPSpec(Frozen):
-    """The mechanism of one run. Defaults are the corrected algorithm; the paper's ways have their names.
+Clip = Annotated[float, Field(gt=0, description="clip of a micro-batch's scaled gradient, L2")]
+NoiseMultiplier = Annotated[float, Field(ge=0, description="noise multiplier of the first epoch")]
+Tau = Annotated[float, Field(ge=0, description="speed of the decay, per epoch")]
 
-    Raises:
-        pydantic.ValidationError: for a value outside what is allowed, or a `tau` that the decay does not use.
-    """
 
-    C: Annotated[float, Field(gt=0, description="clip of a micro-batch's scaled gradient, L2")] = 1.0
-    z0: Annotated[float, Field(ge=0, description="noise multiplier of the first epoch")] = 1.0
-    decay: Decay = "none"
-    tau: Annotated[float, Field(ge=0, description="speed of the decay, per epoch")] = 0.0
+class EDPOptions(Frozen):
+    """How the mechanism works, apart from its four numbers. Defaults are the corrected algorithm."""
+
     noise: Noise = "corrected"
     alpha: Alpha = "fixed"
     alpha_noise: AlphaNoise = "isotropic"
@@ -48,6 +45,19 @@ class EDPSpec(Frozen):
         int | None,
         Field(ge=0, description="seed of the noise, for tests and research: marks the run as not private"),
     ] = None
+
+
+class EDPSpec(EDPOptions):
+    """The mechanism of one run. Defaults are the corrected algorithm; the paper's ways have their names.
+
+    Raises:
+        pydantic.ValidationError: for a value outside what is allowed, or a `tau` that the decay does not use.
+    """
+
+    C: Clip = 1.0
+    z0: NoiseMultiplier = 1.0
+    decay: Decay = "none"
+    tau: Tau = 0.0
 
     @model_validator(mode="after")
     def _tau_belongs_to_a_decay(self) -> EDPSpec:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from edp.spec import EDPSpec, Frozen
 
 Method = Literal["sgd", "edp", "dpsgd"]
+Device = Literal["auto", "cpu", "cuda"]
 
 
 class CorpusSpec(Frozen):
@@ -16,7 +17,10 @@ class CorpusSpec(Frozen):
 
     name: Annotated[
         str,
-        Field(description="atis, snips, nlu_eval, communication, health, video, or any name with a path"),
+        Field(
+            min_length=1,
+            description="atis, snips, nlu_eval, communication, health, video, or any name with a path",
+        ),
     ]
     path: Annotated[str | None, Field(description="folder or file of the corpus; comes before everything")] = None
     format: Annotated[
@@ -42,20 +46,104 @@ class EmbeddingsSpec(Frozen):
         return self
 
 
-class ModelSpec(Frozen):
-    """Sizes of a joint intent and slot model. Defaults are the paper's."""
+class CLCSpec(Frozen):
+    """Character CNN and token embeddings, bi-LSTM, CRF (Ma and Hovy 2016). Defaults are the paper's sizes."""
 
-    kind: Literal["clc", "bert"] = "clc"
-    # CLC
-    embeddings: EmbeddingsSpec | None = None
+    kind: Literal["clc"] = "clc"
+    embeddings: EmbeddingsSpec
     embedding_size: Annotated[int, Field(ge=1)] = 300
-    hidden_size: Annotated[int, Field(ge=1, description="of one direction of a bi-LSTM layer; of BERT: 312")] = 384
-    layers: Annotated[int, Field(ge=1, description="bi-LSTM layers; of BERT: transformer layers")] = 2
+    hidden_size: Annotated[int, Field(ge=1, description="of one direction of a layer")] = 384
+    layers: Annotated[int, Field(ge=1)] = 2
     char_embedding_size: Annotated[int, Field(ge=1)] = 30
     char_filters: Annotated[int, Field(ge=1)] = 50
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    # BERT
+
+
+class BERTSpec(Frozen):
+    """A BERT encoder with an intent head and a CRF on the first sub-word of a token."""
+
+    kind: Literal["bert"] = "bert"
     pretrained: Annotated[str | None, Field(description="Hugging Face name or local folder; null: random start")] = (
         "huawei-noah/TinyBERT_General_4L_312D"
     )
-    heads: Annotated[int, Field(ge=1)] = 12
+    vocabulary: Annotated[
+        CorpusSpec,
+        Field(description="public corpus that a WordPiece vocabulary is built on where `pretrained` has none"),
+    ]
+    hidden_size: Annotated[int, Field(ge=1, description="where the start is random")] = 312
+    layers: Annotated[int, Field(ge=1, description="where the start is random")] = 4
+    heads: Annotated[int, Field(ge=1, description="where the start is random")] = 12
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+
+ModelSpec = Annotated[CLCSpec | BERTSpec, Field(discriminator="kind")]
+
+
+class TrainingSpec(Frozen):
+    """How it is trained. `micro_batches` belongs to the mechanism, `workers` to the hardware (DESIGN)."""
+
+    method: Method = "edp"
+    epochs: Annotated[int, Field(ge=1)] = 15
+    batch_size: Annotated[int, Field(ge=1, description="utterances a step, all workers together")] = 64
+    micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
+    workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-3
+    sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces a micro-batch is run in")] = 1
+    seed: Annotated[int, Field(ge=0, description="of initial weights, dropout and data order; never of noise")] = 0
+    device: Device = "auto"
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TrainingSpec:
+        if self.batch_size < self.clips:
+            raise ValueError(
+                f"micro_batches = {self.micro_batches} is more than batch_size = {self.batch_size}; "
+                "allowed: at most one micro-batch an utterance"
+            )
+        if self.batch_size % self.clips:
+            raise ValueError(
+                f"batch_size = {self.batch_size} is not a multiple of micro_batches = {self.micro_batches}"
+            )
+        if self.clips % self.workers:
+            raise ValueError(
+                f"workers = {self.workers} does not divide micro_batches = {self.clips}; "
+                f"allowed: {', '.join(str(d) for d in range(1, self.clips + 1) if self.clips % d == 0)}"
+            )
+        return self
+
+    @property
+    def clips(self) -> int:
+        """Micro-batches a step, as executed: DP-SGD clips every example."""
+        return self.batch_size if self.method == "dpsgd" else self.micro_batches
+
+
+class ShadowSpec(Frozen):
+    """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
+
+    corpus: CorpusSpec
+    epochs: Annotated[int | None, Field(ge=1, description="null: as many as the model under attack")] = None
+
+
+class TrialSpec(Frozen):
+    """One configuration: what `edp-sweep train` runs, what a sweep's trial runs, what `pick` writes."""
+
+    corpus: CorpusSpec
+    model: ModelSpec
+    shadow: ShadowSpec
+    training: TrainingSpec = TrainingSpec()
+    edp: EDPSpec = EDPSpec()
+
+    @model_validator(mode="after")
+    def _public_means_another_corpus(self) -> TrialSpec:
+        private = (self.corpus.name, self.corpus.path)
+        public: dict[str, CorpusSpec | None] = {"shadow.corpus": self.shadow.corpus}
+        if isinstance(self.model, CLCSpec):
+            public["model.embeddings.corpus"] = self.model.embeddings.corpus
+        else:
+            public["model.vocabulary"] = self.model.vocabulary
+        for field, corpus in public.items():
+            if corpus is not None and (corpus.name, corpus.path) == private:
+                raise ValueError(
+                    f"{field} = {corpus.name}: it is released with the model or shown to the attacker, "
+                    "so it must not be the private corpus; allowed: another, public one"
+                )
+        return self

@@ -1,0 +1,114 @@
+"""What the driver does as Tune's trials start, report and end: the one writer of study and MLflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+from ray import tune
+
+from sweeps.search import Outcome, StudySearcher
+from sweeps.spec import Recipe
+from sweeps.store import Sweep
+from sweeps.tracking import Tracker, environment_tags, flat
+from sweeps.watch import Watch
+from sweeps.settings import write_yaml
+from trainables.worker import TrialResult
+
+
+class SweepCallback(tune.Callback):
+    """Tracks each trial once.
+
+    Attributes:
+        searcher: told how each trial ended.
+    """
+
+    def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker, watch: Watch) -> None:
+        self.searcher: StudySearcher | None = None
+        self._sweep, self._recipe, self._tracker, self._watch = sweep, recipe, tracker, watch
+        self._parent = sweep.record.run_id
+        self._environment = environment_tags()
+        self._runs: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._epochs: dict[str, list[dict[str, float]]] = {}
+        self._outcomes: dict[str, Outcome] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune pickles its callbacks into snapshots that are never read, since the study is the truth."""
+        return {}
+
+    def suggested(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
+        """The searcher has made a trial."""
+        self._numbers[trial_id], self._epochs[trial_id] = trial.number, []
+        self._watch.trial(trial.number, "waiting", params)
+
+    def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Opens the trial's MLflow run."""
+        if trial.trial_id in self._runs:
+            return
+        config = trial.config
+        spec = self._recipe.trial(config["params"])
+        # The same keys on every child, or the UI's parallel coordinates drop them.
+        params = flat(spec.edp.model_dump(mode="json"), "") | flat(spec.training.model_dump(mode="json"), "training.")
+        params |= {k: v for k, v in config["params"].items() if k not in params}
+        self._runs[trial.trial_id] = self._tracker.start(
+            f"{self._sweep.name}-{config['number']:03d}",
+            params={"trial": config["number"], **params},
+            tags={
+                **self._environment,
+                "role": "trial",
+                "sweep": self._sweep.name,
+                "corpus": spec.corpus.name,
+                "model": spec.model.kind,
+                "method": spec.training.method,
+                "state": "running",
+                "pareto": "false",
+            },
+            parent=self._parent,
+        )
+        folder = self._sweep.trial_folder(config["number"])
+        folder.mkdir(parents=True, exist_ok=True)
+        write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+        self._watch.trial(config["number"], "running", config["params"])
+
+    def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
+        """An epoch, or the end."""
+        if "outcome" in result:
+            self._outcomes[trial.trial_id] = result["outcome"]
+            return
+        metrics = result["epoch_metrics"]
+        self._epochs[trial.trial_id].append({"epoch": result["epoch"], **metrics})
+        self._tracker.log(self._runs[trial.trial_id], metrics, result["epoch"])
+        self._watch.trial_epoch(self._numbers[trial.trial_id], result["epoch"], metrics)
+
+    def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Tune is done with the trial."""
+        self._end(trial.trial_id, self._outcomes.pop(trial.trial_id, "the trial ended without a result"))
+
+    def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Tune's process of the trial died or raised."""
+        reason = self._outcomes.pop(trial.trial_id, None)
+        self._end(trial.trial_id, reason or "the trial's process died; see Ray's logs")
+
+    def _end(self, trial_id: str, outcome: Outcome) -> None:
+        assert self.searcher is not None
+        run_id, number = self._runs.get(trial_id), self._numbers[trial_id]
+        complete = self.searcher.tell(trial_id, outcome, run_id, self._epochs.pop(trial_id))
+        if run_id is not None:
+            self._track_end(run_id, number, outcome, complete)
+        if isinstance(outcome, TrialResult):
+            self._watch.trial(number, "complete" if complete else "failed", metrics=outcome.metrics)
+        else:
+            self._watch.trial(number, "failed", reason=outcome)
+
+    def _track_end(self, run_id: str, number: int, outcome: Outcome, complete: bool) -> None:
+        tracker, folder = self._tracker, self._sweep.trial_folder(number)
+        if isinstance(outcome, TrialResult):
+            tracker.log(run_id, outcome.metrics, self._recipe.training.epochs)
+            tracker.tag(run_id, outcome.tags)
+            for name, place in (("ledger.json", None), ("config.yaml", None), ("model.pt", "model")):
+                tracker.artifact(run_id, folder / name, place)
+        else:
+            tracker.tag(run_id, {"reason": outcome})
+        tracker.tag(run_id, {"state": "complete" if complete else "failed"})
+        tracker.end(run_id, "FINISHED" if complete else "FAILED")

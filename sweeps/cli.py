@@ -1,0 +1,214 @@
+"""`edp-sweep`: the command line. Results go to standard output, everything else to standard error.
+
+Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from edp.spec import UserError
+
+app = typer.Typer(
+    name="edp-sweep",
+    help="Sweeps that choose a private fine-tuning configuration: usefulness (SER), leakage (MIA) and guarantee (ε).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Storage = Annotated[Path, typer.Option(help="folder that sweeps live in")]
+TrackingUri = Annotated[
+    str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.epochs=2; may be repeated"),
+]
+_RUNS = Path("runs")
+_out, _err = Console(), Console(stderr=True)
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name, or a path to a YAML file")],
+    name: Annotated[str | None, typer.Option(help="of the sweep; by default the recipe's and the time")] = None,
+    trials: Annotated[int | None, typer.Option(help="how many trials; short for --set search.trials=N")] = None,
+    settings: Set = None,
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """A sweep, to its front."""
+    from sweeps.run import start_sweep
+    from sweeps.watch import Watch
+
+    overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
+    sweep = start_sweep(
+        recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, watch=Watch(_err)
+    )
+    _show_sweep(sweep, storage, as_json)
+
+
+@app.command()
+def resume(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
+    """Goes on with a sweep where it stopped, whatever stopped it."""
+    from sweeps.run import resume_sweep
+    from sweeps.store import Sweep
+    from sweeps.watch import Watch
+
+    _show_sweep(resume_sweep(Sweep.existing(storage, name), Watch(_err)), storage, as_json)
+
+
+@app.command("list")
+def list_sweeps(storage: Storage = _RUNS, as_json: Json = False) -> None:
+    """The sweeps of a storage folder."""
+    from sweeps.store import all_sweeps
+
+    found = [
+        {"sweep": s.name, "state": s.record.state, "recipe": s.record.recipe, "trials": len(s.trials())}
+        for s in all_sweeps(storage)
+    ]
+    if as_json:
+        _print_json(found)
+        return
+    for one in found:
+        _out.print(f"{one['sweep']}  {one['state']}  {one['trials']} trials", highlight=False)
+    if not found:
+        _err.print(f"no sweeps in {storage}; start one with: edp-sweep run quickstart", highlight=False)
+
+
+@app.command()
+def status(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
+    """What a sweep has done; also while it runs, from another shell."""
+    from sweeps.store import Sweep
+    from sweeps.summary import document, print_sweep
+
+    sweep = Sweep.existing(storage, name)
+    if as_json:
+        _print_json(document(sweep))
+    else:
+        print_sweep(sweep, _out)
+
+
+@app.command()
+def front(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
+    """The Pareto-optimal configurations."""
+    from sweeps.store import Sweep
+    from sweeps.summary import front_document, print_front
+
+    sweep = Sweep.existing(storage, name)
+    if as_json:
+        _print_json(front_document(sweep))
+    else:
+        print_front(sweep, _out)
+
+
+@app.command()
+def pick(
+    name: str,
+    max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε")] = None,
+    max_ser: Annotated[float | None, typer.Option(help="largest SER, 0..1")] = None,
+    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC, 0..1")] = None,
+    output: Annotated[Path, typer.Option(help="where to write the configuration")] = Path("picked.yaml"),
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """One configuration of the front, within limits, as a file that `train` accepts."""
+    from sweeps.pick import pick as pick_trial
+    from sweeps.store import Sweep
+    from sweeps.summary import trial_line
+    from sweeps.tracking import Tracker
+
+    sweep = Sweep.existing(storage, name)
+    limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
+    trial = pick_trial(sweep, {k: v for k, v in limits.items() if v is not None}, output)
+    if trial.run_id is not None:
+        record = sweep.record
+        tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, storage / "mlflow-artifacts")
+        tracker.tag(trial.run_id, {"picked": "true"})
+    if as_json:
+        kept = {key: trial.public()[key] for key in ("number", "params", "metrics", "run_id")}
+        _print_json({**kept, "output": str(output), "model": None})
+        return
+    _out.print(f"picked {trial_line(trial)}", highlight=False)
+    _out.print(f"wrote {output}; train it with: edp-sweep train {output}", highlight=False)
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it")],
+    settings: Set = None,
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """One configuration, trained and measured as a trial is."""
+    from sweeps.summary import metrics_line
+    from sweeps.train import train as train_config
+    from sweeps.watch import Watch
+
+    result = train_config(config, settings or [], storage=storage, tracking_uri=tracking_uri, watch=Watch(_err))
+    if as_json:
+        _print_json(result)
+        return
+    _out.print(metrics_line(result["metrics"]), highlight=False)
+    _out.print(f"model and ledger in {result['output']}; MLflow run {result['run_id']}", highlight=False)
+
+
+def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
+    from sweeps.summary import document, next_steps, print_sweep
+
+    if as_json:
+        _print_json(document(sweep))
+        return
+    print_sweep(sweep, _out)
+    _out.print(next_steps(sweep, storage), highlight=False, markup=False)
+
+
+def _print_json(document: Any) -> None:
+    """One document on standard output. Infinity is written as Python's json writes and reads it."""
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _complain(line: str) -> None:
+    _err.print(f"edp-sweep: {line}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of `edp-sweep`."""
+    try:
+        code = app(standalone_mode=False)
+    except UserError as error:
+        _complain(str(error))
+        code = 2
+    except typer.TyperException as error:
+        if message := error.format_message().replace("\n", " "):
+            _complain(message)
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        code = 130
+    except Exception as error:
+        from trainables.trial import TrialError
+
+        if isinstance(error, TrialError):
+            _complain(f"failed: {error}")
+        else:
+            traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    raise SystemExit(code or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What all trials of a sweep share: encoded corpora and the fitted attack, made once and kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.corpora import corpus_digest, load_corpus
+from trainables.corpora.types import Splits
+from trainables.encoding import EncodedCorpus, encode
+from trainables.spec import CLCSpec, CorpusSpec, TrialSpec
+from trainables.trial import OnEpoch
+from trainables.worker import TrialJob, TrialResult
+
+Say = Callable[[str], None]
+RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Folders of the encoded target and shadow corpus, and where the fitted attack is or will be."""
+
+    corpus: Path
+    shadow: Path
+    attack: Path
+
+
+def read_corpora(spec: TrialSpec) -> tuple[Splits, Splits]:
+    """Target and shadow corpus, read whole, so that a broken file is found before anything starts.
+
+    Raises:
+        UserError: naming file, line and problem.
+    """
+    return load_corpus(spec.corpus), load_corpus(spec.shadow.corpus)
+
+
+def prepare(spec: TrialSpec, corpora: tuple[Splits, Splits], cache: Path, say: Say) -> Prepared:
+    """Encodes what is not in `cache` yet. Both corpora are read with the target's public features.
+
+    Args:
+        say: told what is being done, and how far it is.
+    """
+    model = spec.model
+    if isinstance(model, CLCSpec):
+        features = [model.embeddings.model_dump(), model.embedding_size]
+        public = model.embeddings.corpus
+    else:
+        features = [model.pretrained, model.vocabulary.model_dump()]
+        public = model.vocabulary
+    common = [features, corpus_digest(public) if public is not None else None]
+    target = cache / f"{spec.corpus.name}-{_key(common, _corpus(spec.corpus))}"
+    shadow = cache / f"{spec.shadow.corpus.name}-{_key(common, _corpus(spec.shadow.corpus))}"
+    for folder, splits, name in ((target, corpora[0], spec.corpus.name), (shadow, corpora[1], spec.shadow.corpus.name)):
+        if not (folder / "meta.json").is_file():
+            other = shadow if folder == target else target
+            made = EncodedCorpus.open(other).features() if (other / "meta.json").is_file() else None
+            encode(
+                splits,
+                model,
+                folder,
+                features=made,
+                progress=lambda done, total, name=name: say(f"encoding {name}: {done:,} of {total:,} utterances"),
+            )
+    training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
+    attack = cache / f"attack-{_key(shadow.name, model.model_dump(), training)}.json"
+    return Prepared(target, shadow, attack)
+
+
+def shadow_trial(spec: TrialSpec) -> TrialSpec:
+    """The shadow model's training: the target's settings on the shadow corpus, without privacy."""
+    epochs = spec.shadow.epochs or spec.training.epochs
+    training = spec.training.model_copy(update={"method": "sgd", "epochs": epochs})
+    # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
+    return spec.model_copy(update={"corpus": spec.shadow.corpus, "training": training})
+
+
+def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, on_epoch: OnEpoch) -> None:
+    """Trains the shadow model and fits the attack to its answers, unless that was done before.
+
+    Raises:
+        trainables.trial.TrialError: when the shadow model cannot be trained.
+    """
+    if prepared.attack.is_file():
+        return
+    run_job(TrialJob(shadow_trial(spec), prepared.shadow, folder), on_epoch)
+    with np.load(folder / "attack_features.npz") as features:
+        attack = fit_attack(features["members"], features["non_members"])
+    partial = prepared.attack.with_suffix(".partial")
+    save_attack(attack, partial)
+    partial.replace(prepared.attack)
+
+
+def _corpus(spec: CorpusSpec) -> list[object]:
+    return [corpus_digest(spec), spec.seed, spec.utterances]
+
+
+def _key(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,153 @@
+"""The search space: what may vary between trials, and how a sampler is asked for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import optuna
+from pydantic import Field, ValidationError, model_validator
+
+from edp.spec import Frozen
+from sweeps.errors import one_line
+
+if TYPE_CHECKING:
+    from sweeps.spec import Recipe
+
+Scalar = bool | int | float | str
+
+
+class Dimension(Frozen):
+    """One searched setting: exactly one of the four kinds. Ranges include both ends."""
+
+    choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
+    uniform: tuple[float, float] | None = None
+    log_uniform: tuple[float, float] | None = None
+    int: tuple[int, int] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Dimension:
+        kinds = {"choice": self.choice, "uniform": self.uniform, "log_uniform": self.log_uniform, "int": self.int}
+        given = {kind: value for kind, value in kinds.items() if value is not None}
+        if len(given) != 1:
+            raise ValueError(f"{len(given)} kinds given; allowed: one of {', '.join(kinds)}")
+        (kind, value), = given.items()
+        if kind != "choice":
+            low, high = value  # type: ignore[misc]
+            if not low < high:
+                raise ValueError(f"{kind} = [{low}, {high}]; allowed: [low, high] with low < high")
+            if kind == "log_uniform" and low <= 0:
+                raise ValueError(f"log_uniform = [{low}, {high}]; allowed: low > 0")
+        return self
+
+    def ask(self, trial: optuna.Trial, name: str) -> Any:
+        """The sampler's value for this dimension, under `name`."""
+        if self.choice is not None:
+            return trial.suggest_categorical(name, list(self.choice))
+        if self.int is not None:
+            return trial.suggest_int(name, *self.int)
+        if self.log_uniform is not None:
+            return trial.suggest_float(name, *self.log_uniform, log=True)
+        assert self.uniform is not None
+        return trial.suggest_float(name, *self.uniform)
+
+    def ends(self) -> tuple[Any, ...]:
+        """Every choice, or both ends of the range."""
+        return self.choice or self.int or self.log_uniform or self.uniform or ()
+
+
+Space = dict[str, "Dimension | dict[str, Dimension]"]
+
+PAPER_SPACE: Space = {
+    "C": Dimension(choice=(0.1, 0.25, 0.5, 1.0, 2.0, 5.0)),
+    "z0": Dimension(log_uniform=(1e-6, 1.0)),
+    "decay": Dimension(choice=("none", "linear", "exponential")),
+    "tau": {
+        "linear": Dimension(choice=(0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9)),
+        "exponential": Dimension(choice=(0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5)),
+    },
+}
+"""Section 4.2 of the paper."""
+
+# Set once a sweep: data, features, the attack and the processes are shared by its trials.
+_SHARED = (
+    "training.method",
+    "training.workers",
+    "training.device",
+    "model.kind",
+    "model.embeddings",
+    "model.embedding_size",
+    "model.pretrained",
+    "model.vocabulary",
+)
+_SECTIONS = ("training.", "edp.", "model.")
+
+
+def ask(space: Space, trial: optuna.Trial) -> dict[str, Any]:
+    """A configuration from the sampler. `tau` is asked for only where the decay has one, under the decay's name.
+
+    Returns:
+        A value for each name of the space; `tau` = 0 for decay none.
+    """
+    params: dict[str, Any] = {}
+    for name, dimension in sorted(space.items(), key=lambda item: isinstance(item[1], dict)):
+        if isinstance(dimension, Dimension):
+            params[name] = dimension.ask(trial, name)
+        else:
+            decay = params["decay"]
+            params[name] = dimension[decay].ask(trial, f"{name}_{decay}") if decay in dimension else 0.0
+    return params
+
+
+def corners(space: Space) -> Iterator[dict[str, Any]]:
+    """Configurations that together hold every choice and every end of every range, each joined to first choices."""
+    plain = {name: d for name, d in space.items() if isinstance(d, Dimension)}
+    first = {name: d.ends()[0] for name, d in plain.items()}
+
+    def with_taus(params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        taus = space.get("tau")
+        if not isinstance(taus, dict):
+            yield params
+            return
+        decay = params["decay"]
+        for tau in taus[decay].ends() if decay in taus else (0.0,):
+            yield {**params, "tau": tau}
+
+    seen = []
+    for name, dimension in itertools.chain([("", None)], plain.items()):
+        for end in dimension.ends() if dimension is not None else (None,):
+            params = {**first, name: end} if name else dict(first)
+            if params not in seen:
+                seen.append(params)
+                yield from with_taus(params)
+
+
+def check_space(recipe: Recipe) -> None:
+    """Builds a trial at every corner of the space.
+
+    Raises:
+        ValueError: with the path of what is wrong.
+    """
+    space = recipe.dimensions
+    for name, dimension in recipe.space.items():
+        path = name if "." in name else f"edp.{name}"
+        if name not in PAPER_SPACE and not name.startswith(_SECTIONS):
+            raise ValueError(
+                f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, "
+                "or a dotted path below training, edp or model"
+            )
+        if path.startswith(_SHARED):
+            raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
+        if isinstance(dimension, dict) and name != "tau":
+            raise ValueError(f"space.{name}: only tau may depend on the decay")
+        if name in PAPER_SPACE and getattr(recipe.edp, name) is not None:
+            raise ValueError(
+                f"edp.{name} is fixed at {getattr(recipe.edp, name)} and searched in space.{name} too; "
+                f"remove one (--set space.{name}=null)"
+            )
+    for params in corners(space):
+        try:
+            recipe.trial(params)
+        except ValidationError as error:
+            raise ValueError(one_line(error)) from None

@@ -1,0 +1,148 @@
+"""A recipe: everything that a sweep is, in one YAML file. Frozen, checked whole before anything starts."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
+from sweeps.space import PAPER_SPACE, Dimension, check_space
+from trainables.spec import CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
+
+Objective = Literal["ser", "mia_auc", "log10_epsilon", "log10_epsilon_paper"]
+
+
+class FixedEDP(EDPOptions):
+    """The mechanism of all trials. What is left out of the four numbers is searched; what is given is not."""
+
+    C: Clip | None = None
+    z0: NoiseMultiplier | None = None
+    decay: Decay | None = None
+    tau: Tau | None = None
+
+
+class SearchSpec(Frozen):
+    """How configurations are found."""
+
+    trials: Annotated[int, Field(ge=1)] = 40
+    sampler: Literal["tpe", "nsga2", "gp", "random"] = "tpe"
+    seed: Annotated[int, Field(ge=0)] = 0
+    objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
+    concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+
+    @field_validator("objectives")
+    @classmethod
+    def _several_and_distinct(cls, objectives: tuple[Objective, ...]) -> tuple[Objective, ...]:
+        if not objectives or len(set(objectives)) != len(objectives):
+            raise ValueError("give at least one objective, each once")
+        return objectives
+
+
+class ResourcesSpec(Frozen):
+    """What a worker takes of the cluster, and whether trials share a group of warm processes."""
+
+    cpus_per_worker: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
+    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
+    group: Annotated[
+        Literal["auto", "warm", "fresh"],
+        Field(description="warm: one worker group serves all trials; fresh: a TorchTrainer a trial"),
+    ] = "auto"
+
+
+class Recipe(Frozen):
+    """A sweep. Raises pydantic.ValidationError for what does not fit together, with the field's path."""
+
+    description: str = ""
+    corpus: CorpusSpec
+    model: ModelSpec
+    shadow: ShadowSpec
+    training: TrainingSpec = TrainingSpec()
+    edp: FixedEDP = FixedEDP()
+    space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
+    search: SearchSpec = SearchSpec()
+    resources: ResourcesSpec = ResourcesSpec()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_removes_a_dimension(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("space"), dict):
+            data = {**data, "space": {k: v for k, v in data["space"].items() if v is not None}}
+        return data
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Recipe:
+        if self.training.method == "sgd":
+            raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
+        check_space(self)
+        if "log10_epsilon" in self.search.objectives:
+            why = (
+                "edp.alpha = paper" if self.edp.alpha == "paper"
+                else "edp.reproducible_noise" if self.edp.reproducible_noise is not None
+                else None
+            )
+            if why:
+                raise ValueError(
+                    f"search.objectives: the honest epsilon is infinite for every trial with {why}; "
+                    "name log10_epsilon_paper instead of log10_epsilon"
+                )
+        return self
+
+    @property
+    def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
+        """What is searched: the recipe's space over the paper's, less what `edp` fixes."""
+        fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
+        space = {k: v for k, v in {**PAPER_SPACE, **self.space}.items() if k not in fixed}
+        taus = space.get("tau")
+        if self.edp.decay is not None and isinstance(taus, dict):
+            del space["tau"]
+            if self.edp.decay in taus:
+                space["tau"] = taus[self.edp.decay]
+        return space
+
+    def trial(self, params: dict[str, Any]) -> TrialSpec:
+        """The configuration of one trial.
+
+        Args:
+            params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path.
+
+        Raises:
+            pydantic.ValidationError: for values that do not fit together.
+        """
+        data: dict[str, Any] = {
+            "corpus": self.corpus.model_dump(),
+            "model": self.model.model_dump(),
+            "shadow": self.shadow.model_dump(),
+            "training": self.training.model_dump(),
+            "edp": {k: v for k, v in self.edp.model_dump().items() if v is not None},
+        }
+        for name, value in params.items():
+            section, _, field = (name if "." in name else f"edp.{name}").partition(".")
+            data[section][field] = value
+        return TrialSpec.model_validate(data)
+
+    def baseline(self) -> TrialSpec:
+        """The same without privacy: plain SGD with the recipe's training settings."""
+        data = self.trial(example_params(self.dimensions)).model_dump()
+        data["training"] |= {"method": "sgd"}
+        return TrialSpec.model_validate(data)
+
+
+def example_params(dimensions: dict[str, Dimension | dict[str, Dimension]]) -> dict[str, Any]:
+    """Some configuration of the space."""
+    from sweeps.space import corners
+
+    return next(corners(dimensions))
+
+
+def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
+    """What is minimised, from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
+
+    def value(name: Objective) -> float:
+        if name.startswith("log10_"):
+            epsilon = metrics.get(name.removeprefix("log10_"), math.nan)
+            return math.log10(max(epsilon, 1e-12))
+        return metrics.get(name, math.nan)
+
+    return [value(name) for name in names]

@@ -1,0 +1,178 @@
+"""A sweep on disk: its folder, its recipe, and the Optuna study that is the truth about its trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from edp.ledger import Ledger
+from edp.spec import Frozen, UserError
+from sweeps.settings import read_yaml, write_yaml
+from sweeps.spec import Recipe
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class SweepRecord(Frozen):
+    """What a sweep's folder says of it, apart from its trials."""
+
+    name: str
+    recipe: str
+    state: str
+    tracking_uri: str
+    run_id: str
+    wanted: int
+    pid: int
+    baseline: dict[str, Any] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """A trial as the study knows it. `state`: running, complete, failed or refused."""
+
+    number: int
+    state: str
+    params: dict[str, Any]
+    metrics: dict[str, float]
+    run_id: str | None
+    reason: str | None
+    ledger: Ledger | None
+
+    def public(self) -> dict[str, Any]:
+        """What `--json` prints of a trial."""
+        return {
+            "number": self.number,
+            "state": self.state,
+            "params": self.params,
+            "metrics": self.metrics,
+            "run_id": self.run_id,
+            "reason": self.reason,
+        }
+
+
+class Sweep:
+    """The folder `storage/name`.
+
+    Args:
+        storage: where sweeps live.
+        name: of the sweep.
+    """
+
+    def __init__(self, storage: Path, name: str) -> None:
+        self.name, self.folder = name, storage.resolve() / name
+        self.cache = storage.resolve() / "cache"
+
+    @classmethod
+    def new(cls, storage: Path, name: str) -> Sweep:
+        """A sweep that is not there yet; nothing is made.
+
+        Raises:
+            UserError: when the name is taken or cannot be a folder's.
+        """
+        if not _NAME.fullmatch(name):
+            raise UserError(f"name = {name!r}: allowed: letters, digits, '.', '_' and '-', at most 100")
+        if name in ("cache", "mlflow-artifacts"):
+            raise UserError(f"name = {name!r} is a folder of the storage's own; choose another")
+        sweep = cls(storage, name)
+        if sweep.folder.exists():
+            raise UserError(
+                f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: edp-sweep resume {name}"
+            )
+        return sweep
+
+    @classmethod
+    def existing(cls, storage: Path, name: str) -> Sweep:
+        """A sweep that was started before.
+
+        Raises:
+            UserError: naming the sweeps that there are.
+        """
+        sweep = cls(storage, name)
+        if not (sweep.folder / "sweep.json").is_file():
+            names = [s.name for s in all_sweeps(storage)]
+            raise UserError(
+                f"name = {name!r}: no sweep of this name in {storage}; "
+                f"allowed: {', '.join(names) or 'none yet (start one with: edp-sweep run quickstart)'}"
+            )
+        return sweep
+
+    @property
+    def record(self) -> SweepRecord:
+        """What is known of the sweep."""
+        return SweepRecord.model_validate_json((self.folder / "sweep.json").read_text())
+
+    def save(self, record: SweepRecord) -> None:
+        """Replaces the record, in one step."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = self.folder / f"sweep.json.{os.getpid()}"
+        partial.write_text(record.model_dump_json(indent=1))
+        partial.replace(self.folder / "sweep.json")
+
+    def update(self, **changes: Any) -> None:
+        """Changes some of the record."""
+        self.save(self.record.model_copy(update=changes))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe with all its settings, as it was started."""
+        return Recipe.model_validate(read_yaml(self.folder / "recipe.yaml"))
+
+    def save_recipe(self, recipe: Recipe) -> None:
+        """Keeps the recipe, with what the command line set."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_yaml(recipe, self.folder / "recipe.yaml", f"The recipe of sweep {self.name}, as it was started.")
+
+    def trial_folder(self, number: int) -> Path:
+        """Model, ledger and attack features of a trial."""
+        return self.folder / "trials" / str(number)
+
+    def study(self, recipe: Recipe) -> optuna.Study:
+        """The study, created when it is new. Only the driver writes to it."""
+        from sweeps.search import sampler
+
+        return optuna.create_study(
+            study_name=self.name,
+            storage=f"sqlite:///{self.folder / 'study.db'}",
+            sampler=sampler(recipe.search),
+            directions=["minimize"] * len(recipe.search.objectives),
+            load_if_exists=True,
+        )
+
+    def trials(self) -> list[TrialRecord]:
+        """All trials, by number."""
+        path = self.folder / "study.db"
+        if not path.is_file():
+            return []
+        study = optuna.load_study(study_name=self.name, storage=f"sqlite:///{path}")
+        return [_record(trial) for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
+
+
+def all_sweeps(storage: Path) -> list[Sweep]:
+    """Every sweep in `storage`, by name."""
+    return [Sweep(storage, path.parent.name) for path in sorted(storage.glob("*/sweep.json"))]
+
+
+def _record(trial: FrozenTrial) -> TrialRecord:
+    attributes = trial.user_attrs
+    state = attributes.get("state") or {
+        TrialState.COMPLETE: "complete",
+        TrialState.RUNNING: "running",
+    }.get(trial.state, "failed")
+    ledger = attributes.get("ledger")
+    return TrialRecord(
+        number=trial.number,
+        state=state,
+        params=attributes.get("params", {}),
+        metrics=attributes.get("metrics", {}),
+        run_id=attributes.get("run_id"),
+        reason=attributes.get("reason"),
+        ledger=Ledger.model_validate(json.loads(ledger)) if ledger else None,
+    )

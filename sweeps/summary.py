@@ -1,0 +1,181 @@
+"""A sweep in words and tables: for the terminal, for `--json`, and for the parent run in MLflow."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from edp.selection import composed_epsilon
+from sweeps.front import epsilon_text, params_text, pareto_front, relative_change
+from sweeps.spec import Recipe
+from sweeps.store import Sweep, TrialRecord
+
+
+def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
+    """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it."""
+    ledgers = [t.ledger for t in trials if t.ledger is not None]
+    return composed_epsilon(ledgers, recipe.edp.delta)
+
+
+def document(sweep: Sweep) -> dict[str, Any]:
+    """What `run`, `resume` and `status` print with `--json`."""
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    return {
+        "sweep": sweep.name,
+        "state": record.state,
+        "error": record.error,
+        "tracking_uri": record.tracking_uri,
+        "run_id": record.run_id,
+        "objectives": list(recipe.search.objectives),
+        "trials": [t.public() for t in trials],
+        "baseline": record.baseline,
+        "front": [t.number for t in front],
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+    }
+
+
+def front_document(sweep: Sweep) -> dict[str, Any]:
+    """What `front` prints with `--json`."""
+    recipe = sweep.recipe
+    front = pareto_front(sweep.trials(), recipe.search.objectives)
+    keys = ("number", "params", "metrics", "run_id")
+    return {
+        "sweep": sweep.name,
+        "objectives": list(recipe.search.objectives),
+        "front": [{key: t.public()[key] for key in keys} for t in front],
+        "baseline": sweep.record.baseline,
+    }
+
+
+def parent_metrics(
+    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[TrialRecord]
+) -> dict[str, float]:
+    """Counts and the sweep's own ε, for the parent run."""
+    return {
+        "trials_complete": float(sum(t.state == "complete" for t in trials)),
+        "trials_failed": float(sum(t.state == "failed" for t in trials)),
+        "front_size": float(len(front)),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+    }
+
+
+def print_sweep(sweep: Sweep, console: Console) -> None:
+    """State, trials and front, for a person."""
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    counts = {state: sum(t.state == state for t in trials) for state in ("complete", "failed", "refused", "running")}
+    shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
+    console.print(f"sweep {sweep.name}: {record.state}; {shown} of {record.wanted}", highlight=False)
+    for trial in trials:
+        if trial.state in ("failed", "refused"):
+            console.print(f"  trial {trial.number} {trial.state}: {trial.reason}", highlight=False, markup=False)
+    print_front(sweep, console)
+    total = epsilon_of_sweep(recipe, trials)
+    console.print(f"ε of the whole sweep (all trials composed): {epsilon_text(total)}", highlight=False)
+
+
+def print_front(sweep: Sweep, console: Console) -> None:
+    """The front as a table, with the changes against the SGD baseline that the paper's Table 1 reports."""
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    if not front:
+        console.print("no complete trial yet, so no front", highlight=False)
+        return
+    baseline = record.baseline or {}
+    table = Table(title=f"Pareto front of {sweep.name}: {len(front)} of {len(trials)} trials", title_justify="left")
+    for name in ("trial", "SER", "ΔSER", "MIA AUC", "ΔMIA", "ε (honest)", "ε (paper)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    if baseline:
+        table.add_row("SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", "∞", "∞", "no clip, no noise")
+        table.add_section()
+    for trial in front:
+        metrics = trial.metrics
+        table.add_row(
+            str(trial.number),
+            f"{metrics['ser']:.1%}",
+            _change(metrics["ser"], baseline.get("ser")),
+            f"{metrics['mia_auc']:.3f}",
+            _change(metrics["mia_auc"], baseline.get("mia_auc")),
+            epsilon_text(metrics["epsilon"]),
+            f"{metrics['epsilon_paper']:.3g}",
+            params_text(trial.params),
+        )
+    console.print(table)
+
+
+def parent_description(
+    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[TrialRecord]
+) -> str:
+    """Markdown for the parent run's page."""
+    record = sweep.record
+    searched = ", ".join(f"`{name}`" for name in recipe.dimensions)
+    lines = [
+        f"## {sweep.name}",
+        recipe.description,
+        "",
+        f"{recipe.model.kind.upper()} on **{recipe.corpus.name}**, {recipe.training.epochs} epochs, "
+        f"{recipe.training.micro_batches} micro-batches a step; searched: {searched}; "
+        f"objectives: {', '.join(recipe.search.objectives)}.",
+        "",
+        "| trial | SER | MIA AUC | ε (honest) | ε (paper) | configuration |",
+        "|---|---|---|---|---|---|",
+    ]
+    if record.baseline:
+        b = record.baseline
+        lines.append(f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ | ∞ | no clip, no noise |")
+    for trial in front:
+        m = trial.metrics
+        lines.append(
+            f"| {trial.number} | {m['ser']:.2%} | {m['mia_auc']:.3f} | {epsilon_text(m['epsilon'])} "
+            f"| {m['epsilon_paper']:.3g} | {params_text(trial.params)} |"
+        )
+    lines += [
+        "",
+        f"ε of the whole sweep (all trials composed): {epsilon_text(epsilon_of_sweep(recipe, trials))}.",
+        "",
+        f"Go on with `edp-sweep front {sweep.name}`, `edp-sweep pick {sweep.name}`, `edp-sweep resume {sweep.name}`.",
+    ]
+    return "\n".join(lines)
+
+
+def _change(value: float, baseline: float | None) -> str:
+    if baseline is None:
+        return ""
+    change = relative_change(value, baseline)
+    return "" if math.isnan(change) else f"{change:+.1f} %"
+
+
+def metrics_line(metrics: dict[str, float]) -> str:
+    """The figures of a trained model in one line."""
+    return (
+        f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, slot F1 {metrics['slot_f1']:.2%}, "
+        f"MIA AUC {metrics['mia_auc']:.3f}, ε {epsilon_text(metrics['epsilon'])} at δ = {metrics['delta']:g} "
+        f"(the paper would say {metrics['epsilon_paper']:.3g})"
+    )
+
+
+def trial_line(trial: TrialRecord) -> str:
+    """A trial in one line."""
+    return f"trial {trial.number} ({params_text(trial.params)}): {metrics_line(trial.metrics)}"
+
+
+def next_steps(sweep: Sweep, storage: Path) -> str:
+    """What a person may want to type now."""
+    where = "" if storage == Path("runs") else f" --storage {storage}"
+    uri = sweep.record.tracking_uri
+    return "\n".join(
+        [
+            "",
+            "What to do next:",
+            f"  edp-sweep front {sweep.name}{where}",
+            f"  edp-sweep pick {sweep.name}{where} --max-ser 0.2 --output picked.yaml   # one configuration within limits",
+            "  edp-sweep train picked.yaml                                # train it again",
+            f"  open {sweep.folder / 'front.html'}                 # the front, interactive",
+            f"  mlflow ui --backend-store-uri {uri}   # every run, at http://127.0.0.1:5000",
+        ]
+    )

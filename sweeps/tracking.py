@@ -1,0 +1,123 @@
+"""MLflow: an experiment a recipe, a parent run a sweep, a child run a trial. One process writes: the sweep's driver."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+from mlflow.entities import Experiment, Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from edp.spec import UserError
+
+_PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
+
+
+def default_tracking_uri(storage: Path) -> str:
+    """A SQLite store beside the sweeps."""
+    return f"sqlite:///{(storage / 'mlflow.db').resolve()}"
+
+
+def environment_tags() -> dict[str, str]:
+    """Git commit (where there is one) and versions of what the numbers depend on."""
+    tags = {f"version.{name}": importlib.metadata.version(name) for name in _PACKAGES}
+    commit = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return tags | ({"git_commit": commit.stdout.strip()} if commit.returncode == 0 else {})
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names; None is left out."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[prefix + key] = value
+    return found
+
+
+class Tracker:
+    """Writes runs of one experiment.
+
+    Args:
+        uri: of the tracking store; a SQLite one is created here, by one process, before anybody else opens it.
+        experiment: the recipe's name.
+        artifacts: folder for artifacts of an experiment that is new in a database store; a server has its own.
+
+    Raises:
+        UserError: when the store cannot be opened.
+    """
+
+    def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
+        self.uri = uri
+        try:
+            self.client = MlflowClient(tracking_uri=uri)
+            found = self.client.get_experiment_by_name(experiment) or self._create(experiment, artifacts)
+        except (MlflowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"tracking-uri = {uri!r} cannot be opened ({reason}); "
+                "allowed: sqlite:///FILE, a database URL, or http(s)://SERVER"
+            ) from None
+        self.experiment_id = found.experiment_id
+
+    def _create(self, experiment: str, artifacts: Path) -> Experiment:
+        place = None if self.uri.startswith("http") else (artifacts / experiment).resolve().as_uri()
+        number = self.client.create_experiment(
+            experiment,
+            artifact_location=place,
+            tags={"mlflow.experimentKind": "custom_model_development"},
+        )
+        return self.client.get_experiment(number)
+
+    def start(
+        self,
+        name: str,
+        *,
+        params: Mapping[str, Any],
+        tags: Mapping[str, str],
+        parent: str | None = None,
+    ) -> str:
+        """Opens a run and returns its id."""
+        nesting = {"mlflow.parentRunId": parent} if parent else {}
+        run: Run = self.client.create_run(
+            self.experiment_id, run_name=name, tags={**tags, **nesting, "mlflow.user": "edp-sweep"}
+        )
+        self.client.log_batch(
+            run.info.run_id, params=[Param(key, str(value)[:6000]) for key, value in params.items()]
+        )
+        return str(run.info.run_id)
+
+    def log(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
+        """One batch of metrics; NaN is left out. Infinity is stored as the largest double, as MLflow does."""
+        now = int(time.time() * 1000)
+        batch = [Metric(key, float(v), now, step) for key, v in metrics.items() if not math.isnan(float(v))]
+        if batch:
+            self.client.log_batch(run_id, metrics=batch)
+
+    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Sets tags."""
+        self.client.log_batch(run_id, tags=[RunTag(key, str(value)) for key, value in tags.items()])
+
+    def artifact(self, run_id: str, path: Path, folder: str | None = None) -> None:
+        """Copies a file to the run's artifacts, where it exists."""
+        if path.is_file():
+            self.client.log_artifact(run_id, str(path), folder)
+
+    def end(self, run_id: str, status: str = "FINISHED") -> None:
+        """Closes a run: FINISHED, FAILED or KILLED."""
+        self.client.set_terminated(run_id, status)

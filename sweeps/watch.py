@@ -1,0 +1,134 @@
+"""What a person sees while a sweep runs: a live table in a terminal, plain lines elsewhere. On standard error, so that
+standard output holds the result alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from sweeps.front import epsilon_text, params_text
+
+_SHOWN = 18
+"""Rows of the live table: the newest trials."""
+
+
+@dataclass
+class _Row:
+    state: str
+    params: dict[str, Any]
+    epoch: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+
+class Watch:
+    """Shows trials as they go. Used as a context around the time when trials run.
+
+    Args:
+        console: where to.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rows: dict[int, _Row] = {}
+        self._live: Live | None = None
+        self.wanted, self.epochs, self.already = 0, 0, 0
+        self._began = time.monotonic()
+
+    def expect(self, trials: int, already: int, epochs: int) -> None:
+        """How much there is to do, and how much was done before."""
+        self.wanted, self.already, self.epochs = trials, already, epochs
+
+    def say(self, line: str) -> None:
+        """One line of news."""
+        self._console.print(line, highlight=False, markup=False)
+
+    def epoch(self, what: str, epoch: int, metrics: Mapping[str, float]) -> None:
+        """An epoch of the shadow model or the baseline."""
+        self.say(
+            f"{what}: epoch {epoch} of {self.epochs}, {metrics['epoch_seconds']:.1f} s, "
+            f"loss {metrics['train_loss']:.3f}, validation SER {metrics['valid_ser']:.1%}"
+        )
+
+    def trial(
+        self,
+        number: int,
+        state: str,
+        params: dict[str, Any] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        reason: str = "",
+    ) -> None:
+        """A trial's state has changed."""
+        row = self._rows.setdefault(number, _Row(state, params or {}))
+        row.state, row.reason = state, reason
+        if params is not None:
+            row.params = params
+        if metrics is not None:
+            row.metrics = dict(metrics)
+        if self._live is not None:
+            self._live.update(self._table())
+        elif state in ("running", "complete", "failed", "refused"):
+            self.say(f"trial {number} {state}: {self._news(row)}")
+
+    def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """A trial has done an epoch."""
+        row = self._rows[number]
+        row.epoch = epoch
+        row.metrics = {"ser": metrics["valid_ser"], "epsilon": metrics["epsilon"]}
+        if self._live is not None:
+            self._live.update(self._table())
+
+    def __enter__(self) -> Watch:
+        self._began = time.monotonic()
+        if self._console.is_terminal:
+            self._live = Live(self._table(), console=self._console, refresh_per_second=2)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._live is not None:
+            self._live.update(self._table())
+            self._live.__exit__(*error)
+            self._live = None
+
+    def _news(self, row: _Row) -> str:
+        if row.state == "running":
+            return params_text(row.params)
+        if row.reason:
+            return row.reason
+        return (
+            f"SER {row.metrics['ser']:.1%}, MIA AUC {row.metrics['mia_auc']:.3f}, "
+            f"ε {epsilon_text(row.metrics['epsilon'])}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
+        )
+
+    def _left(self) -> str:
+        ended = sum(row.state in ("complete", "failed", "refused") for row in self._rows.values())
+        left = self.wanted - self.already - ended
+        if not ended or left <= 0:
+            return f"{max(left, 0)} to go"
+        seconds = (time.monotonic() - self._began) / ended * left
+        return f"{left} to go, about {seconds / 60:.0f} min" if seconds > 90 else f"{left} to go, about {seconds:.0f} s"
+
+    def _table(self) -> Table:
+        table = Table(title=f"trials ({self._left()})", title_justify="left", expand=False)
+        for name in ("trial", "state", "epoch", "SER", "MIA AUC", "ε (honest)", "configuration"):
+            table.add_column(name, overflow="fold", justify="left" if name in ("state", "configuration") else "right")
+        for number, row in sorted(self._rows.items())[-_SHOWN:]:
+            metrics = row.metrics
+            table.add_row(
+                str(number),
+                row.state,
+                f"{row.epoch}/{self.epochs}",
+                f"{metrics['ser']:.1%}" if "ser" in metrics else "",
+                f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
+                epsilon_text(metrics["epsilon"]) if "epsilon" in metrics else "",
+                row.reason or params_text(row.params),
+            )
+        return table
