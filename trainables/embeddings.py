@@ -113,9 +113,10 @@ class WordVectors:
     def vectors(self, words: Sequence[str]) -> np.ndarray:
         """Vectors of any words, (W, D) float32, of length sqrt(D): entries of about unit size.
 
-        Whitened, because in a small corpus' fastText nearly all variance lies in a few directions, and an unseen
-        word's n-gram average is far shorter than a frequent word's vector: to a network all words look alike.
-        After five epochs of CLC on ATIS with SNIPS' vectors, SER was 24 % without whitening and 5 % with it.
+        Whitened, because in a small corpus' fastText nearly all variance lies in a few directions, and an
+        unseen word's n-gram average is far shorter than a frequent word's vector: to a network all words look
+        alike. After five epochs of CLC on ATIS with SNIPS' vectors, SER was 24 % without whitening and 5 %
+        with it.
         """
         raw_wd = np.empty((len(words), self.size), np.float32)
         for row, word in enumerate(words):

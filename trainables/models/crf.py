@@ -1,21 +1,23 @@
 """A linear-chain CRF whose cost is one small matrix product a time step.
 
-The sum over paths is taken in the space of exponentials, `log(exp(a - max a) @ exp(T)) + max a`, so that a
-step is a (B, K) x (K, K) product instead of a (B, K, K) logsumexp; the gradient is written out (the posterior
-probabilities of forward-backward), which halves the time of autograd's. Lafferty et al. 2001; Rabiner 1989.
+The sum over paths is taken in probabilities: `(a @ exp(T)) * exp(emission - max)`, scaled to a sum of 1 whose
+logarithm is kept (Rabiner 1989), a (B, K) x (K, K) product a step where a logsumexp would cost (B, K, K). The
+gradient is written out, as the posterior probabilities of forward-backward, which is twice as fast as
+autograd's.
+
+A transition's factor is at least `tiny ** 0.4` of the largest one's (35 nats below it in float32), so that no
+sum is ever zero and no quotient overflows, whatever the scores.
 
 Shapes: b utterances, t time, k or j tags. A mask is True on real tokens, which come first; every row has one.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
-
-# exp overflows float32 at 88; a weight that large times the underflowed number beside it is no longer a
-# probability.
-_LARGEST_EXPONENT = 80.0
 
 
 class CRF(nn.Module):
@@ -74,20 +76,22 @@ def viterbi(
     emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor
 ) -> Tensor:
     """Tags of the highest-scoring path, (B, T) int64; 0 beyond the utterance."""
-    steps = emissions_btk.shape[1]
+    transitions_kj = (
+        transitions_jk.t().contiguous()
+    )  # a maximum over the last, contiguous axis is the fast one
     best_bk = start_k + emissions_btk[:, 0]
-    from_tbk = []
-    stay_k = torch.arange(emissions_btk.shape[2], device=emissions_btk.device)
-    transitions_kj = transitions_jk.t().contiguous()  # max over the last, contiguous axis is the fast one
-    for t in range(1, steps):
-        score_bk, from_bk = (best_bk[:, None, :] + transitions_kj).max(2)
-        real_b1 = mask_bt[:, t, None]
-        best_bk = torch.where(real_b1, score_bk + emissions_btk[:, t], best_bk)
-        from_tbk.append(torch.where(real_b1, from_bk, stay_k))
+    bests = [best_bk]
+    for t in range(1, mask_bt.shape[1]):
+        next_bk = (best_bk[:, None, :] + transitions_kj).amax(2) + emissions_btk[:, t]
+        best_bk = torch.where(mask_bt[:, t, None], next_bk, best_bk)
+        bests.append(best_bk)
     tag_b = (best_bk + end_k).argmax(1)
     tags = [tag_b]
-    for from_bk in reversed(from_tbk):
-        tag_b = from_bk.gather(1, tag_b[:, None]).squeeze(1)
+    # where a path came from is asked only along the best one: an argmax at every tag costs three times the
+    # maxima
+    for t in range(mask_bt.shape[1] - 1, 0, -1):
+        from_b = (bests[t - 1] + transitions_kj[tag_b]).argmax(1)
+        tag_b = torch.where(mask_bt[:, t], from_b, tag_b)
         tags.append(tag_b)
     return torch.stack(tags[::-1], 1).masked_fill(~mask_bt, 0)
 
@@ -97,51 +101,65 @@ def marginals(
     emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Posterior tag probabilities (B, T, K), 0 beyond the utterance, and log of the sum over paths (B,)."""
-    alpha_btk, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
-    beta_btk = _backward(emissions_btk, mask_bt, transitions_jk, end_k)
-    return _posterior(alpha_btk, beta_btk, log_z_b, mask_bt), log_z_b
+    forward, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
+    return _posterior(forward, _ahead(forward, mask_bt), mask_bt)[0], log_z_b
 
 
-def _log_matmul(scores_bk: Tensor, exp_kj: Tensor, shift: Tensor) -> Tensor:
-    """log(exp(scores) @ exp_kj) + shift, (B, J); never log(0): what underflows stays finite and far below the
-    rest.
-    """
-    top_b1 = scores_bk.amax(1, keepdim=True)
-    sum_bj = torch.exp(scores_bk - top_b1) @ exp_kj
-    return sum_bj.clamp_min(torch.finfo(sum_bj.dtype).tiny).log() + (top_b1 + shift)
+class _Forward(NamedTuple):
+    """The forward pass, in probabilities, each time step scaled to a sum of 1."""
+
+    exp_jk: Tensor  # exp(transitions - their maximum), floored
+    weight_btk: Tensor  # exp(emissions - their maximum over tags), start and end scores added
+    alpha_btk: Tensor  # share of the paths so far that end in each tag
+    scale_bt: Tensor  # what each step was divided by
 
 
 def _forward(
     emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Log-sum of the paths that end in each tag, (B, T, K), and of all of them, (B,)."""
+) -> tuple[_Forward, Tensor]:
+    """Forward pass, and log of the sum over paths, (B,)."""
+    last_bt = mask_bt & ~nn.functional.pad(mask_bt[:, 1:], (0, 1))
+    scores_btk = emissions_btk + last_bt[:, :, None] * end_k
+    scores_btk[:, 0] += start_k
+    top_bt1 = scores_btk.amax(2, keepdim=True)
+    weight_btk = torch.exp(scores_btk - top_bt1)
     shift = transitions_jk.max()
     exp_jk = torch.exp(transitions_jk - shift)
-    alpha_bk = start_k + emissions_btk[:, 0]
-    alphas = [alpha_bk]
-    for t in range(1, emissions_btk.shape[1]):
-        next_bk = _log_matmul(alpha_bk, exp_jk, shift) + emissions_btk[:, t]
-        alpha_bk = torch.where(mask_bt[:, t, None], next_bk, alpha_bk)
+    exp_jk = exp_jk.clamp_min(torch.finfo(exp_jk.dtype).tiny ** 0.4)
+
+    scale_b1 = weight_btk[:, 0].sum(1, keepdim=True)
+    alpha_bk = weight_btk[:, 0] / scale_b1
+    alphas, scales = [alpha_bk], [scale_b1]
+    for t in range(1, mask_bt.shape[1]):
+        next_bk = (alpha_bk @ exp_jk) * weight_btk[:, t]
+        scale_b1 = next_bk.sum(1, keepdim=True)
+        alpha_bk = torch.where(mask_bt[:, t, None], next_bk / scale_b1, alpha_bk)
         alphas.append(alpha_bk)
-    return torch.stack(alphas, 1), torch.logsumexp(alpha_bk + end_k, 1)
+        scales.append(scale_b1)
+    scale_bt = torch.cat(scales, 1)
+    log_bt = (scale_bt.log() + top_bt1.squeeze(2)).masked_fill(~mask_bt, 0)
+    log_z_b = log_bt.sum(1) + shift * (mask_bt.sum(1) - 1)
+    return _Forward(exp_jk, weight_btk, torch.stack(alphas, 1), scale_bt), log_z_b
 
 
-def _backward(emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, end_k: Tensor) -> Tensor:
-    """Log-sum of the ways on from each tag, its own emission left out, (B, T, K)."""
-    shift = transitions_jk.max()
-    exp_kj = torch.exp(transitions_jk - shift).t()
-    beta_bk = end_k.expand(emissions_btk.shape[0], -1)
+def _ahead(forward: _Forward, mask_bt: Tensor) -> Tensor:
+    """Share of the ways on from each tag, its own emission left out, scaled to a maximum of 1, (B, T, K)."""
+    exp_kj = forward.exp_jk.t()
+    beta_bk = torch.ones_like(forward.alpha_btk[:, 0])
     betas = [beta_bk]
-    for t in range(emissions_btk.shape[1] - 1, 0, -1):
-        previous_bk = _log_matmul(emissions_btk[:, t] + beta_bk, exp_kj, shift)
+    for t in range(mask_bt.shape[1] - 1, 0, -1):
+        previous_bk = (forward.weight_btk[:, t] * beta_bk) @ exp_kj
+        previous_bk = previous_bk / previous_bk.amax(1, keepdim=True)
         beta_bk = torch.where(mask_bt[:, t, None], previous_bk, beta_bk)
         betas.append(beta_bk)
     return torch.stack(betas[::-1], 1)
 
 
-def _posterior(alpha_btk: Tensor, beta_btk: Tensor, log_z_b: Tensor, mask_bt: Tensor) -> Tensor:
-    log_btk = alpha_btk + beta_btk - log_z_b[:, None, None]
-    return log_btk.clamp_max(0).exp().masked_fill(~mask_bt[:, :, None], 0)
+def _posterior(forward: _Forward, beta_btk: Tensor, mask_bt: Tensor) -> tuple[Tensor, Tensor]:
+    """Tag probabilities (B, T, K), and what they were divided by, (B, T, 1)."""
+    joint_btk = forward.alpha_btk * beta_btk
+    total_bt1 = joint_btk.sum(2, keepdim=True)
+    return (joint_btk / total_bt1) * mask_bt[:, :, None], total_bt1
 
 
 class _LogPartition(torch.autograd.Function):
@@ -156,28 +174,27 @@ class _LogPartition(torch.autograd.Function):
         start_k: Tensor,
         end_k: Tensor,
     ) -> Tensor:
-        alpha_btk, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
-        ctx.save_for_backward(emissions_btk, mask_bt, transitions_jk, end_k, alpha_btk, log_z_b)
+        forward, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
+        ctx.save_for_backward(mask_bt, *forward)
         return log_z_b
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad_b: Tensor) -> tuple[Tensor, None, Tensor, Tensor, Tensor]:
-        emissions_btk, mask_bt, transitions_jk, end_k, alpha_btk, log_z_b = ctx.saved_tensors  # type: ignore[attr-defined]
-        beta_btk = _backward(emissions_btk, mask_bt, transitions_jk, end_k)
-        grad_btk = _posterior(alpha_btk, beta_btk, log_z_b, mask_bt) * grad_b[:, None, None]
+        mask_bt, *saved = ctx.saved_tensors  # type: ignore[attr-defined]
+        forward = _Forward(*saved)
+        beta_btk = _ahead(forward, mask_bt)
+        posterior_btk, total_bt1 = _posterior(forward, beta_btk, mask_bt)
+        grad_btk = posterior_btk * grad_b[:, None, None]
         last_b11 = (mask_bt.sum(1) - 1)[:, None, None].expand(-1, 1, grad_btk.shape[2])
         grad_end_k = grad_btk.gather(1, last_b11).sum((0, 1))
 
-        # P(tag j at t, tag k at t + 1) = exp(alpha_j + T_jk + emission_k + beta_k - log Z), as one matrix
-        # product
-        before_btk, after_btk = alpha_btk[:, :-1], (emissions_btk + beta_btk)[:, 1:]
-        top_bt1, shift = before_btk.amax(2, keepdim=True), transitions_jk.max()
-        top_after_bt1 = after_btk.amax(2, keepdim=True)
-        log_weight_bt1 = top_bt1 + top_after_bt1 + shift - log_z_b[:, None, None]
-        weight_bt1 = log_weight_bt1.clamp_max(_LARGEST_EXPONENT).exp() * grad_b[:, None, None]
-        left_btk = torch.exp(before_btk - top_bt1) * weight_bt1.masked_fill(~mask_bt[:, 1:, None], 0)
-        right_btk = torch.exp(after_btk - top_after_bt1)
-        pairs_jk = left_btk.flatten(0, 1).t() @ right_btk.flatten(0, 1)
-        grad_transitions_jk = pairs_jk * torch.exp(transitions_jk - shift)
+        # P(j at t - 1, k at t) = alpha_j exp(T_jk) weight_k beta_k / (scale total): one matrix product over
+        # all t
+        share_bt1 = (
+            mask_bt[:, 1:, None] * grad_b[:, None, None] / (forward.scale_bt[:, 1:, None] * total_bt1[:, 1:])
+        )
+        from_btk = forward.alpha_btk[:, :-1] * share_bt1
+        to_btk = forward.weight_btk[:, 1:] * beta_btk[:, 1:]
+        grad_transitions_jk = (from_btk.flatten(0, 1).t() @ to_btk.flatten(0, 1)) * forward.exp_jk
         return grad_btk, None, grad_transitions_jk, grad_btk[:, 0].sum(0), grad_end_k
