@@ -5,16 +5,17 @@ Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 interrupted.
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from edp.spec import UserError
+from sweeps.cli_data import data
+from sweeps.cli_epsilon import epsilon
+from sweeps.console import complain, err, out, print_json
 
 app = typer.Typer(
     name="edp-sweep",
@@ -34,7 +35,9 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.epochs=2; may be repeated"),
 ]
 _RUNS = Path("runs")
-_out, _err = Console(), Console(stderr=True)
+
+app.add_typer(data, name="data")
+app.command()(epsilon)
 
 
 @app.command()
@@ -53,7 +56,7 @@ def run(
 
     overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
     sweep = start_sweep(
-        recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, watch=Watch(_err)
+        recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, watch=Watch(err)
     )
     _show_sweep(sweep, storage, as_json)
 
@@ -65,7 +68,7 @@ def resume(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
     from sweeps.store import Sweep
     from sweeps.watch import Watch
 
-    _show_sweep(resume_sweep(Sweep.existing(storage, name), Watch(_err)), storage, as_json)
+    _show_sweep(resume_sweep(Sweep.existing(storage, name), Watch(err)), storage, as_json)
 
 
 @app.command("list")
@@ -78,12 +81,12 @@ def list_sweeps(storage: Storage = _RUNS, as_json: Json = False) -> None:
         for s in all_sweeps(storage)
     ]
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for one in found:
-        _out.print(f"{one['sweep']}  {one['state']}  {one['trials']} trials", highlight=False)
+        out.print(f"{one['sweep']}  {one['state']}  {one['trials']} trials", highlight=False, soft_wrap=True)
     if not found:
-        _err.print(f"no sweeps in {storage}; start one with: edp-sweep run quickstart", highlight=False)
+        err.print(f"no sweeps in {storage}; start one with: edp-sweep run quickstart", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -94,9 +97,9 @@ def status(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
 
     sweep = Sweep.existing(storage, name)
     if as_json:
-        _print_json(document(sweep))
+        print_json(document(sweep))
     else:
-        print_sweep(sweep, _out)
+        print_sweep(sweep, out)
 
 
 @app.command()
@@ -107,9 +110,9 @@ def front(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
 
     sweep = Sweep.existing(storage, name)
     if as_json:
-        _print_json(front_document(sweep))
+        print_json(front_document(sweep))
     else:
-        print_front(sweep, _out)
+        print_front(sweep, out)
 
 
 @app.command()
@@ -138,10 +141,10 @@ def pick(
         tracker.tag(trial.run_id, {"picked": "true"})
     if as_json:
         kept = {key: trial.public()[key] for key in ("number", "params", "metrics", "run_id")}
-        _print_json({**kept, "output": str(output), "model": None})
+        print_json({**kept, "output": str(output), "model": None})
         return
-    _out.print(f"picked {trial_line(trial)}", highlight=False)
-    _out.print(f"wrote {output}; train it with: edp-sweep train {output}", highlight=False)
+    out.print(f"picked {trial_line(trial)}", highlight=False, soft_wrap=True)
+    out.print(f"wrote {output}; train it with: edp-sweep train {output}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -157,31 +160,22 @@ def train(
     from sweeps.train import train as train_config
     from sweeps.watch import Watch
 
-    result = train_config(config, settings or [], storage=storage, tracking_uri=tracking_uri, watch=Watch(_err))
+    result = train_config(config, settings or [], storage=storage, tracking_uri=tracking_uri, watch=Watch(err))
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
-    _out.print(metrics_line(result["metrics"]), highlight=False)
-    _out.print(f"model and ledger in {result['output']}; MLflow run {result['run_id']}", highlight=False)
+    out.print(metrics_line(result["metrics"]), highlight=False, soft_wrap=True)
+    out.print(f"model and ledger in {result['output']}; MLflow run {result['run_id']}", highlight=False, soft_wrap=True)
 
 
 def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
     from sweeps.summary import document, next_steps, print_sweep
 
     if as_json:
-        _print_json(document(sweep))
+        print_json(document(sweep))
         return
-    print_sweep(sweep, _out)
-    _out.print(next_steps(sweep, storage), highlight=False, markup=False)
-
-
-def _print_json(document: Any) -> None:
-    """One document on standard output. Infinity is written as Python's json writes and reads it."""
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-
-
-def _complain(line: str) -> None:
-    _err.print(f"edp-sweep: {line}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+    print_sweep(sweep, out)
+    out.print(next_steps(sweep, storage), highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -189,20 +183,20 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except UserError as error:
-        _complain(str(error))
+        complain(str(error))
         code = 2
     except typer.TyperException as error:
         if message := error.format_message().replace("\n", " "):
-            _complain(message)
+            complain(message)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
+        complain("interrupted")
         code = 130
     except Exception as error:
         from trainables.trial import TrialError
 
         if isinstance(error, TrialError):
-            _complain(f"failed: {error}")
+            complain(f"failed: {error}")
         else:
             traceback.print_exc()
         code = 1

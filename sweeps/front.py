@@ -46,6 +46,17 @@ def epsilon_text(epsilon: float) -> str:
     return text if epsilon < NO_GUARANTEE else f"{text} (no formal guarantee)"
 
 
+MARK = "†"
+"""Stands for "no formal guarantee" where a table has no room for the words; its caption says so."""
+
+
+def epsilon_cell(epsilon: float) -> str:
+    """ε for a narrow column."""
+    if math.isinf(epsilon):
+        return f"∞ {MARK}"
+    return f"{epsilon:.3g}" if epsilon < NO_GUARANTEE else f"{epsilon:.1e} {MARK}"
+
+
 def relative_change(value: float, baseline: float) -> float:
     """In percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
     return 100 * (value - baseline) / baseline if baseline else math.nan
@@ -53,9 +64,8 @@ def relative_change(value: float, baseline: float) -> float:
 
 def params_text(params: dict[str, Any]) -> str:
     """A configuration in one line."""
-    return ", ".join(
-        f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}" for k, v in params.items()
-    )
+    shown = {k: v for k, v in params.items() if not (k == "tau" and v == 0)}
+    return ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 
 def front_figure(

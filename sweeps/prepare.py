@@ -14,7 +14,7 @@ from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.corpora import corpus_digest, load_corpus
 from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus, encode
-from trainables.spec import CLCSpec, CorpusSpec, TrialSpec
+from trainables.spec import CLCSpec, TrialSpec
 from trainables.trial import OnEpoch
 from trainables.worker import TrialJob, TrialResult
 
@@ -31,20 +31,11 @@ class Prepared:
     attack: Path
 
 
-def read_corpora(spec: TrialSpec) -> tuple[Splits, Splits]:
-    """Target and shadow corpus, read whole, so that a broken file is found before anything starts.
+def locate(spec: TrialSpec, cache: Path) -> Prepared:
+    """Where the shared files of `spec` are or will be: named by the content that they are made of.
 
     Raises:
-        UserError: naming file, line and problem.
-    """
-    return load_corpus(spec.corpus), load_corpus(spec.shadow.corpus)
-
-
-def prepare(spec: TrialSpec, corpora: tuple[Splits, Splits], cache: Path, say: Say) -> Prepared:
-    """Encodes what is not in `cache` yet. Both corpora are read with the target's public features.
-
-    Args:
-        say: told what is being done, and how far it is.
+        UserError: when a corpus cannot be found.
     """
     model = spec.model
     if isinstance(model, CLCSpec):
@@ -54,22 +45,48 @@ def prepare(spec: TrialSpec, corpora: tuple[Splits, Splits], cache: Path, say: S
         features = [model.pretrained, model.vocabulary.model_dump()]
         public = model.vocabulary
     common = [features, corpus_digest(public) if public is not None else None]
-    target = cache / f"{spec.corpus.name}-{_key(common, _corpus(spec.corpus))}"
-    shadow = cache / f"{spec.shadow.corpus.name}-{_key(common, _corpus(spec.shadow.corpus))}"
-    for folder, splits, name in ((target, corpora[0], spec.corpus.name), (shadow, corpora[1], spec.shadow.corpus.name)):
-        if not (folder / "meta.json").is_file():
-            other = shadow if folder == target else target
-            made = EncodedCorpus.open(other).features() if (other / "meta.json").is_file() else None
-            encode(
-                splits,
-                model,
-                folder,
-                features=made,
-                progress=lambda done, total, name=name: say(f"encoding {name}: {done:,} of {total:,} utterances"),
-            )
+    target, shadow = (
+        cache / f"{corpus.name}-{_key(common, corpus_digest(corpus))}"
+        for corpus in (spec.corpus, spec.shadow.corpus)
+    )
     training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
     attack = cache / f"attack-{_key(shadow.name, model.model_dump(), training)}.json"
     return Prepared(target, shadow, attack)
+
+
+def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
+    """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
+
+    Raises:
+        UserError: naming file, line and problem.
+    """
+    wanted = {prepared.corpus: spec.corpus, prepared.shadow: spec.shadow.corpus}
+    return {folder: load_corpus(corpus) for folder, corpus in wanted.items() if not _is_encoded(folder)}
+
+
+def encode_missing(spec: TrialSpec, prepared: Prepared, splits: dict[Path, Splits], say: Say) -> None:
+    """Encodes what `read_missing` found. Both corpora are read with the same public features.
+
+    Args:
+        say: told what is being done, and how far it is.
+    """
+    for folder, corpus in splits.items():
+        other = prepared.shadow if folder == prepared.corpus else prepared.corpus
+        features = EncodedCorpus.open(other).features() if _is_encoded(other) else None
+        if features is None:
+            say(f"making the {spec.model.kind.upper()} model's public word features")
+        name = folder.name.rpartition("-")[0]
+        encode(
+            corpus,
+            spec.model,
+            folder,
+            features=features,
+            progress=lambda done, total, name=name: say(f"encoding {name}: {done:,} of {total:,} utterances"),
+        )
+
+
+def _is_encoded(folder: Path) -> bool:
+    return (folder / "meta.json").is_file()
 
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:
@@ -94,10 +111,6 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     partial = prepared.attack.with_suffix(".partial")
     save_attack(attack, partial)
     partial.replace(prepared.attack)
-
-
-def _corpus(spec: CorpusSpec) -> list[object]:
-    return [corpus_digest(spec), spec.seed, spec.utterances]
 
 
 def _key(*parts: object) -> str:

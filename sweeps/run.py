@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from ray import tune
 from edp.spec import UserError
 from sweeps.callback import SweepCallback
 from sweeps.front import front_figure, pareto_front, write_front_page
-from sweeps.prepare import Prepared, ensure_attack, prepare, read_corpora
+from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
 from sweeps.resources import TUNE_CPUS, Plan, plan
 from sweeps.search import StudySearcher
 from sweeps.settings import load_recipe
@@ -71,10 +70,11 @@ def start_sweep(
     """
     stem, recipe = load_recipe(recipe_name, overrides)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
-    corpora = read_corpora(recipe.baseline())
-    with ray_session(sweep):
+    prepared = locate(recipe.baseline(), sweep.cache)
+    corpora = read_missing(recipe.baseline(), prepared)
+    with ray_session(sweep.log):
         placed = plan(recipe.training, recipe.resources, recipe.search)
-        watch.say(f"sweep {sweep.name}: {placed.line}")
+        watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
         uri = tracking_uri or default_tracking_uri(storage)
         storage.mkdir(parents=True, exist_ok=True)
         tracker = Tracker(uri, stem, storage / "mlflow-artifacts")
@@ -105,7 +105,7 @@ def start_sweep(
             )
         )
         tracker.artifact(run_id, sweep.folder / "recipe.yaml")
-        _run(sweep, recipe, corpora, placed, tracker, watch)
+        _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
     return sweep
 
 
@@ -118,20 +118,22 @@ def resume_sweep(sweep: Sweep, watch: Watch) -> Sweep:
     record, recipe = sweep.record, sweep.recipe
     if record.state == "running" and record.pid != os.getpid() and _alive(record.pid):
         raise UserError(f"name = {sweep.name!r} is running (process {record.pid}); allowed: a sweep that has stopped")
-    corpora = read_corpora(recipe.baseline())
-    with ray_session(sweep):
+    prepared = locate(recipe.baseline(), sweep.cache)
+    corpora = read_missing(recipe.baseline(), prepared)
+    with ray_session(sweep.log):
         placed = plan(recipe.training, recipe.resources, recipe.search)
         tracker = Tracker(record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
         sweep.update(state="running", pid=os.getpid(), error=None)
         tracker.tag(record.run_id, {"state": "running"})
-        _run(sweep, recipe, corpora, placed, tracker, watch)
+        _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
     return sweep
 
 
 def _run(
     sweep: Sweep,
     recipe: Recipe,
-    corpora: tuple[Splits, Splits],
+    prepared: Prepared,
+    corpora: dict[Path, Splits],
     placed: Plan,
     tracker: Tracker,
     watch: Watch,
@@ -140,7 +142,7 @@ def _run(
     try:
         base = recipe.baseline()
         watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
-        prepared = prepare(base, corpora, sweep.cache, watch.say)
+        encode_missing(base, prepared, corpora, watch.say)
         with worker_group(sweep, placed) as (run, mailbox):
             ensure_attack(
                 base, prepared, sweep.folder / "shadow", run, functools.partial(watch.epoch, "shadow model")
@@ -332,16 +334,25 @@ def worker_group(
 
 
 @contextmanager
-def ray_session(sweep: Sweep) -> Iterator[None]:
-    """Connects to the cluster that RAY_ADDRESS or this machine names, or starts one here; quietly."""
+def ray_session(log: Path) -> Iterator[None]:
+    """Connects to the cluster that RAY_ADDRESS or this machine names, or starts one here.
+
+    What Ray and Tune print goes to `log`: they print dozens of lines, also to standard output.
+    """
     started = not ray.is_initialized()
-    if started:
-        ray.init(log_to_driver=False, logging_level=logging.WARNING, configure_logging=False)
-    try:
-        yield
-    finally:
-        if started:
-            ray.shutdown()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    logger = logging.getLogger("ray")
+    before = logger.handlers, logger.propagate
+    with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
+        try:
+            if started:
+                ray.init(log_to_driver=False, configure_logging=False, logging_level=logging.INFO)
+            yield
+        finally:
+            if started:
+                ray.shutdown()
+            logger.handlers, logger.propagate = before
 
 
 def _alive(pid: int) -> bool:

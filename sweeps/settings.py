@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from edp.spec import UserError
 from sweeps.errors import one_line, suggestion
 from sweeps.spec import Recipe
+from trainables.corpora import PUBLIC
 from trainables.spec import TrialSpec
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -135,10 +136,33 @@ def _value(text: str) -> Any:
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
     data = apply_overrides(data, overrides)
     _refuse_unknown(kind, data, "")
+    _settle_paths(data)
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
+
+
+def _settle_paths(data: dict[str, Any]) -> None:
+    """Makes corpus paths absolute, and looks for the public corpora beside the private one.
+
+    Whoever has the corpora in one folder and names one of them by path wants the others from there too.
+    """
+    private = data.get("corpus")
+    folder: Path | None = None
+    if isinstance(private, dict) and isinstance(private.get("path"), str):
+        private["path"] = str(Path(private["path"]).expanduser().resolve())
+        folder = Path(private["path"]).parent
+    model = data.get("model") if isinstance(data.get("model"), dict) else {}
+    embeddings = model.get("embeddings") if isinstance(model.get("embeddings"), dict) else {}
+    shadow = data.get("shadow") if isinstance(data.get("shadow"), dict) else {}
+    for corpus in (shadow.get("corpus"), embeddings.get("corpus"), model.get("vocabulary")):
+        if not isinstance(corpus, dict):
+            continue
+        if isinstance(corpus.get("path"), str):
+            corpus["path"] = str(Path(corpus["path"]).expanduser().resolve())
+        elif folder is not None and corpus.get("name") in PUBLIC and (folder / corpus["name"]).exists():
+            corpus["path"] = str(folder / corpus["name"])
 
 
 def _refuse_unknown(kind: type[BaseModel], data: Any, path: str) -> None:

@@ -69,6 +69,7 @@ class Sweep:
     def __init__(self, storage: Path, name: str) -> None:
         self.name, self.folder = name, storage.resolve() / name
         self.cache = storage.resolve() / "cache"
+        self.log = storage.resolve() / "logs" / f"{name}.log"
 
     @classmethod
     def new(cls, storage: Path, name: str) -> Sweep:
@@ -79,7 +80,7 @@ class Sweep:
         """
         if not _NAME.fullmatch(name):
             raise UserError(f"name = {name!r}: allowed: letters, digits, '.', '_' and '-', at most 100")
-        if name in ("cache", "mlflow-artifacts"):
+        if name in ("cache", "logs", "mlflow-artifacts"):
             raise UserError(f"name = {name!r} is a folder of the storage's own; choose another")
         sweep = cls(storage, name)
         if sweep.folder.exists():

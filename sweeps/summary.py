@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from edp.selection import composed_epsilon
-from sweeps.front import epsilon_text, params_text, pareto_front, relative_change
+from sweeps.front import MARK, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, TrialRecord
 
@@ -69,13 +70,13 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     counts = {state: sum(t.state == state for t in trials) for state in ("complete", "failed", "refused", "running")}
     shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
-    console.print(f"sweep {sweep.name}: {record.state}; {shown} of {record.wanted}", highlight=False)
+    console.print(f"sweep {sweep.name}: {record.state}; {shown} of {record.wanted}", highlight=False, soft_wrap=True)
     for trial in trials:
         if trial.state in ("failed", "refused"):
-            console.print(f"  trial {trial.number} {trial.state}: {trial.reason}", highlight=False, markup=False)
+            console.print(f"  trial {trial.number} {trial.state}: {trial.reason}", highlight=False, markup=False, soft_wrap=True)
     print_front(sweep, console)
     total = epsilon_of_sweep(recipe, trials)
-    console.print(f"ε of the whole sweep (all trials composed): {epsilon_text(total)}", highlight=False)
+    console.print(f"ε of the whole sweep (all trials composed): {epsilon_text(total)}", highlight=False, soft_wrap=True)
 
 
 def print_front(sweep: Sweep, console: Console) -> None:
@@ -83,16 +84,24 @@ def print_front(sweep: Sweep, console: Console) -> None:
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     if not front:
-        console.print("no complete trial yet, so no front", highlight=False)
+        console.print("no complete trial yet, so no front", highlight=False, soft_wrap=True)
         return
     baseline = record.baseline or {}
-    table = Table(title=f"Pareto front of {sweep.name}: {len(front)} of {len(trials)} trials", title_justify="left")
-    for name in ("trial", "SER", "ΔSER", "MIA AUC", "ΔMIA", "ε (honest)", "ε (paper)"):
+    table = Table(
+        title=f"Pareto front of {sweep.name}: {len(front)} of {len(trials)} trials",
+        title_justify="left",
+        title_style="bold",
+        caption=f"Δ: against the SGD baseline. {MARK}: ε of 1e4 or more is no formal guarantee.",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for name in ("trial", "SER", "ΔSER", "MIA AUC", "ΔMIA", "ε honest", "ε paper"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("configuration", overflow="fold")
+    table.add_column("configuration", overflow="fold", min_width=14)
     if baseline:
-        table.add_row("SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", "∞", "∞", "no clip, no noise")
-        table.add_section()
+        row = ("SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", f"∞ {MARK}", "∞", "")
+        table.add_row(*row, end_section=True)
     for trial in front:
         metrics = trial.metrics
         table.add_row(
@@ -101,7 +110,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
             _change(metrics["ser"], baseline.get("ser")),
             f"{metrics['mia_auc']:.3f}",
             _change(metrics["mia_auc"], baseline.get("mia_auc")),
-            epsilon_text(metrics["epsilon"]),
+            epsilon_cell(metrics["epsilon"]),
             f"{metrics['epsilon_paper']:.3g}",
             params_text(trial.params),
         )
@@ -147,7 +156,7 @@ def _change(value: float, baseline: float | None) -> str:
     if baseline is None:
         return ""
     change = relative_change(value, baseline)
-    return "" if math.isnan(change) else f"{change:+.1f} %"
+    return "" if math.isnan(change) else f"{change:+.1f}%"
 
 
 def metrics_line(metrics: dict[str, float]) -> str:

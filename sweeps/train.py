@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sweeps.prepare import ensure_attack, prepare, read_corpora
+from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.resources import plan
 from sweeps.run import ray_session, trial_tags, worker_group
 from sweeps.settings import load_config, write_yaml
@@ -32,9 +32,10 @@ def train(
         TrialError: when the training failed, with the reason.
     """
     spec = load_config(config, overrides)
-    corpora = read_corpora(spec)
     place = Sweep.new(storage, f"train-{config.stem}-{datetime.now():%Y%m%d-%H%M%S-%f}")
-    with ray_session(place):
+    prepared = locate(spec, place.cache)
+    corpora = read_missing(spec, prepared)
+    with ray_session(place.log):
         placed = plan(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
         watch.say(f"training {config}: {placed.line}")
         watch.expect(1, 0, spec.training.epochs)
@@ -53,7 +54,7 @@ def train(
 
         status = "FAILED"
         try:
-            prepared = prepare(spec, corpora, place.cache, watch.say)
+            encode_missing(spec, prepared, corpora, watch.say)
             with worker_group(place, placed) as (run, _):
                 ensure_attack(
                     spec, prepared, place.folder / "shadow", run, functools.partial(watch.epoch, "shadow model")

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sweeps.front import epsilon_text, params_text
+from sweeps.front import epsilon_cell, epsilon_text, params_text
 
 _SHOWN = 18
 """Rows of the live table: the newest trials."""
@@ -48,7 +49,7 @@ class Watch:
 
     def say(self, line: str) -> None:
         """One line of news."""
-        self._console.print(line, highlight=False, markup=False)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def epoch(self, what: str, epoch: int, metrics: Mapping[str, float]) -> None:
         """An epoch of the shadow model or the baseline."""
@@ -117,9 +118,10 @@ class Watch:
         return f"{left} to go, about {seconds / 60:.0f} min" if seconds > 90 else f"{left} to go, about {seconds:.0f} s"
 
     def _table(self) -> Table:
-        table = Table(title=f"trials ({self._left()})", title_justify="left", expand=False)
+        table = Table(title=f"trials ({self._left()})", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for name in ("trial", "state", "epoch", "SER", "MIA AUC", "ε (honest)", "configuration"):
-            table.add_column(name, overflow="fold", justify="left" if name in ("state", "configuration") else "right")
+            words = name in ("state", "configuration")
+            table.add_column(name, no_wrap=name != "configuration", justify="left" if words else "right")
         for number, row in sorted(self._rows.items())[-_SHOWN:]:
             metrics = row.metrics
             table.add_row(
@@ -128,7 +130,7 @@ class Watch:
                 f"{row.epoch}/{self.epochs}",
                 f"{metrics['ser']:.1%}" if "ser" in metrics else "",
                 f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
-                epsilon_text(metrics["epsilon"]) if "epsilon" in metrics else "",
+                epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
                 row.reason or params_text(row.params),
             )
         return table
