@@ -57,7 +57,7 @@ def epsilon_paper(ledger: Ledger, delta: float) -> float:
 
 
 def log10_epsilon_paper(ledger: Ledger, delta: float) -> float:
-    """The decimal logarithm of `epsilon_paper`, as in the paper's Table 1, finite also where that one is not."""
+    """The decimal logarithm of `epsilon_paper`, as in the paper's Table 1; never overflows."""
     return _log_epsilon_paper(_log_rho(ledger), delta) / math.log(10)
 
 

@@ -44,21 +44,17 @@ class LedgerEntry(Frozen):
 
 
 PRIVATE_ALPHA_Z = 10.0
-"""Noise multiplier of the private estimate of the layer scales: it adds 1/100 to μ², a hundredth of an epoch
-at z = 1.
-"""
+"""Noise multiplier of the private estimate of the layer scales: costs a hundredth of an epoch at z = 1."""
 
 
 class AlphaRelease(Frozen):
-    """A private estimate of the layer scales: one more Gaussian mechanism with multiplier `z`, sensitivity
-    held.
-    """
+    """A private estimate of the layer scales: one Gaussian mechanism more, of noise multiplier `z`."""
 
     z: Annotated[float, Field(gt=0)]
 
 
 class Ledger(Frozen):
-    """Everything that touched the released weights. `private` is False for plain SGD: no noise, no guarantee."""
+    """Everything that touched the released weights. `private` is False for plain SGD, without noise."""
 
     private: bool = True
     alpha_release: AlphaRelease | None = None

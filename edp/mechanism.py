@@ -1,5 +1,4 @@
-"""What one step's Gaussian mechanism does to one unit of privacy: how far it can move, how much noise hides
-it.
+"""What one step's Gaussian mechanism guarantees: how far one unit can move it, and how much noise hides that.
 
 Formal guarantee: with the others' data fixed, the noisy aggregate of a step is a Gaussian mechanism with
 noise multiplier `effective_noise_multiplier`, for two neighbouring data sets:
@@ -52,10 +51,10 @@ def micro_batch_noise_std(m: Mechanism) -> float:
 
 
 def kappa(m: Mechanism) -> float:
-    """`κ`: by how much the mechanism's noise multiplier falls short of z (dimensionless, infinite: no
-    guarantee).
+    """`κ`: by how much the mechanism's noise multiplier falls short of z (dimensionless).
 
-    Infinite as well when the noise can be replayed: whoever knows its seed subtracts it.
+    Infinite, which means no guarantee, for `alpha = paper`, and when the noise can be replayed: whoever knows
+    its seed subtracts it.
     """
     if m.replayable:
         return math.inf
@@ -64,9 +63,7 @@ def kappa(m: Mechanism) -> float:
 
 
 def effective_noise_multiplier(m: Mechanism) -> float:
-    """`z/κ`: std of the noise over sensitivity, the only number that an accountant needs. 0 means no
-    guarantee.
-    """
+    """`z/κ`: std of the noise over sensitivity, all that an accountant needs. 0 means no guarantee."""
     return m.z / kappa(m)
 
 

@@ -1,89 +1,269 @@
-"""Privacy loss distributions: Koskela et al. (2020), discretised by connecting the dots (Doroshenko et al.
-2022).
+"""Privacy loss distributions, composed by FFT (Koskela et al. 2020).
 
-Every discretisation gives an upper bound; a finer one gives a lower bound of nothing, only a tighter upper
-one. Hence it may be refined until that no longer pays.
+A step's privacy loss is put on a grid by connecting the dots (Doroshenko et al. 2022): the mass of each cell
+is split over its two ends so that both the distributions with and without the unit keep the cell's mass.
+Every interval gives an upper bound of ε, a finer one a tighter bound, so it may be refined until that no
+longer pays.
+
+dp_accounting does the same; it takes minutes for the 50 noise levels of a decaying run, this takes seconds.
+The tests hold the two against each other.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from dp_accounting.pld import privacy_loss_distribution as pld
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from edp.accountants.composition import Composition, SampledSteps
 
-Memo = dict[float, tuple[tuple[SampledSteps, ...], pld.PrivacyLossDistribution]]
-"""The sampled steps composed last, by interval: a longer run of the same beginning goes on from there."""
+Array = NDArray[np.float64]
 
-# Coarser ones overflow in the library.
-_COARSEST = 50.0
 _REFINEMENT = 4
-# Below this relative gain, the next refinement would gain about a fifteenth of it.
+# Below this relative gain, the next refinement would gain at most a third of it.
 _STABLE = 2e-3
-_LARGEST_GRID = 1 << 19
-_LARGEST_EPSILON = 1e6
+_NEGLIGIBLE = 1e-30
+_LARGEST_GRID = 1 << 20
+# Above this, `participation_epsilon` is within a few thousandths; below, nobody needs more digits.
+_LARGEST_EPSILON, _SMALLEST_EPSILON = 1e5, 1e-3
+# A normal variable is farther out than this with a probability of 1e-19.
+_SIGMAS = 9.0
+# Rounding errors of the FFT add up to about 1e-11: below this delta they would show.
+_SMALLEST_DELTA = 1e-9
+# Share of delta that may be spent on what the grid does not hold.
+_TAIL = 1e-9
+# Exponents of the Chernoff bounds, per cell: 2^-20 to 1.
+_TILTS = 2.0 ** np.arange(-20, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """A privacy loss on a grid: `mass[i]` at `first + i` cells, and `lost` at infinity."""
+
+    first: int
+    mass: Array
+    lost: float
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The sum of independent losses on a circle of `size` cells, kept as a spectrum."""
+
+    size: int
+    spectrum: NDArray[np.complex128]
+    first: int = 0
+    log_kept: float = 0.0
+    # ln E[e^(tilt·(sum - first))] and ln E[e^(-tilt·(sum - first))], by tilt
+    log_mgf_up: Array = field(default_factory=lambda: np.zeros_like(_TILTS))
+    log_mgf_down: Array = field(default_factory=lambda: np.zeros_like(_TILTS))
+
+    def plus(self, losses: Losses, times: int) -> _Sum:
+        """This sum and `times` more independent losses, which must fit on the circle one by one."""
+        last = len(losses.mass) - 1
+        return _Sum(
+            self.size,
+            self.spectrum * _power(np.fft.rfft(losses.mass, self.size), times),
+            self.first + times * losses.first,
+            self.log_kept + times * math.log1p(-losses.lost),
+            self.log_mgf_up + times * (_log_mgf(losses.mass[::-1]) + _TILTS * last),
+            self.log_mgf_down + times * _log_mgf(losses.mass),
+        )
+
+    def distribution(self, tail: float) -> Losses | None:
+        """The sum's losses, of which `tail` more than there is counts as lost; None if they do not fit."""
+        nats = math.log(2 / tail)
+        low = math.floor(((-nats - self.log_mgf_down) / _TILTS).max())
+        high = math.ceil(((nats + self.log_mgf_up) / _TILTS).min())
+        if high - low >= self.size:
+            return None
+        mass = np.roll(np.fft.irfft(self.spectrum, self.size), -(low % self.size))[: high - low + 1]
+        return Losses(self.first + low, np.maximum(mass, 0.0), tail - math.expm1(self.log_kept))
+
+
+Memo = dict[float, tuple[tuple[SampledSteps, ...], tuple[_Sum, _Sum]]]
+"""By interval, the sampled steps added up last: a longer run with the same beginning goes on from there."""
 
 
 def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = None) -> float:
-    """An upper bound of ε at `delta`, within about 1e-3 of the truth; the best one from z of about 1e-2
-    upwards.
+    """An upper bound of ε at `delta`, within about 1e-3 of the truth: the tightest from z of 1e-2 up.
 
     Args:
-        near: another upper bound of ε, from which the discretisation follows.
+        near: another upper bound of ε > 0, from which the interval follows.
         memo: kept between calls whose compositions continue each other.
 
-    Infinite above an ε of 1e6, where `participation_epsilon` is as good and the grid would be too large.
+    Infinite for a delta below 1e-9, an ε above 1e5, or where the grid would grow past a million cells.
     """
     if near > _LARGEST_EPSILON:
         return math.inf
     memo = {} if memo is None else memo
+    near = max(near, _SMALLEST_EPSILON)
     # Intervals from one ladder, so that runs which continue each other share them.
-    rung = max(0, math.ceil(math.log(_COARSEST * 1000 / max(near, 1e-9), _REFINEMENT)))
-    interval, best = _COARSEST / _REFINEMENT**rung, math.inf
+    rung = round(math.log(_first_interval(c, near), _REFINEMENT))
+    best = math.inf
     while True:
-        value = pld_epsilon_at(c, delta, interval, near, memo)
+        value = pld_epsilon_at(c, delta, float(_REFINEMENT) ** rung, near, memo)
         gain, best = best - value, min(best, value)
-        finer = interval / _REFINEMENT
-        if gain <= _STABLE * best or _widest_loss(c) / finer > _LARGEST_GRID:
+        if not gain > _STABLE * max(best, _SMALLEST_EPSILON):
             return best
-        interval = finer
+        rung -= 1
 
 
 def pld_epsilon_at(
     c: Composition, delta: float, interval: float, near: float = 1.0, memo: Memo | None = None
 ) -> float:
-    """The same bound with one given discretisation `interval` of the privacy loss (nats)."""
-    distribution = _composed(c, interval, {} if memo is None else memo)
+    """The same bound from one given `interval`, the cell of the privacy loss's grid (nats)."""
+    memo = {} if memo is None else memo
+    if delta < _SMALLEST_DELTA:
+        return math.inf
+    widest = max(mu * (mu / 2 + _SIGMAS) for mu in (c.mu, *(1 / s.z for s in c.sampled)))
+    size = 1 << math.ceil(math.log2(2 * (near + widest) / interval + 4))
+    while size <= _LARGEST_GRID:
+        found = [total.distribution(_TAIL * delta) for total in _sums(c, interval, size, memo)]
+        fit = [losses for losses in found if losses is not None]
+        if len(fit) == len(found):
+            return max(_epsilon(losses, interval, delta, near) for losses in fit)
+        size *= 2
+    return math.inf
+
+
+def _first_interval(c: Composition, near: float) -> float:
+    """An interval whose refinement is expected to be fine enough.
+
+    Spreading a loss L over the ends of its cell adds at most interval²/4 to its variance, and at most
+    interval·E|L|, which is less where L is nearly always tiny; half of that goes to its mean.
+    """
+    steps = sum(s.steps for s in c.sampled)
+    if steps == 0:
+        return near / 60
+    loss = sum(s.steps * s.rate / s.z * (1 + 1 / s.z) for s in c.sampled) / steps
+    allowed = 2 * _REFINEMENT**2 * _STABLE * near / steps
+    return min(near / 60, max(math.sqrt(4 * allowed), allowed / loss))
+
+
+def _epsilon(losses: Losses, interval: float, delta: float, near: float) -> float:
+    """The least ε whose hockey-stick divergence is at most `delta`."""
+    loss = interval * np.arange(losses.first, losses.first + len(losses.mass))
 
     def excess(epsilon: float) -> float:
-        return math.log(max(float(distribution.get_delta_for_epsilon(epsilon)), 1e-300)) - math.log(delta)
+        above = slice(int(np.searchsorted(loss, epsilon, side="right")), None)
+        divergence = losses.lost - float(losses.mass[above] @ np.expm1(epsilon - loss[above]))
+        return math.log(divergence) - math.log(delta)
 
+    if losses.lost >= delta:
+        return math.inf
     if excess(0.0) <= 0:
         return 0.0
     above = near
     while excess(above) > 0:
         above *= 2
-        if above > 1e12:  # the truncated tails alone hold more than delta
-            return math.inf
     return float(brentq(excess, 0.0, above, xtol=1e-13, rtol=1e-12))
 
 
-def _composed(c: Composition, interval: float, memo: Memo) -> pld.PrivacyLossDistribution:
-    done, total = memo.get(interval, ((), pld.identity(interval)))
-    if c.sampled[: len(done)] != done:
-        done, total = (), pld.identity(interval)
+def _sums(c: Composition, interval: float, size: int, memo: Memo) -> tuple[_Sum, _Sum]:
+    """The losses of the whole composition: with the unit against without it, and the other way round."""
+    empty = _Sum(size, np.ones(size // 2 + 1, dtype=np.complex128))
+    done, sums = memo.get(interval, ((), (empty, empty)))
+    if c.sampled[: len(done)] != done or sums[0].size < size:
+        done, sums = (), (empty, empty)
     for s in c.sampled[len(done) :]:
-        step = pld.from_gaussian_mechanism(s.z, value_discretization_interval=interval, sampling_prob=s.rate)
-        total = total.compose(step.self_compose(s.steps))
-    memo[interval] = (c.sampled, total)
-    if c.mu > 0:
-        total = total.compose(pld.from_gaussian_mechanism(1 / c.mu, value_discretization_interval=interval))
-    return total
+        sums = _plus(sums, one_step(s.rate, s.z, interval), s.steps)
+    memo[interval] = (c.sampled, sums)
+    return _plus(sums, one_step(1.0, 1 / c.mu, interval), 1) if c.mu > 0 else sums
 
 
-def _widest_loss(c: Composition) -> float:
-    """About the largest privacy loss of a single mechanism (nats), which a grid must span."""
-    mus = [c.mu, *(1 / s.z for s in c.sampled)]
-    return max(mu * (mu / 2 + 10) for mu in mus)
+def _plus(sums: tuple[_Sum, _Sum], losses: tuple[Losses, Losses], times: int) -> tuple[_Sum, _Sum]:
+    return sums[0].plus(losses[0], times), sums[1].plus(losses[1], times)
+
+
+def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+    """`base ** exponent` by squaring: numpy's own goes through logarithms and takes ten times as long."""
+    result = np.ones_like(base)
+    while exponent:
+        if exponent & 1:
+            result = result * base
+        base, exponent = base * base, exponent >> 1
+    return result
+
+
+def _log_mgf(mass: Array) -> Array:
+    """ln Σ_i mass[i]·e^(-tilt·i) for each of _TILTS, by squaring the terms of the one before."""
+    decay = np.exp(-_TILTS[0] * np.arange(len(mass)))
+    result = np.empty_like(_TILTS)
+    for j in range(len(_TILTS)):
+        result[j] = np.log(mass @ decay)
+        decay = decay * decay
+    return result
+
+
+@lru_cache(maxsize=16)
+def one_step(rate: float, z: float, interval: float) -> tuple[Losses, Losses]:
+    """The privacy loss of a Gaussian mechanism with noise multiplier `z` on a Poisson sample, in both
+    directions.
+
+    With the unit the output is x ~ (1-q)·N(0, z²) + q·N(1, z²), without it x ~ N(0, z²); the loss
+    ln(1 - q + q·e^((2x-1)/2z²)) grows with x.
+    """
+    low, high = (_loss(rate, z, x) for x in (-_SIGMAS * z, 1 + _SIGMAS * z))
+    first, last = math.floor(low / interval), math.ceil(high / interval)
+    edges = interval * np.arange(first, last + 1)
+    x = _inverse_loss(rate, z, edges)
+    without = _masses(x / z)
+    drawn = _masses((x - 1) / z)
+    with_unit = (1 - rate) * without + rate * drawn
+    remove = _connect(with_unit, without, edges[:-1], interval)
+    remove[0] += with_unit[0]
+    add = _connect(without[::-1], with_unit[::-1], -edges[:0:-1], interval)
+    add[0] += without[-1]
+    return _trimmed(first, remove, float(with_unit[-1])), _trimmed(-last, add, float(without[0]))
+
+
+def _trimmed(first: int, mass: Array, lost: float) -> Losses:
+    """The losses without ends of next to no mass, which counts as lost."""
+    held = np.flatnonzero(mass > _NEGLIGIBLE)
+    dropped = mass[: held[0]].sum() + mass[held[-1] + 1 :].sum()
+    return Losses(first + int(held[0]), mass[held[0] : held[-1] + 1], lost + float(dropped))
+
+
+def _connect(upper: Array, lower: Array, low_end: Array, interval: float) -> Array:
+    """Masses at the ends of the cells, from the cells' masses under both distributions, tails outside
+    included.
+
+    What goes to a cell's high end is such that mass·e^(-loss) adds up to the cell's mass under `lower`.
+    """
+    upper, lower = upper[1:-1], lower[1:-1]
+    # Where e^ε overflows, all of the mass goes to the high end, which is the safe one.
+    weighed = np.where(low_end < 700, lower * np.exp(np.minimum(low_end, 700.0)), 0.0)
+    to_high = np.clip((upper - weighed) / -math.expm1(-interval), 0.0, upper)
+    ends = np.zeros(len(upper) + 1)
+    ends[:-1] += upper - to_high
+    ends[1:] += to_high
+    return ends
+
+
+def _masses(edges: Array) -> Array:
+    """Masses of N(0, 1) below the first edge, between the edges, and above the last; small ones to all
+    digits.
+    """
+    below, above = ndtr(edges), ndtr(-edges)
+    between = np.where(edges[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
+    return np.concatenate([below[:1], between, above[-1:]])
+
+
+def _loss(rate: float, z: float, x: float) -> float:
+    unsampled = (2 * x - 1) / (2 * z * z)
+    return unsampled if rate == 1 else float(np.logaddexp(math.log1p(-rate), math.log(rate) + unsampled))
+
+
+def _inverse_loss(rate: float, z: float, loss: Array) -> Array:
+    """x at which the loss is `loss`; minus infinity for a loss that every x exceeds."""
+    if rate == 1:
+        return z * z * loss + 0.5
+    beyond = loss - math.log1p(-rate)
+    reached = beyond > 0
+    logarithm = loss - math.log(rate) + np.log(-np.expm1(-np.where(reached, beyond, 1.0)))
+    return np.where(reached, z * z * logarithm + 0.5, -np.inf)
