@@ -15,7 +15,6 @@ from typing import Any
 
 # Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import optuna
 import ray
@@ -37,6 +36,9 @@ from trainables.corpora.types import Splits
 from trainables.spec import TrialSpec
 from trainables.trial import GroupSpec, OnEpoch, TrialError, WorkerGroup, run_fresh, run_job
 from trainables.worker import TrialJob, TrialResult
+
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sweeps.spec import Recipe
 
 Scalar = bool | int | float | str
+Integer = int  # the field below hides the type's own name
 
 
 class Dimension(Frozen):
@@ -24,7 +25,7 @@ class Dimension(Frozen):
     choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
     uniform: tuple[float, float] | None = None
     log_uniform: tuple[float, float] | None = None
-    int: tuple[int, int] | None = None
+    int: tuple[Integer, Integer] | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Dimension:

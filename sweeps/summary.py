@@ -176,15 +176,15 @@ def trial_line(trial: TrialRecord) -> str:
 def next_steps(sweep: Sweep, storage: Path) -> str:
     """What a person may want to type now."""
     where = "" if storage == Path("runs") else f" --storage {storage}"
-    uri = sweep.record.tracking_uri
-    return "\n".join(
-        [
-            "",
-            "What to do next:",
-            f"  edp-sweep front {sweep.name}{where}",
-            f"  edp-sweep pick {sweep.name}{where} --max-ser 0.2 --output picked.yaml   # one configuration within limits",
-            "  edp-sweep train picked.yaml                                # train it again",
-            f"  open {sweep.folder / 'front.html'}                 # the front, interactive",
-            f"  mlflow ui --backend-store-uri {uri}   # every run, at http://127.0.0.1:5000",
-        ]
-    )
+    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+    # A limit that leaves something to choose from: the front's median.
+    sers = sorted(t.metrics["ser"] for t in front)
+    limit = f" --max-ser {math.ceil(sers[len(sers) // 2] * 100) / 100:g}" if sers else ""
+    steps = [
+        (f"edp-sweep pick {sweep.name}{where}{limit}", "one configuration within limits, as picked.yaml"),
+        (f"edp-sweep train picked.yaml{where}", "train it again"),
+        (f"edp-sweep status {sweep.name}{where}", "trials, front and the sweep's own epsilon"),
+        (f"mlflow ui --backend-store-uri {sweep.record.tracking_uri}", "every run, at http://127.0.0.1:5000"),
+        (str(sweep.folder / "front.html"), "the front as an interactive page: open it in a browser"),
+    ]
+    return "\n".join(["", "What to do next:", *(f"  {command}\n      {what}" for command, what in steps)])

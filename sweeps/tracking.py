@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import math
 import os
 import subprocess
@@ -18,6 +19,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from edp.spec import UserError
+
+for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
+    logging.getLogger(_chatty).setLevel(logging.WARNING)
 
 _PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
 

@@ -18,7 +18,7 @@ class CorpusSpec(Frozen):
     name: Annotated[
         str,
         Field(
-            min_length=1,
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
             description="atis, snips, nlu_eval, communication, health, video, or any name with a path",
         ),
     ]

@@ -1,0 +1,93 @@
+"""The front is what nothing dominates; pick takes its nearest point to the ideal within limits."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edp.spec import UserError
+from sweeps.front import epsilon_cell, epsilon_text, front_figure, pareto_front, relative_change, write_front_page
+from sweeps.pick import choose
+from sweeps.spec import objective_values
+from sweeps.store import TrialRecord
+
+OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
+
+
+def trial(number: int, ser: float, auc: float, epsilon: float, state: str = "complete") -> TrialRecord:
+    metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon / 4, "delta": 5e-4}
+    params: dict[str, Any] = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
+    return TrialRecord(number, state, params, metrics, None, None, None)
+
+
+points = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-3, 1e20))
+
+
+@given(st.lists(points, max_size=30))
+def test_the_front_is_exactly_what_no_other_trial_dominates(found: list[tuple[float, float, float]]) -> None:
+    trials = [trial(i, *point) for i, point in enumerate(found)]
+    front = {t.number for t in pareto_front(trials, OBJECTIVES)}
+    values = {t.number: objective_values(OBJECTIVES, t.metrics) for t in trials}
+
+    def beaten(one: int) -> bool:
+        return any(
+            all(a <= b for a, b in zip(values[o], values[one], strict=True)) and values[o] != values[one]
+            for o in values
+        )
+
+    assert front == {number for number in values if not beaten(number)}
+
+
+def test_failed_and_running_trials_are_never_on_the_front() -> None:
+    trials = [trial(0, 0.5, 0.5, 10), trial(1, 0.1, 0.1, 1, state="failed"), trial(2, 0.1, 0.1, 1, state="running")]
+    assert [t.number for t in pareto_front(trials, OBJECTIVES)] == [0]
+
+
+def test_pick_takes_the_point_closest_to_the_ideal_after_scaling_to_the_fronts_range() -> None:
+    front = [trial(0, 0.1, 0.9, 1e6), trial(1, 0.2, 0.6, 1e2), trial(2, 0.9, 0.5, 1e0)]
+    assert choose(front, OBJECTIVES, {}).number == 1
+    assert choose(front, OBJECTIVES, {"ser": 0.15}).number == 0
+    assert choose(front, OBJECTIVES, {"epsilon": 50}).number == 2
+
+
+def test_pick_says_how_far_off_the_limits_are() -> None:
+    with pytest.raises(UserError, match=r"ser <= 0\.05 \(the front's lowest: 0\.1\)"):
+        choose([trial(0, 0.1, 0.9, 1e6)], OBJECTIVES, {"ser": 0.05})
+    with pytest.raises(UserError, match="no complete trial"):
+        choose([], OBJECTIVES, {})
+
+
+def test_a_large_epsilon_is_labelled_wherever_it_is_written() -> None:
+    assert epsilon_text(9_999) == "1e+04"
+    assert "no formal guarantee" in epsilon_text(1e4)
+    assert "no formal guarantee" in epsilon_text(math.inf)
+    assert "†" in epsilon_cell(1e5)
+    assert "†" not in epsilon_cell(8.0)
+
+
+def test_relative_changes_are_those_of_the_papers_table() -> None:
+    assert relative_change(0.9, 1.0) == pytest.approx(-10)
+    assert math.isnan(relative_change(0.9, 0.0))
+
+
+def test_objectives_of_a_missing_metric_are_nan_and_of_an_infinite_epsilon_infinite() -> None:
+    values = objective_values(OBJECTIVES, {"ser": 0.1, "epsilon": math.inf})
+    assert values[0] == 0.1
+    assert math.isnan(values[1])
+    assert values[2] == math.inf
+
+
+def test_the_page_of_the_front_stands_alone(tmp_path: Path) -> None:
+    trials = [trial(0, 0.1, 0.9, 1e6), trial(1, 0.2, 0.6, 1e2), trial(2, 0.95, 0.95, 1e7)]
+    front = pareto_front(trials, OBJECTIVES)
+    figure = front_figure(trials, front, {"ser": 0.08, "mia_auc": 0.95}, OBJECTIVES, "a sweep")
+    assert {trace.name: len(trace.x) for trace in figure.data} == {"dominated": 1, "Pareto-optimal": 2}
+    write_front_page(figure, tmp_path / "front.html")
+    page = (tmp_path / "front.html").read_text()
+    assert "<script src=" not in page
+    assert "Pareto-optimal" in page

@@ -1,0 +1,163 @@
+"""Recipes: read whole, checked whole, refused in one line that names field, value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from edp.spec import UserError
+from sweeps.settings import apply_overrides, load_config, load_recipe, recipe_names, write_yaml
+from sweeps.space import corners
+from trainables.spec import TrialSpec
+
+EXPECTED = {
+    "quickstart",
+    *(f"{corpus}_{model}" for corpus in ("atis", "snips", "nlu_eval") for model in ("clc", "bert")),
+    *(f"{corpus}_{model}" for corpus in ("communication", "health", "video") for model in ("clc",)),
+}
+
+
+def test_the_recipes_of_the_issue_are_there() -> None:
+    assert EXPECTED <= set(recipe_names())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_builds_a_trial_at_every_corner_and_round_trips(name: str, tmp_path: Path) -> None:
+    stem, recipe = load_recipe(name, [])
+    assert stem == name
+    for params in corners(recipe.dimensions):
+        trial = recipe.trial(params)
+        assert TrialSpec.model_validate_json(trial.model_dump_json()) == trial
+    write_yaml(recipe, tmp_path / "again.yaml")
+    assert load_recipe(str(tmp_path / "again.yaml"), [])[1] == recipe
+
+
+def test_the_default_space_is_the_papers() -> None:
+    _, recipe = load_recipe("atis_clc", [])
+    space = recipe.dimensions
+    assert space["C"].choice == (0.1, 0.25, 0.5, 1, 2, 5)
+    assert space["z0"].log_uniform == (1e-6, 1)
+    assert space["decay"].choice == ("none", "linear", "exponential")
+    assert space["tau"]["linear"].choice == (0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9)
+    assert space["tau"]["exponential"].choice == (0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5)
+    assert recipe.search.objectives == ("ser", "mia_auc", "log10_epsilon")
+    assert recipe.training.workers == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("edp.C=-1", ["edp.C = -1", "greater than 0"]),
+        ("edp.C=nan", ["edp.C", "finite"]),
+        ("edp.z=1", ["edp.z = 1", "unknown setting", "z0"]),
+        ("training.epoch=3", ["training.epoch = 3", "did you mean epochs"]),
+        ("training.epochs=x", ["training.epochs = 'x'", "integer"]),
+        ("training.epochs=0", ["training.epochs = 0", "greater than or equal to 1"]),
+        ("space.C.choice=[1,-1]", ["edp.C = -1", "greater than 0"]),
+        ("space.z0.log_uniform=[0,1]", ["space.z0", "low > 0"]),
+        ("space.z0.uniform=[2,1]", ["space.z0"]),
+        ("space.model.kind.choice=[clc,bert]", ["space.model.kind", "shared by all trials"]),
+        ("space.corpus.seed.choice=[1,2]", ["space.corpus.seed cannot be searched"]),
+        ("edp.decay=none edp.tau=0.1", ["tau = 0.1", "decay none"]),
+        ("edp.decay=linear edp.tau=0", ["tau", "decay linear needs tau > 0"]),
+        ("edp.C=1 space.C.choice=[1,2]", ["edp.C is fixed at 1", "space.C=null"]),
+        ("training.workers=3", ["workers = 3", "allowed: 1, 2, 4, 8"]),
+        ("training.batch_size=60", ["batch_size = 60", "micro_batches = 8"]),
+        ("training.batch_size=4", ["micro_batches = 8", "batch_size = 4"]),
+        ("training.method=sgd", ["training.method = sgd", "allowed: edp, dpsgd"]),
+        ("edp.alpha=paper", ["edp.alpha = paper", "log10_epsilon_paper"]),
+        ("edp.reproducible_noise=1", ["edp.reproducible_noise", "infinite"]),
+        ("edp.noise=Paper", ["edp.noise = 'Paper'", "'corrected' or 'paper'"]),
+        ("edp.delta=2", ["edp.delta = 2", "less than 1"]),
+        ("model.kind=gpt", ["model", "'gpt'", "'clc', 'bert'"]),
+        ("search.objectives=[]", ["search.objectives", "at least one"]),
+        ("search.objectives=[ser,ser]", ["search.objectives", "each once"]),
+        ("search.sampler=best", ["search.sampler = 'best'", "'tpe'"]),
+        ("corpus=5", ["corpus = 5"]),
+        ("corpus.name=../x", ["corpus.name = '../x'"]),
+        ("shadow.corpus.name=communication", ["shadow.corpus", "must not be the private corpus"]),
+        ("nonsense", ["'nonsense'", "key=value"]),
+        ("training.epochs.deep=1", ["training.epochs.deep", "no settings below"]),
+    ],
+)
+def test_a_mistake_is_refused_in_one_line(settings: str, says: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe("quickstart", settings.split(" "))
+    message = str(caught.value)
+    assert "\n" not in message
+    for words in says:
+        assert words in message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "holds no settings"),
+        (b"- a\n", "holds no settings"),
+        (b"a: 1\nb: [", "line 2: not YAML"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"corpus: {name: health}", "missing"),
+    ],
+)
+def test_a_broken_recipe_file_is_refused_in_one_line(text: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(text)
+    with pytest.raises(UserError, match=says) as caught:
+        load_recipe(str(path), [])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_recipe_suggests_the_one_that_was_meant() -> None:
+    with pytest.raises(UserError, match="did you mean quickstart"):
+        load_recipe("quikstart", [])
+
+
+def test_overrides_read_numbers_as_people_write_them() -> None:
+    data = apply_overrides({}, ["a.b=1e-3", "a.c=[1, 2]", "a.d=null", "a.e=linear", "space.training.lr.choice=[1]"])
+    assert data == {
+        "a": {"b": 0.001, "c": [1, 2], "d": None, "e": "linear"},
+        "space": {"training.lr": {"choice": [1]}},
+    }
+
+
+def test_a_fixed_value_leaves_the_space_and_a_fixed_decay_keeps_its_own_taus() -> None:
+    _, recipe = load_recipe("quickstart", ["edp.C=1", "edp.decay=linear"])
+    assert set(recipe.dimensions) == {"z0", "tau"}
+    assert 0.9 in recipe.dimensions["tau"].choice
+    _, recipe = load_recipe("quickstart", ["edp.decay=none"])
+    assert set(recipe.dimensions) == {"C", "z0"}
+
+
+def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
+    _, recipe = load_recipe(
+        "quickstart",
+        [
+            "space.training.learning_rate.log_uniform=[1e-4, 1e-2]",
+            "space.model.hidden_size.int=[16, 64]",
+            "space.training.batch_size.choice=[32, 64]",
+        ],
+    )
+    found = list(corners(recipe.dimensions))
+    assert {p["training.batch_size"] for p in found} == {32, 64}
+    trial = recipe.trial({**found[0], "model.hidden_size": 48})
+    assert trial.model.hidden_size == 48
+
+
+def test_public_corpora_are_found_beside_a_private_one_given_by_path(tmp_path: Path) -> None:
+    (tmp_path / "snips").mkdir()
+    _, recipe = load_recipe("atis_clc", [f"corpus.path={tmp_path / 'atis'}"])
+    public = [recipe.shadow.corpus, recipe.model.embeddings.corpus]
+    assert str(tmp_path / "snips") in {corpus.path for corpus in public}
+
+
+def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    _, recipe = load_recipe("quickstart", [])
+    trial = recipe.baseline()
+    write_yaml(trial, tmp_path / "picked.yaml", "a heading\nof two lines")
+    assert load_config(tmp_path / "picked.yaml", []) == trial
+    assert (tmp_path / "picked.yaml").read_text().startswith("# a heading\n# of two lines\n")
+    assert yaml.safe_load((tmp_path / "picked.yaml").read_text())["training"]["method"] == "sgd"
+    with pytest.raises(UserError, match="no such file"):
+        load_config(tmp_path / "other.yaml", [])
