@@ -28,6 +28,8 @@ def participation_epsilon(c: Composition, delta: float) -> float:
 
     Infinite where it does not apply: so many participations that the grid would grow past two million points.
     """
+    if not c.sampled:
+        return gaussian_epsilon(c.mu, delta)
     largest = max(1 / s.z for s in c.sampled)
     tally = _tally(c, largest, _TAIL * delta)
     if tally is None:

@@ -210,7 +210,7 @@ def one_step(rate: float, z: float, interval: float) -> tuple[Losses, Losses]:
     """
     low, high = (_loss(rate, z, x) for x in (-_SIGMAS * z, 1 + _SIGMAS * z))
     first, last = math.floor(low / interval), math.ceil(high / interval)
-    edges = interval * np.arange(first, last + 1)
+    edges = interval * np.arange(first, last + 1, dtype=np.float64)
     x = _inverse_loss(rate, z, edges)
     without = _masses(x / z)
     drawn = _masses((x - 1) / z)
