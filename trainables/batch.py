@@ -42,7 +42,7 @@ class Batch:
     """Utterances padded to the longest; labels are None where utterances came without."""
 
     inputs: WordInputs | PieceInputs
-    lengths_b: Tensor  # int64, at least 1
+    lengths_b: Tensor  # int64, at least 1; always on the CPU, where packing wants them: no wait for a GPU
     mask_bt: Tensor  # bool, True on tokens
     tags_bt: Tensor | None = None  # int64, 0 where padded
     intent_b: Tensor | None = None  # int64
@@ -55,7 +55,6 @@ class Batch:
         return replace(
             self,
             inputs=self.inputs.to(device),
-            lengths_b=self.lengths_b.to(device),
             mask_bt=self.mask_bt.to(device),
             tags_bt=None if self.tags_bt is None else self.tags_bt.to(device),
             intent_b=None if self.intent_b is None else self.intent_b.to(device),

@@ -47,7 +47,7 @@ class CLC(JointModel):
         token_bte = self.dropout(word_ue[inputs.word_bt])
         # packed, because a bi-LSTM over padding starts its way back in the padding
         packed = pack_padded_sequence(
-            token_bte, batch.lengths_b.cpu(), batch_first=True, enforce_sorted=False
+            token_bte, batch.lengths_b, batch_first=True, enforce_sorted=False
         )
         hidden_bth, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         sentence_bh = hidden_bth.masked_fill(~batch.mask_bt[:, :, None], -torch.inf).amax(1)
