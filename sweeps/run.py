@@ -76,10 +76,9 @@ def start_sweep(
     corpora = read_missing(recipe.baseline(), prepared)
     with ray_session(sweep.log):
         placed = plan(recipe.training, recipe.resources, recipe.search)
-        watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
         uri = tracking_uri or default_tracking_uri(storage)
-        storage.mkdir(parents=True, exist_ok=True)
         tracker = Tracker(uri, stem, storage / "mlflow-artifacts")
+        watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
         sweep.save_recipe(recipe)
         run_id = tracker.start(
             sweep.name,
@@ -337,7 +336,7 @@ def worker_group(
 
 @contextmanager
 def ray_session(log: Path) -> Iterator[None]:
-    """Connects to the cluster that RAY_ADDRESS or this machine names, or starts one here.
+    """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
 
     What Ray and Tune print goes to `log`: they print dozens of lines, also to standard output.
     """
@@ -349,7 +348,9 @@ def ray_session(log: Path) -> Iterator[None]:
         logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
         try:
             if started:
-                ray.init(log_to_driver=False, configure_logging=False, logging_level=logging.INFO)
+                # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
+                address = os.environ.get("RAY_ADDRESS", "local")
+                ray.init(address=address, log_to_driver=False, configure_logging=False)
             yield
         finally:
             if started:

@@ -11,6 +11,7 @@ from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import ConfigDict
 
 from edp.ledger import Ledger
 from edp.spec import Frozen, UserError
@@ -22,6 +23,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 class SweepRecord(Frozen):
     """What a sweep's folder says of it, apart from its trials."""
+
+    # The baseline's epsilon is infinite, which pydantic would otherwise write as null.
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     name: str
     recipe: str

@@ -14,9 +14,11 @@ from typing import Any
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
+import requests
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
 
@@ -69,13 +71,16 @@ class Tracker:
     def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
         self.uri = uri
         try:
-            self.client = MlflowClient(tracking_uri=uri)
+            if uri.startswith(("http://", "https://")):
+                # MLflow itself tries for minutes; a store that answers nothing is better known at once.
+                requests.get(uri, timeout=10)
+            self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             found = self.client.get_experiment_by_name(experiment) or self._create(experiment, artifacts)
-        except (MlflowException, OSError) as error:
-            reason = str(error).splitlines()[0]
+        except (MlflowException, SQLAlchemyError, requests.RequestException, OSError) as error:
+            reason = " ".join(str(error).split())
             raise UserError(
-                f"tracking-uri = {uri!r} cannot be opened ({reason}); "
-                "allowed: sqlite:///FILE, a database URL, or http(s)://SERVER"
+                f"tracking-uri = {uri!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
+                f"http(s)://SERVER ({reason[:200]})"
             ) from None
         self.experiment_id = found.experiment_id
 

@@ -37,11 +37,10 @@ def train(
     corpora = read_missing(spec, prepared)
     with ray_session(place.log):
         placed = plan(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
-        watch.say(f"training {config}: {placed.line}")
-        watch.expect(1, 0, spec.training.epochs)
         uri = tracking_uri or default_tracking_uri(storage)
-        storage.mkdir(parents=True, exist_ok=True)
         tracker = Tracker(uri, "train", storage / "mlflow-artifacts")
+        watch.say(f"training {config}: {placed.line}; Ray's log: {place.log}")
+        watch.expect(1, 0, spec.training.epochs)
         run_id = tracker.start(
             place.name, params=flat(spec.model_dump(mode="json")), tags=trial_tags(place, spec) | {"role": "train"}
         )

@@ -1,0 +1,61 @@
+"""What the whole test session shares: one small Ray cluster, and a recipe that trains in seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from rich.console import Console
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+
+TINY_RECIPE = """
+description: a sweep of seconds
+corpus: {name: communication, utterances: 120}
+model:
+  kind: clc
+  embeddings: {corpus: {name: health, utterances: 60}, epochs: 1}
+  embedding_size: 12
+  hidden_size: 12
+  layers: 1
+  char_filters: 8
+shadow: {corpus: {name: video, utterances: 120}, epochs: 1}
+training: {epochs: 2, batch_size: 16, micro_batches: 8, workers: 8, learning_rate: 1.0e-2}
+search: {trials: 2, seed: 1}
+"""
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[str]:
+    """A Ray cluster of two CPUs in this process; its address."""
+    import ray
+
+    context = ray.init(address="local", num_cpus=2, log_to_driver=False, include_dashboard=False, configure_logging=False)
+    yield context.address_info["address"]
+    ray.shutdown()
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `edp-sweep WORDS…` in this process; gives its exit code, standard output and standard error."""
+    from sweeps import cli, cli_data, cli_epsilon, console
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["edp-sweep", *words])
+        for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
+            fresh = Console(file=stream, width=200)
+            for module in (console, cli, cli_data, cli_epsilon):
+                monkeypatch.setattr(module, name, fresh, raising=False)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run

@@ -1,0 +1,144 @@
+"""The whole path for real: recipe, Tune, TorchTrainer with 8 gloo workers, hook, metrics, MLflow, front, pick, train."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mlflow.tracking import MlflowClient
+
+from edp.epsilon import epsilon, epsilon_paper
+from edp.ledger import Ledger
+from tests.conftest import TINY_RECIPE, Command
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipes") / "tiny.yaml"
+    path.write_text(TINY_RECIPE)
+    return path
+
+
+@pytest.fixture
+def swept(
+    ray_cluster: str,
+    storage: Path,
+    recipe: Path,
+    command: Command,
+) -> dict[str, Any]:
+    """What `run --json` printed of the one sweep of this module."""
+    kept = storage / "document.json"
+    if not kept.is_file():
+        code, out, err = command(
+            "run", str(recipe), "--name", "tiny", "--storage", str(storage), "--json"
+        )
+        assert code == 0, err
+        kept.write_text(out)
+    return json.loads(kept.read_text())
+
+
+def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any], storage: Path) -> None:
+    assert swept["sweep"] == "tiny"
+    assert swept["state"] == "finished"
+    assert [t["number"] for t in swept["trials"]] == [0, 1]
+    client = MlflowClient(swept["tracking_uri"])
+    experiment = client.get_experiment_by_name("tiny")
+    runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
+    children = [r for r in runs.values() if r.data.tags.get("mlflow.parentRunId") == swept["run_id"]]
+    assert {r.info.run_id for r in children} == {t["run_id"] for t in swept["trials"]}
+    assert len(runs) == 4, "two trials, their parent, the baseline"
+    for run in runs.values():
+        assert run.info.status == "FINISHED"
+    for trial in swept["trials"]:
+        run = runs[trial["run_id"]]
+        assert trial["state"] == "complete"
+        for metric in ("ser", "intent_accuracy", "slot_f1", "mia_auc", "epsilon", "epsilon_paper", "seconds_per_epoch"):
+            assert run.data.metrics[metric] == pytest.approx(trial["metrics"][metric])
+        assert run.data.params["decay"] == trial["params"]["decay"]
+        assert float(run.data.params["tau"]) == trial["params"]["tau"]
+        assert {"corpus", "model", "method", "version.torch", "state"} <= set(run.data.tags)
+        assert {f.path for f in client.list_artifacts(run.info.run_id)} == {"config.yaml", "ledger.json", "model"}
+        steps = client.get_metric_history(run.info.run_id, "valid_ser")
+        assert [m.step for m in steps] == [1, 2]
+    assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.html"}
+    assert runs[swept["run_id"]].data.tags["mlflow.note.content"].startswith("## tiny")
+    assert runs[swept["baseline"]["run_id"]].data.tags["role"] == "baseline"
+    assert swept["baseline"]["epsilon"] == math.inf
+
+
+def test_the_numbers_are_those_of_the_ledgers_that_were_executed(swept: dict[str, Any], storage: Path) -> None:
+    for trial in swept["trials"]:
+        ledger = Ledger.model_validate_json((storage / "tiny" / "trials" / str(trial["number"]) / "ledger.json").read_text())
+        # 54 training utterances, 16 a step: four steps in each of two epochs.
+        assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(0, 4), (1, 4)]
+        assert {entry.mechanism.C for entry in ledger.entries} == {trial["params"]["C"]}
+        assert {entry.mechanism.N for entry in ledger.entries} == {8}
+        assert trial["metrics"]["epsilon"] == pytest.approx(epsilon(ledger, 5e-4))
+        assert trial["metrics"]["epsilon_paper"] == pytest.approx(epsilon_paper(ledger, 5e-4))
+        assert 0 <= trial["metrics"]["mia_auc"] <= 1
+    assert swept["epsilon_of_sweep"] > max(t["metrics"]["epsilon"] for t in swept["trials"])
+
+
+def test_a_trials_model_is_loaded_without_running_code(swept: dict[str, Any], storage: Path) -> None:
+    saved = torch.load(storage / "tiny" / "trials" / "0" / "model.pt", weights_only=True)
+    assert len(saved["labels"]["intents"]) > 5
+    assert all(torch.isfinite(tensor).all() for tensor in saved["state_dict"].values())
+
+
+def test_front_pick_and_train_go_on_from_there(
+    swept: dict[str, Any],
+    storage: Path,
+    tmp_path: Path,
+    command: Command,
+) -> None:
+    where = ("--storage", str(storage))
+    code, out, _ = command("front", "tiny", "--json", *where)
+    front = json.loads(out)
+    assert code == 0
+    assert [t["number"] for t in front["front"]] == swept["front"]
+
+    picked = tmp_path / "picked.yaml"
+    code, out, _ = command("pick", "tiny", "--output", str(picked), "--json", *where)
+    chosen = json.loads(out)
+    assert code == 0
+    assert chosen["number"] in swept["front"]
+    run = MlflowClient(swept["tracking_uri"]).get_run(chosen["run_id"])
+    assert run.data.tags["picked"] == "true"
+    assert run.data.tags["pareto"] == "true"
+
+    code, out, err = command(
+        "train", str(picked), "--set", "training.workers=2", "--json", *where
+    )
+    assert code == 0, err
+    trained = json.loads(out)
+    assert trained["metrics"]["epsilon"] == pytest.approx(chosen["metrics"]["epsilon"])
+    assert Ledger.model_validate(trained["ledger"]).steps == 8
+    assert MlflowClient(swept["tracking_uri"]).get_run(trained["run_id"]).info.status == "FINISHED"
+
+
+def test_status_list_and_resume_of_a_finished_sweep_change_nothing(
+    swept: dict[str, Any],
+    storage: Path,
+    command: Command,
+) -> None:
+    where = ("--storage", str(storage))
+    code, out, _ = command("status", "tiny", "--json", *where)
+    assert code == 0
+    assert json.loads(out)["trials"] == swept["trials"]
+    code, out, _ = command("list", *where)
+    assert "tiny" in out
+    code, out, err = command("status", "tiny", *where)
+    assert "Pareto front of tiny" in out
+    code, out, _ = command("front", "other", *where)
+    assert code == 2

@@ -1,0 +1,122 @@
+"""A trial in its worker processes: the same mechanism whatever the hardware, and a clear end where it cannot go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from edp.ledger import Ledger
+from trainables.corpora import load_corpus
+from trainables.encoding import encode
+from trainables.spec import TrialSpec
+from trainables.worker import TrialFailed, TrialJob, TrialResult, run_trial
+from tests.edp.workers import run_workers
+
+SPEC: dict[str, Any] = {
+    "corpus": {"name": "communication", "utterances": 120},
+    "shadow": {"corpus": {"name": "video", "utterances": 120}},
+    "model": {
+        "kind": "clc",
+        "embeddings": {"corpus": {"name": "health", "utterances": 60}, "epochs": 1},
+        "embedding_size": 12,
+        "hidden_size": 10,
+        "layers": 1,
+        "char_filters": 6,
+        "dropout": 0.2,
+    },
+    "training": {"epochs": 2, "batch_size": 16, "micro_batches": 8, "workers": 1, "learning_rate": 1e-2},
+    "edp": {"C": 0.5, "z0": 0.1, "reproducible_noise": 3},
+}
+
+
+def spec(**changes: dict[str, Any]) -> TrialSpec:
+    return TrialSpec.model_validate({k: v | changes.get(k, {}) for k, v in SPEC.items()})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "encoded"
+    encode(load_corpus(spec().corpus), spec().model, folder)
+    return folder
+
+
+def trial(rank: int, world: int, job: TrialJob) -> TrialResult | str | None:
+    try:
+        return run_trial(job, lambda epoch, metrics: None)
+    except TrialFailed as error:
+        return str(error)
+
+
+def run(corpus: Path, output: Path, world: int, **changes: dict[str, Any]) -> list[Any]:
+    return run_workers(trial, world, TrialJob(spec(**changes), corpus, output))
+
+
+def weights(output: Path) -> torch.Tensor:
+    saved = torch.load(output / "model.pt", weights_only=True)["state_dict"]
+    return torch.cat([tensor.flatten().float() for tensor in saved.values()])
+
+
+@pytest.mark.parametrize("sub_chunks", [1, 2])
+def test_8x1_2x4_and_1x8_micro_batches_give_the_same_weights_ledger_and_epsilon(
+    sub_chunks: int, corpus: Path, tmp_path: Path
+) -> None:
+    results = {}
+    for world in (1, 2, 8):
+        training = {"workers": world, "sub_chunks": sub_chunks}
+        results[world] = run(corpus, tmp_path / str(world), world, training=training)[0]
+    for world in (2, 8):
+        torch.testing.assert_close(weights(tmp_path / str(world)), weights(tmp_path / "1"), rtol=0, atol=2e-4)
+        assert results[world].ledger == results[1].ledger
+        assert results[world].metrics["epsilon"] == results[1].metrics["epsilon"]
+        assert results[world].metrics["ser"] == pytest.approx(results[1].metrics["ser"], abs=0.05)
+
+
+def test_plain_sgd_is_the_same_on_one_and_two_workers_and_guarantees_nothing(corpus: Path, tmp_path: Path) -> None:
+    changes = {"training": {"method": "sgd"}, "model": {"dropout": 0.0}}
+    for world in (1, 2):
+        (result, *others) = run(corpus, tmp_path / str(world), world, **changes)
+        assert others == [None] * (world - 1)
+        assert result.ledger == Ledger(private=False)
+        assert result.metrics["epsilon"] == float("inf")
+    torch.testing.assert_close(weights(tmp_path / "1"), weights(tmp_path / "2"), rtol=0, atol=2e-4)
+
+
+def test_dpsgd_clips_every_example_and_halves_the_sensitivity(corpus: Path, tmp_path: Path) -> None:
+    result = run(corpus, tmp_path / "out", 2, training={"method": "dpsgd", "workers": 2})[0]
+    mechanisms = {entry.mechanism for entry in result.ledger.entries}
+    assert {m.N for m in mechanisms} == {16}
+    assert all(m.single_example for m in mechanisms)
+
+
+def test_poisson_steps_run_also_when_micro_batches_are_empty(corpus: Path, tmp_path: Path) -> None:
+    # Two utterances a step are expected in eight micro-batches: most of them are empty.
+    result = run(
+        corpus,
+        tmp_path / "out",
+        2,
+        training={"batch_size": 8, "workers": 2, "epochs": 1},
+        edp={"sampling": "poisson", "z0": 5.0, "reproducible_noise": None},
+    )[0]
+    assert result.ledger.steps == 7
+    assert 0 < result.metrics["epsilon"] < float("inf")
+
+
+def test_a_learning_rate_out_of_all_bounds_ends_the_trial_with_the_reason(corpus: Path, tmp_path: Path) -> None:
+    for method in ("sgd", "edp"):
+        found = run(corpus, tmp_path / method, 2, training={"method": method, "workers": 2, "learning_rate": 1e30})
+        for reason in found:
+            assert isinstance(reason, str), reason
+            assert "the learning rate may be too high" in reason
+        assert not (tmp_path / method / "model.pt").exists()
+
+
+def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "out", 1, edp={"reproducible_noise": None})
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.pt", "ledger.json", "attack_features.npz"}
+    ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
+    assert "seed" not in json.dumps(ledger)
+    assert not ledger["entries"][0]["mechanism"]["replayable"]
