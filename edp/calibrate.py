@@ -30,12 +30,10 @@ class Plan(TypedDict, total=False):
 def z0_for_epsilon(
     target: float, spec: EDPSpec, *, epochs: int, delta: float | None = None, **plan: Unpack[Plan]
 ) -> float:
-    """The least noise multiplier z0 with which a run of `spec`, whose own z0 is not looked at, costs
-    `target`.
+    """The least noise multiplier z0 with which a run of `spec` costs `target`; its own is ignored.
 
-    Its ε lies at most 1e-4 below the target and never above. For
-    Poisson sampling the ε of `edp.epsilon` has steps, at most 1e-3 of it, where its discretisation changes: a
-    target that lies within one gets the ε below.
+    The run's ε lies at most 1e-4 below the target and never above. For Poisson sampling ε has steps of up to
+    a thousandth where its discretisation changes: a target within such a step gets the ε below.
 
     Args:
         target: ε, positive and finite.

@@ -1,0 +1,93 @@
+"""Noise for a target ε, and epochs within a budget: both are the inverse of `epsilon`."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edp.calibrate import epochs_within, z0_for_epsilon
+from edp.epsilon import epsilon, planned_ledger
+from edp.spec import EDPSpec, UserError
+
+PLAN = {"micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
+
+
+def cost(spec, epochs, z0=None, delta=None):
+    spec = spec if z0 is None else spec.model_copy(update={"z0": z0})
+    return epsilon(planned_ledger(spec, epochs=epochs, **PLAN), delta or spec.delta)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    target=st.floats(0.05, 1e5),
+    epochs=st.integers(1, 40),
+    decay=st.sampled_from([("none", 0.0), ("linear", 0.3), ("exponential", 0.1)]),
+    noise=st.sampled_from(["corrected", "paper"]),
+)
+def test_the_noise_found_costs_the_target_and_not_more(target, epochs, decay, noise):
+    spec = EDPSpec(decay=decay[0], tau=decay[1], noise=noise)
+    z0 = z0_for_epsilon(target, spec, epochs=epochs, **PLAN)
+    assert target - 1e-4 <= cost(spec, epochs, z0) <= target
+
+
+@pytest.mark.parametrize("target", [0.5, 8.0, 300.0])
+def test_the_noise_found_for_poisson_samples(target):
+    spec = EDPSpec(sampling="poisson", decay="linear", tau=0.2)
+    z0 = z0_for_epsilon(target, spec, epochs=4, **PLAN)
+    assert target - 1e-4 <= cost(spec, 4, z0) <= target
+
+
+def test_delta_is_the_specs_unless_given():
+    spec = EDPSpec(delta=1e-3)
+    strict, loose = (z0_for_epsilon(5.0, spec, epochs=5, delta=d, **PLAN) for d in (1e-6, None))
+    assert strict > loose
+    assert cost(spec, 5, strict, delta=1e-6) == pytest.approx(5.0, abs=1e-4)
+
+
+def test_a_private_estimate_of_the_scales_takes_its_share():
+    with_release = z0_for_epsilon(5.0, EDPSpec(alpha="private"), epochs=5, **PLAN)
+    assert with_release > z0_for_epsilon(5.0, EDPSpec(), epochs=5, **PLAN)
+    with pytest.raises(UserError, match=r"out of reach.*layer scales"):
+        z0_for_epsilon(0.1, EDPSpec(alpha="private"), epochs=5, delta=1e-6, **PLAN)
+
+
+@pytest.mark.parametrize(
+    ("spec", "target", "epochs", "message"),
+    [
+        (EDPSpec(alpha="paper"), 8.0, 5, "alpha = paper"),
+        (EDPSpec(reproducible_noise=1), 8.0, 5, "reproducible_noise = 1"),
+        (EDPSpec(), 0.0, 5, "target epsilon = 0"),
+        (EDPSpec(), math.inf, 5, "target epsilon = inf"),
+        (EDPSpec(), math.nan, 5, "target epsilon = nan"),
+        (EDPSpec(), 8.0, 0, "epochs = 0"),
+        (EDPSpec(), 1e60, 5, "out of reach"),
+    ],
+)
+def test_what_no_noise_can_give_is_refused(spec, target, epochs, message):
+    with pytest.raises(UserError, match=message):
+        z0_for_epsilon(target, spec, epochs=epochs, **PLAN)
+
+
+@pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
+@pytest.mark.parametrize("budget", [6.0, 20.0])
+def test_one_epoch_more_would_exceed_the_budget(budget, sampling):
+    spec = EDPSpec(z0=2.0, sampling=sampling, decay="linear", tau=0.2)
+    epochs = epochs_within(budget, spec, **PLAN)
+    assert epochs >= 1
+    assert cost(spec, epochs) <= budget < cost(spec, epochs + 1)
+
+
+def test_no_epoch_or_all_of_them():
+    assert epochs_within(0.1, EDPSpec(), **PLAN) == 0
+    assert epochs_within(1e9, EDPSpec(), at_most=77, **PLAN) == 77
+    assert epochs_within(0.0, EDPSpec(z0=0.0), **PLAN) == 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "spec", "message"),
+    [(-1.0, EDPSpec(), "budget = -1"), (8.0, EDPSpec(alpha="paper"), "alpha = paper")],
+)
+def test_a_budget_without_an_answer_is_refused(budget, spec, message):
+    with pytest.raises(UserError, match=message):
+        epochs_within(budget, spec, **PLAN)
