@@ -94,9 +94,7 @@ class EDPHook:
         self.pending = torch.zeros(sum(p.numel() for p in self.parameters), device=device)
         self.pending_views = [
             piece.view_as(p)
-            for piece, p in zip(
-                self.pending.split([p.numel() for p in self.parameters]), self.parameters, strict=True
-            )
+            for piece, p in zip(self.pending.split([p.numel() for p in self.parameters]), self.parameters, strict=True)
         ]
         self._position = {id(p): i for i, p in enumerate(self.parameters)}
         seed = spec.reproducible_noise

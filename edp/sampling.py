@@ -34,9 +34,7 @@ def shuffled_epoch(
         batch_size: a multiple of `micro_batches`.
         seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one.
     """
-    order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(
-        examples
-    )
+    order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(examples)
     size = batch_size // micro_batches
     for start in range(0, examples, batch_size):
         batch = order[start : start + batch_size]

@@ -8,11 +8,11 @@ import optuna
 from ray import tune
 
 from sweeps.search import Outcome, StudySearcher
+from sweeps.settings import write_yaml
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker, environment_tags, flat
 from sweeps.watch import Watch
-from sweeps.settings import write_yaml
 from trainables.worker import TrialResult
 
 

@@ -55,9 +55,7 @@ def run(
     from sweeps.watch import Watch
 
     overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
-    sweep = start_sweep(
-        recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, watch=Watch(err)
-    )
+    sweep = start_sweep(recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, watch=Watch(err))
     _show_sweep(sweep, storage, as_json)
 
 
@@ -86,7 +84,11 @@ def list_sweeps(storage: Storage = _RUNS, as_json: Json = False) -> None:
     for one in found:
         out.print(f"{one['sweep']}  {one['state']}  {one['trials']} trials", highlight=False, soft_wrap=True)
     if not found:
-        err.print(f"no sweeps in {storage}; start one with: edp-sweep run quickstart", highlight=False, soft_wrap=True)
+        err.print(
+            f"no sweeps in {storage}; start one with: edp-sweep run quickstart",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 @app.command()
@@ -165,7 +167,11 @@ def train(
         print_json(result)
         return
     out.print(metrics_line(result["metrics"]), highlight=False, soft_wrap=True)
-    out.print(f"model and ledger in {result['output']}; MLflow run {result['run_id']}", highlight=False, soft_wrap=True)
+    out.print(
+        f"model and ledger in {result['output']}; MLflow run {result['run_id']}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:

@@ -20,7 +20,9 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
 @data.command()
-def fetch(names: Annotated[list[str] | None, typer.Argument(help="atis, snips, nlu_eval; all of them by default")] = None) -> None:
+def fetch(
+    names: Annotated[list[str] | None, typer.Argument(help="atis, snips, nlu_eval; all of them by default")] = None,
+) -> None:
     """Downloads public corpora, with pinned digests, unless they are at hand already."""
     from trainables.corpora import PUBLIC, find_corpus
 

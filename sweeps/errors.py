@@ -28,7 +28,7 @@ def one_line(error: ValidationError) -> str:
 
 def _is_field(part: Any) -> bool:
     """Pydantic puts the names of union members and validators among the fields."""
-    return not (isinstance(part, str) and (part[:1].isupper() and part != "C" or "[" in part or "-" in part))
+    return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
 
 
 def _shown(value: Any) -> str:

@@ -24,16 +24,12 @@ AXES: dict[str, str] = {
 
 def dominates(one: list[float], other: list[float]) -> bool:
     """Whether `one` is nowhere worse and somewhere better than `other`; all are minimised."""
-    return all(a <= b for a, b in zip(one, other, strict=True)) and any(
-        a < b for a, b in zip(one, other, strict=True)
-    )
+    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
 
 
 def pareto_front(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> list[TrialRecord]:
     """The complete trials that no other one dominates, by the first objective."""
-    points = [
-        (t, objective_values(objectives, t.metrics)) for t in trials if t.state == "complete" and t.metrics
-    ]
+    points = [(t, objective_values(objectives, t.metrics)) for t in trials if t.state == "complete" and t.metrics]
     front = [(t, p) for t, p in points if not any(dominates(q, p) for _, q in points)]
     return [t for t, _ in sorted(front, key=lambda item: item[1])]
 
@@ -102,12 +98,20 @@ def front_figure(
                     "line": {"width": 1.5},
                 },
                 customdata=[
-                    [t.number, params_text(t.params), epsilon_text(t.metrics["epsilon"]), epsilon_text(t.metrics["epsilon_paper"])]
+                    [
+                        t.number,
+                        params_text(t.params),
+                        epsilon_text(t.metrics["epsilon"]),
+                        epsilon_text(t.metrics["epsilon_paper"]),
+                    ]
                     for t in members
                 ],
                 hovertemplate=(
                     "<b>trial %{customdata[0]}</b><br>%{customdata[1]}<br>"
-                    + AXES[x] + ": %{x:.4f}<br>" + AXES[y] + ": %{y:.4f}<br>"
+                    + AXES[x]
+                    + ": %{x:.4f}<br>"
+                    + AXES[y]
+                    + ": %{y:.4f}<br>"
                     "ε: %{customdata[2]}<br>ε (paper): %{customdata[3]}<extra></extra>"
                 ),
             )
@@ -130,7 +134,12 @@ def front_figure(
         xaxis_title=AXES[x],
         yaxis_title=AXES[y],
         template="plotly_white",
-        coloraxis={"colorscale": "Viridis", "cmin": min(shades), "cmax": max(shades), "colorbar": {"title": {"text": AXES[colour]}}},
+        coloraxis={
+            "colorscale": "Viridis",
+            "cmin": min(shades),
+            "cmax": max(shades),
+            "colorbar": {"title": {"text": AXES[colour]}},
+        },
         legend={"orientation": "h", "y": -0.18},
         margin={"t": 70, "r": 40},
     )

@@ -35,10 +35,7 @@ def choose(front: list[TrialRecord], objectives: tuple[Objective, ...], limits: 
 
     def distance(trial: TrialRecord) -> float:
         return math.hypot(
-            *(
-                (v - a) / (b - a) if b > a else 0.0
-                for v, a, b in zip(points[trial.number], low, high, strict=True)
-            )
+            *((v - a) / (b - a) if b > a else 0.0 for v, a, b in zip(points[trial.number], low, high, strict=True))
         )
 
     return min(fitting, key=distance)

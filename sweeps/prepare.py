@@ -46,8 +46,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
         public = model.vocabulary
     common = [features, corpus_digest(public) if public is not None else None]
     target, shadow = (
-        cache / f"{corpus.name}-{_key(common, corpus_digest(corpus))}"
-        for corpus in (spec.corpus, spec.shadow.corpus)
+        cache / f"{corpus.name}-{_key(common, corpus_digest(corpus))}" for corpus in (spec.corpus, spec.shadow.corpus)
     )
     training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
     attack = cache / f"attack-{_key(shadow.name, model.model_dump(), training)}.json"
@@ -76,13 +75,11 @@ def encode_missing(spec: TrialSpec, prepared: Prepared, splits: dict[Path, Split
         if features is None:
             say(f"making the {spec.model.kind.upper()} model's public word features")
         name = folder.name.rpartition("-")[0]
-        encode(
-            corpus,
-            spec.model,
-            folder,
-            features=features,
-            progress=lambda done, total, name=name: say(f"encoding {name}: {done:,} of {total:,} utterances"),
-        )
+
+        def progress(done: int, total: int, name: str = name) -> None:
+            say(f"encoding {name}: {done:,} of {total:,} utterances")
+
+        encode(corpus, spec.model, folder, features=features, progress=progress)
 
 
 def _is_encoded(folder: Path) -> bool:

@@ -32,7 +32,9 @@ class Plan:
     def line(self) -> str:
         """The plan in one line."""
         share = (
-            f"{self.group.gpus_per_worker:g} GPU" if self.group.gpus_per_worker else f"{self.group.cpus_per_worker:.2g} CPU"
+            f"{self.group.gpus_per_worker:g} GPU"
+            if self.group.gpus_per_worker
+            else f"{self.group.cpus_per_worker:.2g} CPU"
         )
         how = "in one warm worker group" if self.mode == "warm" else "each in a TorchTrainer of its own"
         return f"{self.concurrency} trial(s) at once, {self.group.workers} workers each, {share} a worker, {how}"
@@ -49,36 +51,25 @@ def plan(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -
     if training.device == "cpu":
         gpus = 0.0
     workers = training.workers
-    per_gpu = resources.gpus_per_worker
-    if per_gpu == "auto":
-        per_gpu = 1.0 if gpus > 0 else 0.0
-    if training.device == "cuda" and not per_gpu:
-        raise UserError("training.device = cuda, but the cluster has no GPU; allowed: auto, cpu")
-    if per_gpu > 0 and workers * per_gpu > gpus:
-        raise UserError(
-            f"training.workers = {workers} at resources.gpus_per_worker = {per_gpu:g} can never run: the cluster "
-            f"has {gpus:g} GPUs; allowed: at most {int(gpus / per_gpu)} workers"
-        )
+    per_gpu = _gpus_per_worker(training, resources, gpus)
     usable = cpus - TUNE_CPUS
-    per_cpu = resources.cpus_per_worker
-    if per_cpu == "auto":
-        per_cpu = min(1.0, math.floor(usable / workers * 1e3) / 1e3)
-        least = _MIN_CPUS_PER_WORKER
+    if resources.cpus_per_worker == "auto":
+        per_cpu, least = min(1.0, math.floor(usable / workers * 1e3) / 1e3), _MIN_CPUS_PER_WORKER
     else:
-        least = per_cpu
+        per_cpu = least = resources.cpus_per_worker
     if per_cpu < least or workers * per_cpu > usable:
         raise UserError(
             f"training.workers = {workers} can never run: the cluster has {cpus:g} CPUs and a worker needs at "
             f"least {least:g}; allowed: at most {int(usable / least)} workers"
         )
+    mode: Literal["warm", "fresh"]
     mode = resources.group if resources.group != "auto" else ("fresh" if per_gpu else "warm")
-    fits = int(usable / (workers * per_cpu + TUNE_CPUS)) or 1
+    fits = max(1, int(usable / (workers * per_cpu + TUNE_CPUS)))
     if per_gpu:
         fits = min(fits, int(gpus / (workers * per_gpu)))
-    concurrency = search.concurrency
-    if concurrency == "auto":
-        concurrency = 1 if mode == "warm" else min(fits, search.trials)
-    if concurrency > max(1, 1 if mode == "warm" else fits):
+    fits = 1 if mode == "warm" else fits
+    concurrency = min(fits, search.trials) if search.concurrency == "auto" else search.concurrency
+    if concurrency > fits:
         raise UserError(
             f"search.concurrency = {concurrency} does not fit: "
             + (
@@ -90,6 +81,23 @@ def plan(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -
     backend: Literal["gloo", "nccl"] = "nccl" if per_gpu >= 1 and _has_real_gpus() else "gloo"
     group = GroupSpec(workers=workers, cpus_per_worker=per_cpu, gpus_per_worker=per_gpu, backend=backend)
     return Plan(group, concurrency, mode)
+
+
+def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: float) -> float:
+    """GPUs a worker takes, held against the `gpus` of the cluster."""
+    per_gpu = resources.gpus_per_worker
+    if per_gpu == "auto":
+        per_gpu = 1.0 if gpus > 0 else 0.0
+    if training.device == "cuda" and not per_gpu:
+        raise UserError("training.device = cuda, but the cluster has no GPU; allowed: auto, cpu")
+    if per_gpu > 0 and training.workers * per_gpu > gpus:
+        most = int(gpus / per_gpu)
+        raise UserError(
+            f"training.workers = {training.workers} at resources.gpus_per_worker = {per_gpu:g} can never run: the "
+            f"cluster has {gpus:g} GPUs; allowed: "
+            + (f"at most {most} workers" if most else "resources.gpus_per_worker=0, which trains on CPU")
+        )
+    return per_gpu
 
 
 def _has_real_gpus() -> bool:

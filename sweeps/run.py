@@ -37,7 +37,6 @@ from trainables.spec import TrialSpec
 from trainables.trial import GroupSpec, OnEpoch, TrialError, WorkerGroup, run_fresh, run_job
 from trainables.worker import TrialJob, TrialResult
 
-
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
@@ -145,9 +144,7 @@ def _run(
         watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
         encode_missing(base, prepared, corpora, watch.say)
         with worker_group(sweep, placed) as (run, mailbox):
-            ensure_attack(
-                base, prepared, sweep.folder / "shadow", run, functools.partial(watch.epoch, "shadow model")
-            )
+            ensure_attack(base, prepared, sweep.folder / "shadow", run, functools.partial(watch.epoch, "shadow model"))
             if sweep.record.baseline is None:
                 _run_baseline(sweep, base, prepared, run, tracker, watch)
             _run_trials(sweep, recipe, prepared, placed, mailbox, tracker, watch)
@@ -297,7 +294,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str) -> None:
             tracker.tag(trial.run_id, {"pareto": "true"})
     tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
     tracker.tag(
-        record.run_id, {"state": state, "mlflow.note.content": parent_description(sweep, recipe, trials, front)}
+        record.run_id,
+        {"state": state, "mlflow.note.content": parent_description(sweep, recipe, trials, front)},
     )
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
 
@@ -315,9 +313,7 @@ def trial_tags(sweep: Sweep, spec: TrialSpec) -> dict[str, str]:
 
 
 @contextmanager
-def worker_group(
-    sweep: Sweep, placed: Plan
-) -> Iterator[tuple[Callable[[TrialJob, OnEpoch], TrialResult], Any | None]]:
+def worker_group(sweep: Sweep, placed: Plan) -> Iterator[tuple[Callable[[TrialJob, OnEpoch], TrialResult], Any | None]]:
     """How jobs are run, and the warm group's mailbox where there is one."""
     storage = sweep.folder / "ray"
     if placed.mode == "fresh":

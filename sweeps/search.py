@@ -28,7 +28,10 @@ def sampler(search: SearchSpec) -> BaseSampler:
         match search.sampler:
             case "tpe":
                 return TPESampler(
-                    seed=search.seed, n_startup_trials=min(10, max(2, search.trials // 3)), multivariate=True, group=True
+                    seed=search.seed,
+                    n_startup_trials=min(10, max(2, search.trials // 3)),
+                    multivariate=True,
+                    group=True,
                 )
             case "nsga2":
                 return NSGAIISampler(seed=search.seed, population_size=max(4, min(50, search.trials // 3)))

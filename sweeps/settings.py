@@ -153,16 +153,24 @@ def _settle_paths(data: dict[str, Any]) -> None:
     if isinstance(private, dict) and isinstance(private.get("path"), str):
         private["path"] = str(Path(private["path"]).expanduser().resolve())
         folder = Path(private["path"]).parent
-    model = data.get("model") if isinstance(data.get("model"), dict) else {}
-    embeddings = model.get("embeddings") if isinstance(model.get("embeddings"), dict) else {}
-    shadow = data.get("shadow") if isinstance(data.get("shadow"), dict) else {}
-    for corpus in (shadow.get("corpus"), embeddings.get("corpus"), model.get("vocabulary")):
+    model = _section(data, "model")
+    public = (
+        _section(data, "shadow").get("corpus"),
+        _section(model, "embeddings").get("corpus"),
+        model.get("vocabulary"),
+    )
+    for corpus in public:
         if not isinstance(corpus, dict):
             continue
         if isinstance(corpus.get("path"), str):
             corpus["path"] = str(Path(corpus["path"]).expanduser().resolve())
         elif folder is not None and corpus.get("name") in PUBLIC and (folder / corpus["name"]).exists():
             corpus["path"] = str(folder / corpus["name"])
+
+
+def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _refuse_unknown(kind: type[BaseModel], data: Any, path: str) -> None:

@@ -29,17 +29,15 @@ class Dimension(Frozen):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Dimension:
-        kinds = {"choice": self.choice, "uniform": self.uniform, "log_uniform": self.log_uniform, "int": self.int}
-        given = {kind: value for kind, value in kinds.items() if value is not None}
+        ranges = {"uniform": self.uniform, "log_uniform": self.log_uniform, "int": self.int}
+        given = [kind for kind, value in {"choice": self.choice, **ranges}.items() if value is not None]
         if len(given) != 1:
-            raise ValueError(f"{len(given)} kinds given; allowed: one of {', '.join(kinds)}")
-        (kind, value), = given.items()
-        if kind != "choice":
-            low, high = value  # type: ignore[misc]
-            if not low < high:
-                raise ValueError(f"{kind} = [{low}, {high}]; allowed: [low, high] with low < high")
-            if kind == "log_uniform" and low <= 0:
-                raise ValueError(f"log_uniform = [{low}, {high}]; allowed: low > 0")
+            raise ValueError(f"{len(given)} kinds given; allowed: one of choice, {', '.join(ranges)}")
+        for kind, ends in ranges.items():
+            if ends is not None and not ends[0] < ends[1]:
+                raise ValueError(f"{kind} = {list(ends)}; allowed: [low, high] with low < high")
+        if self.log_uniform is not None and self.log_uniform[0] <= 0:
+            raise ValueError(f"log_uniform = {list(self.log_uniform)}; allowed: low > 0")
         return self
 
     def ask(self, trial: optuna.Trial, name: str) -> Any:

@@ -78,8 +78,10 @@ class Recipe(Frozen):
         check_space(self)
         if "log10_epsilon" in self.search.objectives:
             why = (
-                "edp.alpha = paper" if self.edp.alpha == "paper"
-                else "edp.reproducible_noise" if self.edp.reproducible_noise is not None
+                "edp.alpha = paper"
+                if self.edp.alpha == "paper"
+                else "edp.reproducible_noise"
+                if self.edp.reproducible_noise is not None
                 else None
             )
             if why:

@@ -73,7 +73,12 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     console.print(f"sweep {sweep.name}: {record.state}; {shown} of {record.wanted}", highlight=False, soft_wrap=True)
     for trial in trials:
         if trial.state in ("failed", "refused"):
-            console.print(f"  trial {trial.number} {trial.state}: {trial.reason}", highlight=False, markup=False, soft_wrap=True)
+            console.print(
+                f"  trial {trial.number} {trial.state}: {trial.reason}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
     print_front(sweep, console)
     total = epsilon_of_sweep(recipe, trials)
     console.print(f"ε of the whole sweep (all trials composed): {epsilon_text(total)}", highlight=False, soft_wrap=True)
@@ -117,9 +122,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
     console.print(table)
 
 
-def parent_description(
-    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[TrialRecord]
-) -> str:
+def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[TrialRecord]) -> str:
     """Markdown for the parent run's page."""
     record = sweep.record
     searched = ", ".join(f"`{name}`" for name in recipe.dimensions)
@@ -162,8 +165,9 @@ def _change(value: float, baseline: float | None) -> str:
 def metrics_line(metrics: dict[str, float]) -> str:
     """The figures of a trained model in one line."""
     return (
-        f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, slot F1 {metrics['slot_f1']:.2%}, "
-        f"MIA AUC {metrics['mia_auc']:.3f}, ε {epsilon_text(metrics['epsilon'])} at δ = {metrics['delta']:g} "
+        f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, "
+        f"slot F1 {metrics['slot_f1']:.2%}, MIA AUC {metrics['mia_auc']:.3f}, "
+        f"ε {epsilon_text(metrics['epsilon'])} at δ = {metrics['delta']:g} "
         f"(the paper would say {metrics['epsilon_paper']:.3g})"
     )
 

@@ -106,9 +106,7 @@ class Tracker:
         run: Run = self.client.create_run(
             self.experiment_id, run_name=name, tags={**tags, **nesting, "mlflow.user": "edp-sweep"}
         )
-        self.client.log_batch(
-            run.info.run_id, params=[Param(key, str(value)[:6000]) for key, value in params.items()]
-        )
+        self.client.log_batch(run.info.run_id, params=[Param(key, str(value)[:6000]) for key, value in params.items()])
         return str(run.info.run_id)
 
     def log(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:

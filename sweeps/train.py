@@ -42,7 +42,9 @@ def train(
         watch.say(f"training {config}: {placed.line}; Ray's log: {place.log}")
         watch.expect(1, 0, spec.training.epochs)
         run_id = tracker.start(
-            place.name, params=flat(spec.model_dump(mode="json")), tags=trial_tags(place, spec) | {"role": "train"}
+            place.name,
+            params=flat(spec.model_dump(mode="json")),
+            tags=trial_tags(place, spec) | {"role": "train"},
         )
         place.folder.mkdir(parents=True)
         write_yaml(spec, place.folder / "config.yaml")
@@ -56,7 +58,11 @@ def train(
             encode_missing(spec, prepared, corpora, watch.say)
             with worker_group(place, placed) as (run, _):
                 ensure_attack(
-                    spec, prepared, place.folder / "shadow", run, functools.partial(watch.epoch, "shadow model")
+                    spec,
+                    prepared,
+                    place.folder / "shadow",
+                    run,
+                    functools.partial(watch.epoch, "shadow model"),
                 )
                 result = run(TrialJob(spec, prepared.corpus, place.folder, prepared.attack), on_epoch)
             tracker.log(run_id, result.metrics, spec.training.epochs)

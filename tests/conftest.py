@@ -33,7 +33,7 @@ def ray_cluster() -> Iterator[str]:
     """A Ray cluster of two CPUs in this process; its address."""
     import ray
 
-    context = ray.init(address="local", num_cpus=2, log_to_driver=False, include_dashboard=False, configure_logging=False)
+    context = ray.init(address="local", num_cpus=2, log_to_driver=False, configure_logging=False)
     yield context.address_info["address"]
     ray.shutdown()
 

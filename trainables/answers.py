@@ -1,4 +1,4 @@
-"""What a model answers on a split: one forward pass over it, shared by utility metrics and attacks, spread over workers."""
+"""What a model answers on a split: one forward pass, spread over workers, shared by utility metrics and attacks."""
 
 from __future__ import annotations
 

@@ -52,9 +52,7 @@ class WordVectors:
         return int(self._vectors_vd.shape[1])
 
     @classmethod
-    def train(
-        cls, utterances: Iterable[Sequence[str]], *, size: int, epochs: int, seed: int = 0
-    ) -> WordVectors:
+    def train(cls, utterances: Iterable[Sequence[str]], *, size: int, epochs: int, seed: int = 0) -> WordVectors:
         """Train fastText (skip-gram) on public token sequences; the same seed gives the same vectors.
 
         Raises:
@@ -100,9 +98,7 @@ class WordVectors:
                 wv = KeyedVectors.load_word2vec_format(str(path))
                 vectors = cls(wv.index_to_key, wv.vectors)
         except Exception as error:  # gensim raises whatever its parser stumbles over
-            raise UserError(
-                f"embeddings.path = {path} cannot be read as fastText vectors ({error})"
-            ) from error
+            raise UserError(f"embeddings.path = {path} cannot be read as fastText vectors ({error})") from error
         if vectors.size != size:
             raise UserError(
                 f"embeddings.path = {path} has vectors of {vectors.size} dimensions and "

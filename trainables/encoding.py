@@ -107,9 +107,7 @@ class EncodedCorpus:
         """
         meta = folder / "meta.json"
         if not meta.is_file():
-            raise UserError(
-                f"encoded corpus = {folder} is not there or not whole; allowed: a folder that encode wrote"
-            )
+            raise UserError(f"encoded corpus = {folder} is not there or not whole; allowed: a folder that encode wrote")
         return cls(folder, json.loads(meta.read_text(encoding="utf-8")))
 
     def __reduce__(self) -> tuple[Callable[[Path], EncodedCorpus], tuple[Path]]:
@@ -159,9 +157,7 @@ class EncodedCorpus:
         """The utterances as they were read."""
         words, labels = self.words(), self.labels
         return [
-            Utterance(
-                tuple(words[w] for w in word_ids), tuple(labels.tags[t] for t in tag_ids), labels.intents[i]
-            )
+            Utterance(tuple(words[w] for w in word_ids), tuple(labels.tags[t] for t in tag_ids), labels.intents[i])
             for word_ids, tag_ids, i in zip(
                 self.token_ids(split, indices),
                 self.tag_ids(split, indices),
@@ -196,15 +192,11 @@ def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) 
         UserError: for no utterances, or one without tokens.
     """
     if not tokens or not all(tokens):
-        raise UserError(
-            "utterances: one has no tokens, or there is none; allowed: at least one, each with a token"
-        )
+        raise UserError("utterances: one has no tokens, or there is none; allowed: at least one, each with a token")
     features = load_features(folder) if isinstance(folder, Path) else folder
     ids: dict[str, int] = {}
     words_n = np.array([ids.setdefault(word, len(ids)) for utterance in tokens for word in utterance])
-    return make_batch(
-        make_table(features, list(ids)), words_n, np.array([len(utterance) for utterance in tokens])
-    )
+    return make_batch(make_table(features, list(ids)), words_n, np.array([len(utterance) for utterance in tokens]))
 
 
 def make_batch(
@@ -262,9 +254,7 @@ def _write_splits(
                 tags[start:end] = [tag_ids[tag] for tag in utterance.tags]
                 intents[row] = intent_ids[utterance.intent]
             except KeyError as error:
-                raise UserError(
-                    f"corpus: split {split} has the label {error}, which the schema lacks"
-                ) from None
+                raise UserError(f"corpus: split {split} has the label {error}, which the schema lacks") from None
             tokens[start:end] = [words.setdefault(word, len(words)) for word in utterance.tokens]
             offsets[row + 1] = end
             done += 1

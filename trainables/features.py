@@ -99,12 +99,7 @@ class PieceTable:
 
     @classmethod
     def open(cls, folder: Path) -> PieceTable:
-        return cls(
-            *(
-                np.load(folder / f"word_{kind}.npy", mmap_mode="r")
-                for kind in ("offsets", "pieces", "special")
-            )
-        )
+        return cls(*(np.load(folder / f"word_{kind}.npy", mmap_mode="r") for kind in ("offsets", "pieces", "special")))
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
         """Inputs of utterances given one after the other, and how many tokens of each are read.

@@ -1,7 +1,7 @@
 """How trials reach a worker group and its answers come back: one small actor between them.
 
-A job is a line of work for all workers of a group; rank 0 answers with its epochs and one end. A job that was handed out
-when the group went down ends as failed, and the restarted group takes the next one.
+A job is work for all workers of a group; rank 0 answers with its epochs and one end. A job that was handed out when
+the group went down ends as failed, and the restarted group takes the next one.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class _Mailbox:
     async def next_job(self, rank: int) -> tuple[str, TrialJob] | None:
         """The next job for `rank`, when there is one; None when the mailbox is closed."""
         async with self._changed:
-            await self._changed.wait_for(
-                lambda: self._cursor[rank] < len(self._jobs) or self._closed is not None
-            )
+            await self._changed.wait_for(lambda: self._cursor[rank] < len(self._jobs) or self._closed is not None)
             if self._cursor[rank] >= len(self._jobs):
                 return None
             job_id, job = self._jobs[self._cursor[rank]]

@@ -89,9 +89,7 @@ def slot_f1(reference_tags: list[list[str]], predicted_tags: list[list[str]]) ->
     from seqeval.metrics import f1_score
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # seqeval warns where no slot is predicted, which a noisy model may do
+        warnings.simplefilter("ignore")  # seqeval warns where no slot is predicted, which a noisy model may do
         return float(f1_score(reference_tags, predicted_tags, zero_division=1))
 
 
@@ -117,9 +115,7 @@ def evaluate(
         with torch.inference_mode():
             intents_b, tags_bt, _ = model.decode(corpus.batch(split, chosen[places]).to(device))
         predicted_intents[places] = intents_b.cpu().numpy()
-        gold = zip(
-            corpus.tag_ids(split, chosen[places]), corpus.token_ids(split, chosen[places]), strict=True
-        )
+        gold = zip(corpus.tag_ids(split, chosen[places]), corpus.token_ids(split, chosen[places]), strict=True)
         for place, (tag_ids, tokens), row in zip(places, gold, tags_bt.tolist(), strict=True):
             reference = [names[tag] for tag in tag_ids]
             # what a model cannot read is O, and its rows are padded with O too

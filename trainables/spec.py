@@ -34,9 +34,7 @@ class EmbeddingsSpec(Frozen):
     """Where CLC's token embeddings come from. Never from the private corpus: they are released with the model."""
 
     path: Annotated[str | None, Field(description="a .vec or .bin file of fastText")] = None
-    corpus: Annotated[
-        CorpusSpec | None, Field(description="a public corpus to train fastText on with gensim")
-    ] = None
+    corpus: Annotated[CorpusSpec | None, Field(description="a public corpus to train fastText on with gensim")] = None
     epochs: Annotated[int, Field(ge=1)] = 10
 
     @model_validator(mode="after")

@@ -88,9 +88,7 @@ class WordPieces:
         tokenizer.no_truncation()
         ids = [index for index in map(tokenizer.token_to_id, _SPECIAL[:4]) if index is not None]
         if len(ids) < 4:
-            raise UserError(
-                f"model.pretrained: the vocabulary of {source} lacks one of {', '.join(_SPECIAL[:4])}"
-            )
+            raise UserError(f"model.pretrained: the vocabulary of {source} lacks one of {', '.join(_SPECIAL[:4])}")
         self.pad, self.unknown, self.start, self.end = ids
         self.source = source
         self._tokenizer = tokenizer

@@ -1,8 +1,8 @@
 """A trial under Ray Train: one `TorchTrainer` a trial, or one warm worker group that serves trials in turn.
 
-Both are the same worker group, which runs `trainables.worker.run_trial` in every worker: a fresh one serves a single job.
-Fresh groups isolate best and suit a cluster; a warm one starts the next trial at once and suits a laptop, where starting
-eight processes takes longer than a small trial.
+Both are the same worker group, which runs `trainables.worker.run_trial` in every worker: a fresh one serves one job.
+Fresh groups isolate best and suit a cluster; a warm one starts the next trial at once and suits a laptop, where
+starting eight processes takes longer than a small trial.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WorkerGroup:
     """
 
     def __init__(self, group: GroupSpec, storage: Path, name: str, *, restarts: int = _RESTARTS) -> None:
-        self.mailbox = Mailbox.remote()
+        self.mailbox: Any = Mailbox.remote()
         self._trainer = TorchTrainer(
             _serve,
             train_loop_config={"mailbox": self.mailbox, "threads": max(1, int(group.cpus_per_worker))},

@@ -75,9 +75,9 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     spec, rank = job.spec, dist.get_rank()
     device = pick_device(spec.training)
     corpus = EncodedCorpus.open(job.corpus)
-    model = build_model(
-        spec.model, corpus.labels, seed=spec.training.seed, vocabulary_size=corpus.vocabulary_size
-    ).to(device)
+    model = build_model(spec.model, corpus.labels, seed=spec.training.seed, vocabulary_size=corpus.vocabulary_size).to(
+        device
+    )
     trainer = Trainer(model, corpus, spec, device)
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
     try:
@@ -133,9 +133,7 @@ def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
 class Trainer:
     """The training loop of one trial on one worker."""
 
-    def __init__(
-        self, model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device
-    ) -> None:
+    def __init__(self, model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> None:
         self.corpus, self.spec, self.device = corpus, spec, device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.examples = corpus.size("train")
@@ -252,9 +250,7 @@ def _final_metrics(
 ) -> Metrics | None:
     """Test metrics and, with an attack, membership inference; rank 0 writes what the attack would see."""
     test = collect_answers(model, corpus, "test", None, device=device, group=group, features=True)
-    members, non_members = membership_indices(
-        corpus.size("train"), corpus.size("test"), seed=job.spec.corpus.seed
-    )
+    members, non_members = membership_indices(corpus.size("train"), corpus.size("test"), seed=job.spec.corpus.seed)
     train = collect_answers(model, corpus, "train", members, device=device, group=group, features=True)
     if test is None or train is None:
         return None
@@ -277,5 +273,11 @@ def _write(output: Path, model: torch.nn.Module, ledger: Ledger, corpus: Encoded
     output.mkdir(parents=True, exist_ok=True)
     (output / "ledger.json").write_text(ledger.model_dump_json(indent=1))
     partial = output / "model.pt.partial"
-    torch.save({"state_dict": {k: v.cpu() for k, v in model.state_dict().items()}, "labels": corpus.labels.to_dict()}, partial)
+    torch.save(
+        {
+            "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},
+            "labels": corpus.labels.to_dict(),
+        },
+        partial,
+    )
     partial.rename(output / "model.pt")

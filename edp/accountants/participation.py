@@ -48,9 +48,7 @@ def participation_epsilon(c: Composition, delta: float) -> float:
     return float(brentq(excess, 0.0, gaussian_epsilon(float(mu.max()), delta / 2), rtol=1e-12))
 
 
-def _tally(
-    c: Composition, largest: float, tail: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def _tally(c: Composition, largest: float, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Distribution of `Σ_j K_j/z_j²` in units of `largest²`, each 1/z² rounded up to the grid: (values,
     probabilities).
 
@@ -79,9 +77,7 @@ def _tally(
     return np.arange(size) / per_unit, np.maximum(probability, 0.0)
 
 
-def _reach(
-    steps: NDArray[np.int64], rate: NDArray[np.float64], weight: NDArray[np.float64], tail: float
-) -> float:
+def _reach(steps: NDArray[np.int64], rate: NDArray[np.float64], weight: NDArray[np.float64], tail: float) -> float:
     """A value that `Σ weight·Bin(steps, rate)` exceeds with a probability of at most `tail` (Bernstein's
     inequality).
     """

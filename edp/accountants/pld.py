@@ -113,9 +113,7 @@ def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = N
         rung -= 1
 
 
-def pld_epsilon_at(
-    c: Composition, delta: float, interval: float, near: float = 1.0, memo: Memo | None = None
-) -> float:
+def pld_epsilon_at(c: Composition, delta: float, interval: float, near: float = 1.0, memo: Memo | None = None) -> float:
     """The same bound from one given `interval`, the cell of the privacy loss's grid (nats)."""
     memo = {} if memo is None else memo
     if delta < _SMALLEST_DELTA:

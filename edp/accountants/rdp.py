@@ -35,9 +35,7 @@ def rdp_epsilon(c: Composition, delta: float) -> float:
 def event_of(c: Composition) -> dp_event.DpEvent:
     """The composition in the library's words, for its own accountants."""
     events: list[dp_event.DpEvent] = [
-        dp_event.SelfComposedDpEvent(
-            dp_event.PoissonSampledDpEvent(s.rate, dp_event.GaussianDpEvent(s.z)), s.steps
-        )
+        dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(s.rate, dp_event.GaussianDpEvent(s.z)), s.steps)
         for s in c.sampled
     ]
     if c.mu > 0:

@@ -38,9 +38,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def literal_training(
-    spec: EDPSpec, *, micro_batches: int, batch_size: int, epochs: int, steps: int
-) -> torch.Tensor:
+def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epochs: int, steps: int) -> torch.Tensor:
     """Flat weights after `epochs` x `steps` steps of Algorithm 1."""
     model = small_model()
     optimizer = optimizer_of(model)
@@ -79,9 +77,7 @@ def literal_training(
                     y_noise = torch.empty(sum(p.numel() for p in parameters)).normal_(
                         0,
                         spec.C * z,
-                        generator=stream(
-                            reproducible_key(spec.reproducible_noise), i, done, torch.device("cpu")
-                        ),
+                        generator=stream(reproducible_key(spec.reproducible_noise), i, done, torch.device("cpu")),
                     )
                     pieces = y_noise.split([p.numel() for p in parameters])
                     for g, noise, k in zip(rescaled, pieces, layer, strict=True):
@@ -109,9 +105,7 @@ def hook_training(
     ddp = one_bucket_ddp(small_model())
     optimizer = optimizer_of(ddp)
     size = batch_size // micro_batches
-    hook = EDPHook(
-        ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps
-    )
+    hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps)
     done = 0
     for epoch in range(epochs):
         hook.begin_epoch(epoch)

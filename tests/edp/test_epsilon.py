@@ -22,9 +22,7 @@ from edp.ledger import AlphaRelease, Ledger, LedgerEntry, Mechanism
 from edp.spec import EDPSpec, UserError
 
 
-def plan(
-    z0=1.0, epochs=30, *, decay="none", tau=0.0, micro_batches=8, steps=10, rate=0.01, single=False, **spec
-):
+def plan(z0=1.0, epochs=30, *, decay="none", tau=0.0, micro_batches=8, steps=10, rate=0.01, single=False, **spec):
     return planned_ledger(
         EDPSpec(z0=z0, decay=decay, tau=tau, **spec),
         epochs=epochs,
@@ -36,9 +34,7 @@ def plan(
 
 
 def entry(epoch=0, steps=1, **mechanism):
-    return LedgerEntry(
-        epoch=epoch, steps=steps, mechanism=Mechanism(**{"C": 1.0, "z": 1.0, "N": 8} | mechanism)
-    )
+    return LedgerEntry(epoch=epoch, steps=steps, mechanism=Mechanism(**{"C": 1.0, "z": 1.0, "N": 8} | mechanism))
 
 
 class TestPaper:
@@ -153,9 +149,7 @@ class TestShuffled:
 
 
 class TestPoisson:
-    @pytest.mark.parametrize(
-        ("single", "rdp", "pld"), [(True, 3.2392676, 2.4612381), (False, 22.6248601, 18.6977407)]
-    )
+    @pytest.mark.parametrize(("single", "rdp", "pld"), [(True, 3.2392676, 2.4612381), (False, 22.6248601, 18.6977407)])
     def test_tf_privacy_cases_of_120_steps(self, single, rdp, pld):
         ledger = plan(0.7, 2, steps=60, single=single, sampling="poisson")
         c = composition_of(ledger)
@@ -227,9 +221,7 @@ class TestEdges:
     @pytest.mark.parametrize("z0", [1e-300, 1e-200, 1e-100, 1e-5, 1e5, 1e100, 1e300])
     def test_extreme_noise(self, z0, sampling):
         value = epsilon(plan(z0, 3, sampling=sampling), 1e-5)
-        assert (
-            (value == math.inf) if z0 < 1e-150 else (value < 1e-3) if z0 > 1e4 else (1e8 < value < math.inf)
-        )
+        assert (value == math.inf) if z0 < 1e-150 else (value < 1e-3) if z0 > 1e4 else (1e8 < value < math.inf)
 
     @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan, 2.0])
     @pytest.mark.parametrize("figure", [epsilon, epsilon_paper, log10_epsilon_paper, epsilon_curve])
@@ -260,9 +252,7 @@ class TestCurve:
 
 
 def test_a_plan_is_what_a_run_records():
-    spec = EDPSpec(
-        z0=0.5, decay="exponential", tau=0.1, noise="paper", sampling="poisson", unit="micro_batch"
-    )
+    spec = EDPSpec(z0=0.5, decay="exponential", tau=0.1, noise="paper", sampling="poisson", unit="micro_batch")
     planned = planned_ledger(
         spec, epochs=2, micro_batches=4, steps_per_epoch=3, rate=0.2, single_example=False, max_alpha=0.9
     )

@@ -80,9 +80,7 @@ class Conformance:
     @pytest.mark.parametrize(("half", "rate"), [(1, 0.05), (17, 0.005), (200, 0.05)])
     def test_two_halves_make_the_whole(self, half, rate):
         part = sampled(rate, self.z, half)
-        assert self.epsilon(compose([part, part]), DELTA) == self.epsilon(
-            sampled(rate, self.z, 2 * half), DELTA
-        )
+        assert self.epsilon(compose([part, part]), DELTA) == self.epsilon(sampled(rate, self.z, 2 * half), DELTA)
 
     def test_the_order_does_not_matter(self):
         parts = [sampled(0.01, self.z, 50), unsampled(3 * self.z), sampled(0.02, 2 * self.z, 30)]

@@ -78,9 +78,7 @@ def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tup
 
 @pytest.mark.parametrize("noise", ["corrected", "paper"])
 @pytest.mark.parametrize(("workers", "micro_batches"), [(1, 1), (2, 2), (1, 4), (2, 8), (4, 4)])
-def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(
-    noise: str, workers: int, micro_batches: int
-) -> None:
+def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(noise: str, workers: int, micro_batches: int) -> None:
     C, z = 0.7, 1.3
     results = run_workers(_pure_noise, workers, EDPSpec(C=C, z0=z, noise=noise), micro_batches)
     expected = C * z / micro_batches if noise == "corrected" else C * z / micro_batches**1.5
@@ -106,9 +104,7 @@ def test_noise_streams_of_micro_batches_and_steps_are_uncorrelated(key: bytes) -
 def test_a_stream_depends_on_every_bit_of_its_key() -> None:
     key = b"k" * 32
     for changed in (b"j" + key[1:], key[:-1] + b"j"):
-        one, other = (
-            gaussian_(torch.empty(16), 1.0, stream(k, 0, 0, torch.device("cpu"))) for k in (key, changed)
-        )
+        one, other = (gaussian_(torch.empty(16), 1.0, stream(k, 0, 0, torch.device("cpu"))) for k in (key, changed))
         assert not torch.equal(one, other)
 
 

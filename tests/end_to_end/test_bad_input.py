@@ -27,7 +27,16 @@ pytestmark = pytest.mark.ray
         (["run", "RECIPE", "--tracking-uri", "nonsense://x"], "tracking-uri = 'nonsense://x'"),
         (["run", "RECIPE", "--tracking-uri", "http://127.0.0.1:9"], "tracking-uri = 'http://127.0.0.1:9'"),
         (
-            ["run", "RECIPE", "--set", "training.workers=64", "--set", "training.micro_batches=64", "--set", "training.batch_size=64"],
+            [
+                "run",
+                "RECIPE",
+                "--set",
+                "training.workers=64",
+                "--set",
+                "training.micro_batches=64",
+                "--set",
+                "training.batch_size=64",
+            ],
             "training.workers = 64 can never run",
         ),
         (["run", "RECIPE", "--set", "training.device=cuda"], "training.device = cuda"),
@@ -47,7 +56,12 @@ pytestmark = pytest.mark.ray
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )
 def test_one_line_exit_code_2_and_nothing_made(
-    words: list[str], says: str, tmp_path: Path, ray_cluster: str, command: Command, monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    says: str,
+    tmp_path: Path,
+    ray_cluster: str,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = tmp_path / "tiny.yaml"

@@ -1,4 +1,4 @@
-"""The whole path for real: recipe, Tune, TorchTrainer with 8 gloo workers, hook, metrics, MLflow, front, pick, train."""
+"""The whole path for real: recipe, Tune, TorchTrainer with 8 gloo workers, hook, MLflow, front, pick, train."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def swept(
     """What `run --json` printed of the one sweep of this module."""
     kept = storage / "document.json"
     if not kept.is_file():
-        code, out, err = command(
-            "run", str(recipe), "--name", "tiny", "--storage", str(storage), "--json"
-        )
+        code, out, err = command("run", str(recipe), "--name", "tiny", "--storage", str(storage), "--json")
         assert code == 0, err
         kept.write_text(out)
     return json.loads(kept.read_text())
@@ -63,12 +61,24 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
     for trial in swept["trials"]:
         run = runs[trial["run_id"]]
         assert trial["state"] == "complete"
-        for metric in ("ser", "intent_accuracy", "slot_f1", "mia_auc", "epsilon", "epsilon_paper", "seconds_per_epoch"):
+        for metric in (
+            "ser",
+            "intent_accuracy",
+            "slot_f1",
+            "mia_auc",
+            "epsilon",
+            "epsilon_paper",
+            "seconds_per_epoch",
+        ):
             assert run.data.metrics[metric] == pytest.approx(trial["metrics"][metric])
         assert run.data.params["decay"] == trial["params"]["decay"]
         assert float(run.data.params["tau"]) == trial["params"]["tau"]
         assert {"corpus", "model", "method", "version.torch", "state"} <= set(run.data.tags)
-        assert {f.path for f in client.list_artifacts(run.info.run_id)} == {"config.yaml", "ledger.json", "model"}
+        assert {f.path for f in client.list_artifacts(run.info.run_id)} == {
+            "config.yaml",
+            "ledger.json",
+            "model",
+        }
         steps = client.get_metric_history(run.info.run_id, "valid_ser")
         assert [m.step for m in steps] == [1, 2]
     assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.html"}
@@ -79,7 +89,9 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
 
 def test_the_numbers_are_those_of_the_ledgers_that_were_executed(swept: dict[str, Any], storage: Path) -> None:
     for trial in swept["trials"]:
-        ledger = Ledger.model_validate_json((storage / "tiny" / "trials" / str(trial["number"]) / "ledger.json").read_text())
+        ledger = Ledger.model_validate_json(
+            (storage / "tiny" / "trials" / str(trial["number"]) / "ledger.json").read_text()
+        )
         # 54 training utterances, 16 a step: four steps in each of two epochs.
         assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(0, 4), (1, 4)]
         assert {entry.mechanism.C for entry in ledger.entries} == {trial["params"]["C"]}
@@ -117,9 +129,7 @@ def test_front_pick_and_train_go_on_from_there(
     assert run.data.tags["picked"] == "true"
     assert run.data.tags["pareto"] == "true"
 
-    code, out, err = command(
-        "train", str(picked), "--set", "training.workers=2", "--json", *where
-    )
+    code, out, err = command("train", str(picked), "--set", "training.workers=2", "--json", *where)
     assert code == 0, err
     trained = json.loads(out)
     assert trained["metrics"]["epsilon"] == pytest.approx(chosen["metrics"]["epsilon"])
@@ -138,7 +148,7 @@ def test_status_list_and_resume_of_a_finished_sweep_change_nothing(
     assert json.loads(out)["trials"] == swept["trials"]
     code, out, _ = command("list", *where)
     assert "tiny" in out
-    code, out, err = command("status", "tiny", *where)
+    code, out, _ = command("status", "tiny", *where)
     assert "Pareto front of tiny" in out
     code, out, _ = command("front", "other", *where)
     assert code == 2

@@ -81,9 +81,7 @@ class TestLauncher:
             (lambda c: c["auth"].update(user="ubuntu"), "user"),
         ],
     )
-    def test_ray_refuses_a_broken_copy(
-        self, cluster: dict[str, Any], break_it: Break, complaint: str
-    ) -> None:
+    def test_ray_refuses_a_broken_copy(self, cluster: dict[str, Any], break_it: Break, complaint: str) -> None:
         break_it(cluster)
         with pytest.raises(jsonschema.ValidationError, match=re.escape(complaint)):
             check(cluster)
@@ -137,9 +135,7 @@ class TestLauncher:
         assert words[words.index("--backend-store-uri") + 1].startswith("postgresql://")
 
     @pytest.mark.parametrize("role", ["head", "worker"])
-    def test_every_node_starts_ray_with_a_token_and_shared_storage(
-        self, cluster: dict[str, Any], role: str
-    ) -> None:
+    def test_every_node_starts_ray_with_a_token_and_shared_storage(self, cluster: dict[str, Any], role: str) -> None:
         commands = cluster[f"{role}_start_ray_commands"]
         (start,) = (i for i, c in enumerate(commands) if "ray start" in c)
         assert commands[start].startswith("export RAY_AUTH_MODE=token;")
@@ -155,12 +151,8 @@ class TestLauncher:
 
     def test_the_lock_is_what_is_installed(self, cluster: dict[str, Any]) -> None:
         (install,) = (c for c in cluster["setup_commands"] if "requirements.lock" in c)
-        assert re.search(
-            r"pip install (-q )?-r requirements\.lock && \S*pip install (-q )?--no-deps -e \.", install
-        )
-        (python,) = (
-            re.search(r"--python (\d+\.\d+)", c) for c in cluster["setup_commands"] if "uv venv" in c
-        )
+        assert re.search(r"pip install (-q )?-r requirements\.lock && \S*pip install (-q )?--no-deps -e \.", install)
+        (python,) = (re.search(r"--python (\d+\.\d+)", c) for c in cluster["setup_commands"] if "uv venv" in c)
         assert python is not None
         assert PROJECT["project"]["requires-python"] == f">={python[1]}"
 
@@ -181,9 +173,7 @@ class TestLauncher:
             # As it reaches a node: Ray's wrapper, through the shell that ssh starts.
             script = shlex.split(" ".join(wrap(command)))[-1]
             for text in (command, script):
-                parsed = subprocess.run(
-                    ["bash", "-n", "-c", text], capture_output=True, text=True, check=False
-                )
+                parsed = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True, check=False)
                 assert parsed.returncode == 0, f"{text}\n{parsed.stderr}"
             assert "#" not in command, "a comment inside a folded command swallows the rest of it"
 
@@ -307,9 +297,7 @@ class TestKubeRay:
         with pytest.raises(jsonschema.ValidationError, match=re.escape(complaint)):
             jsonschema.validate(broken, CRD)
 
-    def test_ray_is_the_pinned_one_everywhere(
-        self, spec: dict[str, Any], documents: list[dict[str, Any]]
-    ) -> None:
+    def test_ray_is_the_pinned_one_everywhere(self, spec: dict[str, Any], documents: list[dict[str, Any]]) -> None:
         assert RAY_VERSION.startswith(unpinned())
         assert spec["rayVersion"] == RAY_VERSION
         images = re.findall(r"image: (?:&\w+ )?([^\s*#]+)", KUBERAY.read_text())
@@ -367,9 +355,7 @@ class TestKubeRay:
         self, spec: dict[str, Any], documents: list[dict[str, Any]]
     ) -> None:
         claims = {
-            d["metadata"]["name"]: d["spec"]["accessModes"]
-            for d in documents
-            if d["kind"] == "PersistentVolumeClaim"
+            d["metadata"]["name"]: d["spec"]["accessModes"] for d in documents if d["kind"] == "PersistentVolumeClaim"
         }
         (deployment,) = (d for d in documents if d["kind"] == "Deployment")
         groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"], deployment["spec"]]

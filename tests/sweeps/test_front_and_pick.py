@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edp.spec import UserError
-from sweeps.front import epsilon_cell, epsilon_text, front_figure, pareto_front, relative_change, write_front_page
+from sweeps.front import (
+    epsilon_cell,
+    epsilon_text,
+    front_figure,
+    pareto_front,
+    relative_change,
+    write_front_page,
+)
 from sweeps.pick import choose
 from sweeps.spec import objective_values
 from sweeps.store import TrialRecord
@@ -44,7 +51,11 @@ def test_the_front_is_exactly_what_no_other_trial_dominates(found: list[tuple[fl
 
 
 def test_failed_and_running_trials_are_never_on_the_front() -> None:
-    trials = [trial(0, 0.5, 0.5, 10), trial(1, 0.1, 0.1, 1, state="failed"), trial(2, 0.1, 0.1, 1, state="running")]
+    trials = [
+        trial(0, 0.5, 0.5, 10),
+        trial(1, 0.1, 0.1, 1, state="failed"),
+        trial(2, 0.1, 0.1, 1, state="running"),
+    ]
     assert [t.number for t in pareto_front(trials, OBJECTIVES)] == [0]
 
 

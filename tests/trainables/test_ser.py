@@ -62,9 +62,7 @@ slot_lists = st.lists(st.integers(0, 3), max_size=7).map(tuple)
 
 
 @given(slot_lists, slot_lists)
-def test_the_distance_is_that_of_the_best_alignment(
-    reference: tuple[int, ...], hypothesis: tuple[int, ...]
-) -> None:
+def test_the_distance_is_that_of_the_best_alignment(reference: tuple[int, ...], hypothesis: tuple[int, ...]) -> None:
     distance = edit_distance(reference, hypothesis)
     assert distance == fewest_edits(reference, hypothesis) == edit_distance(hypothesis, reference)
     assert (distance == 0) == (reference == hypothesis)

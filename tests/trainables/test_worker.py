@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from edp.ledger import Ledger
+from tests.edp.workers import run_workers
 from trainables.corpora import load_corpus
 from trainables.encoding import encode
 from trainables.spec import TrialSpec
 from trainables.worker import TrialFailed, TrialJob, TrialResult, run_trial
-from tests.edp.workers import run_workers
 
 SPEC: dict[str, Any] = {
     "corpus": {"name": "communication", "utterances": 120},
@@ -116,7 +116,11 @@ def test_a_learning_rate_out_of_all_bounds_ends_the_trial_with_the_reason(corpus
 
 def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_path: Path) -> None:
     run(corpus, tmp_path / "out", 1, edp={"reproducible_noise": None})
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.pt", "ledger.json", "attack_features.npz"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "model.pt",
+        "ledger.json",
+        "attack_features.npz",
+    }
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
     assert "seed" not in json.dumps(ledger)
     assert not ledger["entries"][0]["mechanism"]["replayable"]

@@ -39,9 +39,7 @@ TRAIN = [
     utterance("play überraschung by queen", "O B-song O B-artist", "play"),
     utterance("play the best song of all times ever", "O O O O O O O O", "play"),
 ]
-SPLITS = Splits(
-    train=TRAIN, valid=TRAIN[1:3], test=[TRAIN[0], utterance("ring bob", "O B-contact", "call"), TRAIN[4]]
-)
+SPLITS = Splits(train=TRAIN, valid=TRAIN[1:3], test=[TRAIN[0], utterance("ring bob", "O B-contact", "call"), TRAIN[4]])
 
 
 def features(model: ModelSpec) -> WordVectors | WordPieces:

@@ -18,7 +18,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.preprocessing import StandardScaler
 
-
 TOP = 3
 """How many of the sorted scores are kept: of the intents, and of the tags of a token."""
 
@@ -54,7 +53,7 @@ def attack_features(intent_probs: Floats, slot_marginals: Floats, lengths: NDArr
 
 def _largest(scores: Floats) -> Floats:
     """The `TOP` largest along the last axis, descending, zeros where there are fewer."""
-    kept = np.sort(scores, axis=-1)[..., ::-1][..., :TOP]
+    kept: Floats = np.sort(scores, axis=-1)[..., ::-1][..., :TOP]
     missing = TOP - kept.shape[-1]
     return np.pad(kept, [(0, 0)] * (kept.ndim - 1) + [(0, missing)]) if missing else kept
 
@@ -94,9 +93,7 @@ def attack_scores(attack: dict[str, Any], features: Floats) -> NDArray[np.float6
     return np.asarray(x @ np.array(attack["coefficients"]) + attack["intercept"])
 
 
-def attack_metrics(
-    member_scores: NDArray[np.float64], non_member_scores: NDArray[np.float64]
-) -> dict[str, float]:
+def attack_metrics(member_scores: NDArray[np.float64], non_member_scores: NDArray[np.float64]) -> dict[str, float]:
     """`mia_auc` and `mia_tpr_at_1pct_fpr` of scores that are higher for members."""
     y = np.concatenate([np.ones(len(member_scores)), np.zeros(len(non_member_scores))])
     scores = np.concatenate([member_scores, non_member_scores])

@@ -57,9 +57,7 @@ FOLDERS = (
     "newsletters",
     "taxes",
 )
-TONES = values.joined(
-    "marimba chime bell piano whistle echo harp drum", "one classic soft loud two night", " "
-)
+TONES = values.joined("marimba chime bell piano whistle echo harp drum", "one classic soft loud two night", " ")
 
 GRAMMAR = Grammar(
     name="communication",

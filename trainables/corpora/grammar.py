@@ -76,16 +76,12 @@ def stream_grammar(grammar: Grammar, seed: int) -> Iterator[Utterance]:
         seen.add(key)
         sequence = tuple(tags)
         yield Utterance(key, tag_sequences.setdefault(sequence, sequence), intent)
-    raise UserError(
-        f"corpus {grammar.name} has no more than about {len(seen)} distinct utterances; ask for fewer"
-    )
+    raise UserError(f"corpus {grammar.name} has no more than about {len(seen)} distinct utterances; ask for fewer")
 
 
 def _draws(key: str) -> Callable[[], int]:
     """A function that returns the next 32 random bits of the stream named `key`."""
-    bits = np.random.Philox(
-        key=int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "little")
-    )
+    bits = np.random.Philox(key=int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "little"))
 
     def blocks() -> Iterator[list[int]]:
         while True:

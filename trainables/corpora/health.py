@@ -10,10 +10,8 @@ from trainables.corpora import values
 from trainables.corpora.grammar import Grammar
 
 DRUGS = values.joined(
-    "zel abi corva dexo fluma gabri hexa ilo keto lora meti nolva opri pera quina rami sita "
-    "tora urso vela xeno brexi",
-    "stat pril mab zole cillin olol sartan dipine zepam vir micin prazole triptan gliptin "
-    "parin oxetine lukast",
+    "zel abi corva dexo fluma gabri hexa ilo keto lora meti nolva opri pera quina rami sita tora urso vela xeno brexi",
+    "stat pril mab zole cillin olol sartan dipine zepam vir micin prazole triptan gliptin parin oxetine lukast",
 )
 SYMPTOMS = values.entries(
     "headache|cough|fever|sore throat|back pain|nausea|rash|runny nose|dizziness|chest pain|"
@@ -21,9 +19,7 @@ SYMPTOMS = values.entries(
     "numbness|earache|joint pain|shortness of breath|hiccups|dry mouth|night sweats|"
     "ringing in the ears|stiff neck|loss of appetite"
 )
-QUALITIES = values.words(
-    "bad mild terrible sharp dull constant sudden strange slight throbbing burning recurring"
-)
+QUALITIES = values.words("bad mild terrible sharp dull constant sudden strange slight throbbing burning recurring")
 BODY_PARTS = values.entries(
     "knee|shoulder|back|head|neck|left arm|right foot|stomach|chest|hip|wrist|left eye|ankle|elbow|"
     "jaw|right ear|lower back|throat|thumb|left heel|scalp|shin|tongue|ribs"
@@ -66,8 +62,7 @@ MEASURES = values.entries(
 )
 FOODS = values.joined(
     "grilled raw fried boiled smoked cold spicy sweet plain dried",
-    "chicken eggs rice salad oatmeal salmon beans apples bread soup peanuts cheese noodles "
-    "yogurt shrimp tofu",
+    "chicken eggs rice salad oatmeal salmon beans apples bread soup peanuts cheese noodles yogurt shrimp tofu",
     " ",
 )
 EXERCISES = values.entries(

@@ -15,9 +15,7 @@ from trainables.corpora.types import CorpusSummary, Splits, Utterance
 from trainables.spec import CorpusSpec
 
 GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no number
-_SPLIT_VERSION = (
-    "45:5:50 v1"  # part of every digest: change it when the same utterances would be split otherwise
-)
+_SPLIT_VERSION = "45:5:50 v1"  # part of every digest: change it when the same utterances would be split otherwise
 
 
 def load_corpus(spec: CorpusSpec) -> Splits:

@@ -42,9 +42,7 @@ class PublicCorpus:
 
 def _slot_gated(name: str, digests: tuple[str, ...]) -> PublicCorpus:
     commit = "61f0307c729b1fad479ef1de94aa5ac5dee601b0"
-    files = [
-        f"{split}/{file}" for split in ("train", "valid", "test") for file in ("seq.in", "seq.out", "label")
-    ]
+    files = [f"{split}/{file}" for split in ("train", "valid", "test") for file in ("seq.in", "seq.out", "label")]
     return PublicCorpus(
         name,
         f"https://raw.githubusercontent.com/MiuLab/SlotGated-SLU/{commit}/data/{name}",
@@ -86,8 +84,7 @@ _NLU_EVAL_INTENTS = {
     "datetime": "convert query",
     "email": "addcontact query querycontact sendemail",
     "general": "affirm commandstop confirm dontcare explain joke negate praise quirky repeat",
-    "iot": "cleaning coffee "
-    "hue_lightchange hue_lightdim hue_lightoff hue_lighton hue_lightup wemo_off wemo_on",
+    "iot": "cleaning coffee hue_lightchange hue_lightdim hue_lightoff hue_lighton hue_lightup wemo_off wemo_on",
     "lists": "createoradd query remove",
     "music": "likeness query settings",
     "news": "query",
@@ -163,9 +160,7 @@ def fetch(corpus: PublicCorpus, cache: Path) -> Path:
             for name, sha256 in corpus.files.items():
                 _download(f"{corpus.url}/{name}", sha256, whole / name)
             if corpus.rows_sha256 is not None:
-                whole = _merge(
-                    [whole / name for name in corpus.files], corpus.rows_sha256, Path(scratch) / "merged"
-                )
+                whole = _merge([whole / name for name in corpus.files], corpus.rows_sha256, Path(scratch) / "merged")
             try:
                 whole.rename(target)
             except OSError:

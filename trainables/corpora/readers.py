@@ -75,9 +75,7 @@ def detect_format(path: Path) -> str:
     )
     if found:
         raise problem(path, None, f"holds corpora of several formats ({', '.join(found)}); set corpus.format")
-    raise problem(
-        path, None, f"no corpus of a known format is there; set corpus.format, or name files so: {known}"
-    )
+    raise problem(path, None, f"no corpus of a known format is there; set corpus.format, or name files so: {known}")
 
 
 def corpus_files(path: Path, format: str) -> list[Path]:
@@ -106,9 +104,7 @@ def corpus_files(path: Path, format: str) -> list[Path]:
 
 def _candidates(path: Path, format: str) -> list[Path]:
     if format == "three_file":
-        folders = (
-            [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
-        )
+        folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
         return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     return [file for file in files if file.suffix in SUFFIXES[format] and not file.name.startswith(".")]
@@ -129,9 +125,7 @@ def _three_file(folder: Path) -> Iterator[Record]:
     if any(len(column) != shortest for column in columns):
         counts = ", ".join(f"{name} {len(column)}" for name, column in zip(THREE_FILES, columns, strict=True))
         short = THREE_FILES[[len(column) for column in columns].index(shortest)]
-        raise problem(
-            folder / short, shortest + 1, f"the three files differ in their number of lines: {counts}"
-        )
+        raise problem(folder / short, shortest + 1, f"the three files differ in their number of lines: {counts}")
 
 
 _ANNOTATION = re.compile(r"\[\s*([^\s\[\]:]+)\s*:\s*([^\[\]]*?)\s*\]")
@@ -144,9 +138,7 @@ def _nlu_eval(path: Path) -> Iterator[Record]:
     needed = ("scenario", "intent", "answer_annotation")
     missing = [name for name in needed if name not in (reader.fieldnames or ())]
     if missing:
-        raise problem(
-            path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}"
-        )
+        raise problem(path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}")
     while True:
         begins = reader.line_num + 1
         try:
@@ -157,9 +149,7 @@ def _nlu_eval(path: Path) -> Iterator[Record]:
             return
         line = reader.line_num
         if None in row or None in row.values():
-            raise problem(
-                path, line, f"the row has not the {len(reader.fieldnames or ())} columns of the header"
-            )
+            raise problem(path, line, f"the row has not the {len(reader.fieldnames or ())} columns of the header")
         scenario, intent = row["scenario"].strip(), row["intent"].strip()
         if not scenario or not intent:
             raise problem(path, line, "the row has no scenario or no intent")
@@ -216,9 +206,7 @@ def _jsonl(path: Path) -> Iterator[Record]:
                 raise problem(path, line, f"{key} must be a list of strings")
             for word in row[key]:
                 if not word or _NOT_IN_A_WORD.search(word):
-                    raise problem(
-                        path, line, f"{key} holds {word!r}; needed: one word a string, without blanks"
-                    )
+                    raise problem(path, line, f"{key} holds {word!r}; needed: one word a string, without blanks")
         if not isinstance(row["intent"], str) or _SURROGATE.search(row["intent"]):
             raise problem(path, line, "intent must be a string")
         yield checked(row["tokens"], row["tags"], row["intent"].strip(), path, line)
@@ -271,9 +259,7 @@ def _conll(path: Path) -> Iterator[Record]:
             tags.append(columns[-1])
         elif tokens:
             if not intent:
-                raise problem(
-                    path, first, "the utterance has no intent; put a line `# intent: NAME` before it"
-                )
+                raise problem(path, first, "the utterance has no intent; put a line `# intent: NAME` before it")
             yield checked(tokens, tags, intent, path, first, a_tag_a_line=True)
             tokens, tags, intent = [], [], ""
         elif intent:

@@ -46,9 +46,7 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
     """
     groups = _by_tokens(utterances, f"split {seed}")
     if len(groups) < FEWEST_DISTINCT:
-        raise UserError(
-            f"{len(groups)} distinct utterances; allowed: at least {FEWEST_DISTINCT}, or no split 45:5:50"
-        )
+        raise UserError(f"{len(groups)} distinct utterances; allowed: at least {FEWEST_DISTINCT}, or no split 45:5:50")
     n_train = (TRAIN_PERCENT * len(groups) + 50) // 100
     n_valid = (VALID_PERCENT * len(groups) + 50) // 100
     _give_train_every_label(groups, n_train)
@@ -63,9 +61,7 @@ def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> lis
         UserError: for more than there are.
     """
     if count > len(utterances):
-        raise UserError(
-            f"corpus.utterances = {count}; allowed: at most the {len(utterances)} that the corpus has"
-        )
+        raise UserError(f"corpus.utterances = {count}; allowed: at most the {len(utterances)} that the corpus has")
     ordered = [utterance for group in _by_tokens(utterances, f"sample {seed}") for utterance in group]
     return ordered[:count]
 

@@ -51,9 +51,7 @@ def read_text(path: Path) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise problem(
-            path, line, f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        ) from None
+        raise problem(path, line, f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
     if not text.strip():
         raise problem(path, None, "the file is empty")
     return text.replace("\r\n", "\n")

@@ -53,9 +53,7 @@ TOWNS = joined(
 WEEKDAYS = ("monday", "friday", "saturday", "sunday", "tuesday", "wednesday", "thursday")
 MONTHS = words("january february march april may june july august september october november december")
 PARTS_OF_DAY = ("morning", "evening", "afternoon", "night")
-SMALL_NUMBERS = words(
-    "two one three five ten four six twenty eight seven thirty fifteen nine twelve forty fifty"
-)
+SMALL_NUMBERS = words("two one three five ten four six twenty eight seven thirty fifteen nine twelve forty fifty")
 HOURS = words("eight nine seven six ten five three two four one eleven twelve")
 MINUTES = entries("thirty|fifteen|forty five|twenty|ten|o'clock|fifty|forty|twenty five|oh five|thirty five")
 DAYS_OF_MONTH = entries(

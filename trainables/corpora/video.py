@@ -32,12 +32,8 @@ DEVICES = values.entries(
     "den tv|phone|streaming stick|game console"
 )
 ROLES = ("actor", "director", "host", "writer", "producer", "narrator", "stuntman", "composer")
-MOODS = values.words(
-    "funny scary sad short new old popular romantic relaxing weird violent classic foreign underrated"
-)
-LANGUAGES = values.words(
-    "english spanish french german hindi italian japanese korean portuguese arabic polish"
-)
+MOODS = values.words("funny scary sad short new old popular romantic relaxing weird violent classic foreign underrated")
+LANGUAGES = values.words("english spanish french german hindi italian japanese korean portuguese arabic polish")
 QUALITIES = ("hd", "four k", "low quality", "standard", "best quality", "data saver")
 TEAMS = values.joined("river harbor canyon prairie bay", "hawks bears miners comets kings owls pilots", " ")
 SPORTS = (

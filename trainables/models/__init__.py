@@ -11,9 +11,7 @@ from trainables.tokens import Labels
 __all__ = ["JointModel", "ModelOutput", "Predictions", "build_model"]
 
 
-def build_model(
-    spec: ModelSpec, labels: Labels, *, seed: int, vocabulary_size: int | None = None
-) -> JointModel:
+def build_model(spec: ModelSpec, labels: Labels, *, seed: int, vocabulary_size: int | None = None) -> JointModel:
     """The model of a spec on the CPU, its weights drawn from `seed`; the global generator is left as it was.
 
     Args:

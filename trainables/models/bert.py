@@ -55,19 +55,13 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
         if folder is not None:
             config = AutoConfig.from_pretrained(folder)
             if config.model_type != "bert":
-                raise UserError(
-                    f"model.pretrained = {spec.pretrained} is of type {config.model_type}; allowed: bert"
-                )
+                raise UserError(f"model.pretrained = {spec.pretrained} is of type {config.model_type}; allowed: bert")
             if vocabulary_size in (None, config.vocab_size):
                 model = AutoModel.from_pretrained(folder, add_pooling_layer=False, **dropout)
                 return model, spec.pretrained
             # pieces of another vocabulary would mean other words to the pretrained rows
-            reason = (
-                f"its vocabulary has {config.vocab_size} pieces, the encoded corpus' has {vocabulary_size}"
-            )
-            _log.warning(
-                "model.pretrained = %s does not fit (%s): the start is random", spec.pretrained, reason
-            )
+            reason = f"its vocabulary has {config.vocab_size} pieces, the encoded corpus' has {vocabulary_size}"
+            _log.warning("model.pretrained = %s does not fit (%s): the start is random", spec.pretrained, reason)
     if spec.hidden_size % spec.heads:
         raise UserError(
             f"model.heads = {spec.heads} does not divide model.hidden_size = {spec.hidden_size}; "

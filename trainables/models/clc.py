@@ -46,9 +46,7 @@ class CLC(JointModel):
         word_ue = torch.cat([inputs.vectors_ud, self.chars(inputs.chars_uc)], 1)
         token_bte = self.dropout(word_ue[inputs.word_bt])
         # packed, because a bi-LSTM over padding starts its way back in the padding
-        packed = pack_padded_sequence(
-            token_bte, batch.lengths_b, batch_first=True, enforce_sorted=False
-        )
+        packed = pack_padded_sequence(token_bte, batch.lengths_b, batch_first=True, enforce_sorted=False)
         hidden_bth, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         sentence_bh = hidden_bth.masked_fill(~batch.mask_bt[:, :, None], -torch.inf).amax(1)
         return sentence_bh, hidden_bth

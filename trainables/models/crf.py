@@ -72,13 +72,9 @@ def path_score(
     return emitted_bt.sum(1) + moved_bt.sum(1) + start_k[tags_bt[:, 0]] + end_k[last_b]
 
 
-def viterbi(
-    emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor
-) -> Tensor:
+def viterbi(emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor) -> Tensor:
     """Tags of the highest-scoring path, (B, T) int64; 0 beyond the utterance."""
-    transitions_kj = (
-        transitions_jk.t().contiguous()
-    )  # a maximum over the last, contiguous axis is the fast one
+    transitions_kj = transitions_jk.t().contiguous()  # a maximum over the last, contiguous axis is the fast one
     best_bk = start_k + emissions_btk[:, 0]
     bests = [best_bk]
     for t in range(1, mask_bt.shape[1]):
@@ -191,9 +187,7 @@ class _LogPartition(torch.autograd.Function):
 
         # P(j at t - 1, k at t) = alpha_j exp(T_jk) weight_k beta_k / (scale total): one matrix product over
         # all t
-        share_bt1 = (
-            mask_bt[:, 1:, None] * grad_b[:, None, None] / (forward.scale_bt[:, 1:, None] * total_bt1[:, 1:])
-        )
+        share_bt1 = mask_bt[:, 1:, None] * grad_b[:, None, None] / (forward.scale_bt[:, 1:, None] * total_bt1[:, 1:])
         from_btk = forward.alpha_btk[:, :-1] * share_bt1
         to_btk = forward.weight_btk[:, 1:] * beta_btk[:, 1:]
         grad_transitions_jk = (from_btk.flatten(0, 1).t() @ to_btk.flatten(0, 1)) * forward.exp_jk

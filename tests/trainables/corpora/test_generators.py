@@ -88,7 +88,5 @@ def test_a_grammar_that_has_said_everything_says_so() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(
-        UserError, match="corpus banking is not a generated one; allowed: communication, health, video"
-    ):
+    with pytest.raises(UserError, match="corpus banking is not a generated one; allowed: communication, health, video"):
         generate("banking", 10, seed=0)

@@ -93,17 +93,13 @@ def test_a_server_that_is_down_ends_in_one_line_that_says_what_to_do(
     assert list(cache.iterdir()) == []
 
 
-def test_the_rows_of_many_files_become_one_whatever_their_order(
-    served: tuple[Path, str], cache: Path
-) -> None:
+def test_the_rows_of_many_files_become_one_whatever_their_order(served: tuple[Path, str], cache: Path) -> None:
     folder, url = served
     half = len(CORPUS) // 2
     for name, piece in (("one", CORPUS[:half]), ("two", CORPUS[half:])):
         writers.nlu_eval(piece, folder / name)
     files = {"two/annotated.csv": None, "one/annotated.csv": None}
-    rows = [
-        (*utterance.intent.split("_", 1), writers.annotation(utterance)) for utterance in reversed(CORPUS)
-    ]
+    rows = [(*utterance.intent.split("_", 1), writers.annotation(utterance)) for utterance in reversed(CORPUS)]
     path = fetch(PublicCorpus("many", url, dict(files), digest_of_rows(rows)), cache)
     assert sorted(read_corpus(path, "auto")) == sorted(CORPUS)
     with pytest.raises(UserError, match=r"the rows have SHA-256"):

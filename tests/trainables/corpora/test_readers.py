@@ -56,9 +56,7 @@ def test_a_single_file_needs_no_suffix_when_its_format_is_said(tmp_path: Path) -
 
 def test_punctuation_beside_an_annotation_is_a_token(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    file.write_text(
-        "scenario;intent;answer_annotation\nemail;send;to [person : robert], now\n", encoding="utf-8"
-    )
+    file.write_text("scenario;intent;answer_annotation\nemail;send;to [person : robert], now\n", encoding="utf-8")
     assert read_corpus(file, "auto") == [
         Utterance(("to", "robert", ",", "now"), ("O", "B-person", "O", "O"), "email_send")
     ]
@@ -223,9 +221,7 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_corpus_ends_in_one_line_that_names_file_line_and_problem(
-    fault: str, tmp_path: Path
-) -> None:
+def test_a_broken_corpus_ends_in_one_line_that_names_file_line_and_problem(fault: str, tmp_path: Path) -> None:
     format, files, expected = BROKEN[fault]
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

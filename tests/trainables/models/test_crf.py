@@ -15,9 +15,7 @@ from trainables.models.crf import CRF, crf_nll, marginals, path_score, viterbi
 Scores = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, mask, transitions, start, end
 
 
-def scores(
-    lengths: list[int], tags: int, seed: int, scale: float = 1.0, dtype: torch.dtype = torch.float64
-) -> Scores:
+def scores(lengths: list[int], tags: int, seed: int, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> Scores:
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -39,9 +37,7 @@ def all_paths(row: int, s: Scores) -> tuple[list[tuple[int, ...]], Tensor]:
     return paths, torch.stack(found)
 
 
-lengths_and_tags = st.tuples(
-    st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 99)
-)
+lengths_and_tags = st.tuples(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 3), st.integers(0, 99))
 
 
 @settings(max_examples=25, deadline=None)
@@ -71,9 +67,7 @@ def test_the_written_out_gradient_is_the_numerical_one() -> None:
     emissions, mask, *rest = scores([4, 1, 3], 3, seed=1)
     gold_bt = torch.randint(0, 3, mask.shape, generator=torch.Generator().manual_seed(2))
     inputs = [tensor.requires_grad_() for tensor in (emissions, *rest)]
-    weight_b = torch.tensor(
-        [0.3, -2.0, 1.0], dtype=torch.float64
-    )  # every utterance's loss weighs differently
+    weight_b = torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64)  # every utterance's loss weighs differently
 
     def loss(e: Tensor, *others: Tensor) -> Tensor:
         return (crf_nll(e, gold_bt, mask, *others) * weight_b).sum()

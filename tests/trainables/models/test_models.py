@@ -32,9 +32,7 @@ def build(spec: ModelSpec, corpus: EncodedCorpus, seed: int = 0) -> JointModel:
 
 def double(batch: Batch) -> Batch:
     if isinstance(batch.inputs, WordInputs):
-        inputs = batch.inputs.__class__(
-            batch.inputs.word_bt, batch.inputs.chars_uc, batch.inputs.vectors_ud.double()
-        )
+        inputs = batch.inputs.__class__(batch.inputs.word_bt, batch.inputs.chars_uc, batch.inputs.vectors_ud.double())
         return Batch(inputs, batch.lengths_b, batch.mask_bt, batch.tags_bt, batch.intent_b)
     return batch
 
@@ -102,9 +100,7 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
     assert predicted.intents_b.equal(predicted.intent_probs_bi.argmax(1))
     assert [len(tags) for tags in predicted.tags()] == batch.lengths_b.tolist()
     assert not predicted.intent_probs_bi.requires_grad
-    for one, other in zip(
-        net.decode(batch), (predicted.intents_b, predicted.tags_bt, batch.mask_bt), strict=True
-    ):
+    for one, other in zip(net.decode(batch), (predicted.intents_b, predicted.tags_bt, batch.mask_bt), strict=True):
         assert one.equal(other)
 
 
@@ -112,9 +108,7 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
 def test_a_model_serves_utterances_that_are_in_no_corpus(model: ModelSpec, tmp_path: Path) -> None:
     corpus = encoded(model, tmp_path)
     predicted = (
-        build(model, corpus)
-        .eval()
-        .predict(encode_utterances([["hi"], ["dial", "0199"]], corpus.folder / "features"))
+        build(model, corpus).eval().predict(encode_utterances([["hi"], ["dial", "0199"]], corpus.folder / "features"))
     )
     assert [len(tags) for tags in predicted.tags()] == [1, 2]
     assert predicted.loss_b is None
@@ -182,9 +176,7 @@ def test_a_pretrained_folder_gives_weights_and_vocabulary(bert_folder: Path, tmp
     assert all(p.grad is not None for p in net.parameters())
 
 
-def test_weights_of_another_vocabulary_are_not_used(
-    bert_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_of_another_vocabulary_are_not_used(bert_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     spec = BERT.model_copy(update={"pretrained": str(bert_folder)})
     labels = encoded(BERT, bert_folder.parent).labels
     net = build_model(spec, labels, seed=0, vocabulary_size=77)
@@ -192,9 +184,7 @@ def test_weights_of_another_vocabulary_are_not_used(
     assert "does not fit" in caplog.text
 
 
-def test_weights_that_cannot_be_had_are_said_so_and_fast(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_that_cannot_be_had_are_said_so_and_fast(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pretrained_folder.cache_clear()
     missing = str(tmp_path / "nowhere")
     spec = BERT.model_copy(update={"pretrained": missing})
@@ -209,9 +199,7 @@ def test_weights_that_cannot_be_had_are_said_so_and_fast(
 def test_a_hub_that_does_not_answer_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
-    def snapshot_download(
-        name: str, *, local_files_only: bool, etag_timeout: float, allow_patterns: list[str]
-    ) -> str:
+    def snapshot_download(name: str, *, local_files_only: bool, etag_timeout: float, allow_patterns: list[str]) -> str:
         asked.append(local_files_only)
         assert etag_timeout < 10
         raise FileNotFoundError("cannot reach the hub\nand much more about it")

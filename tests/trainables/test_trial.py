@@ -1,0 +1,90 @@
+"""A warm worker group outlives what goes wrong in a trial, and serves the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import ray
+
+from tests.trainables.test_worker import corpus, spec
+from trainables.trial import GroupSpec, TrialError, WorkerGroup, run_fresh, run_job
+from trainables.worker import Metrics, TrialJob
+
+__all__ = ["corpus"]
+pytestmark = pytest.mark.ray
+
+TWO = GroupSpec(workers=2, cpus_per_worker=0.2)
+
+
+def job(corpus: Path, output: Path, **changes: dict) -> TrialJob:
+    return TrialJob(spec(training={"workers": 2} | changes.get("training", {})), corpus, output)
+
+
+@pytest.fixture(scope="module")
+def group(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroup]:
+    workers = WorkerGroup(TWO, tmp_path_factory.mktemp("train"), "test")
+    yield workers
+    workers.close()
+
+
+def epochs_of(group: WorkerGroup, one: TrialJob) -> tuple[list[int], Metrics]:
+    seen: list[int] = []
+    result = run_job(group.mailbox, one, lambda epoch, metrics: seen.append(epoch))
+    return seen, result.metrics
+
+
+def test_trials_run_one_after_the_other_and_a_failed_one_leaves_the_next_alone(
+    group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
+    seen, first = epochs_of(group, job(corpus, tmp_path / "first"))
+    assert seen == [1, 2]
+    with pytest.raises(TrialError, match="the learning rate may be too high"):
+        epochs_of(group, job(corpus, tmp_path / "bad", training={"learning_rate": 1e30}))
+    # Reproducible noise and the same processes: nothing of the trial before may show.
+    _, again = epochs_of(group, job(corpus, tmp_path / "again"))
+    for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
+        assert again[name] == first[name]
+
+
+def test_a_fresh_trainer_gives_the_same_result_as_the_warm_group(
+    group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
+    _, warm = epochs_of(group, job(corpus, tmp_path / "warm"))
+    fresh = run_fresh(job(corpus, tmp_path / "fresh"), TWO, tmp_path / "train", "fresh", lambda e, m: None).metrics
+    for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
+        assert fresh[name] == warm[name]
+
+
+def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(
+    group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrialError, match=r"encoded corpus = .* is not there"):
+        epochs_of(group, replace(job(corpus, tmp_path / "lost"), corpus=tmp_path / "nowhere"))
+    seen, _ = epochs_of(group, job(corpus, tmp_path / "next"))
+    assert seen == [1, 2]
+
+
+def test_a_worker_that_is_killed_ends_its_trial_and_no_other(group: WorkerGroup, corpus: Path, tmp_path: Path) -> None:
+    def kill_a_worker(epoch: int, metrics: Metrics) -> None:
+        if epoch == 1:
+            os.kill(_a_train_worker(), signal.SIGKILL)
+
+    long = job(corpus, tmp_path / "killed", training={"epochs": 500})
+    with pytest.raises(TrialError):
+        run_job(group.mailbox, long, kill_a_worker)
+    seen, _ = epochs_of(group, job(corpus, tmp_path / "next"))
+    assert seen == [1, 2]
+
+
+def _a_train_worker() -> int:
+    """Process id of a living worker of this test's own cluster."""
+    from ray.util.state import list_actors
+
+    address = ray.get_runtime_context().gcs_address
+    actors = list_actors(address=address, filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+    return int(actors[0]["pid"])
