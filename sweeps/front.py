@@ -87,7 +87,9 @@ def front_figure(
             go.Scatter(
                 x=[values[t.number][0] for t in members],
                 y=[values[t.number][1] for t in members],
-                mode="markers",
+                mode="markers+text",
+                text=[f"  {t.number}" for t in members],
+                textposition="middle right",
                 name=name,
                 opacity=opacity,
                 marker={
@@ -127,7 +129,7 @@ def front_figure(
                 line_dash="dash",
                 line_color="#888",
                 annotation_text=f"SGD {value:.3g}",
-                annotation_position="top" if axis == "x" else "right",
+                annotation_position="top" if axis == "x" else "top right",
             )
     figure.update_layout(
         title={"text": title, "x": 0.02},
@@ -140,7 +142,9 @@ def front_figure(
             "cmax": max(shades),
             "colorbar": {"title": {"text": AXES[colour]}},
         },
-        legend={"orientation": "h", "y": -0.18},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+        showlegend=True,
+        height=680,
         margin={"t": 70, "r": 40},
     )
     return figure

@@ -106,7 +106,7 @@ def run_job(mailbox: Any, job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
             case "epoch":
                 on_epoch(*payload)
             case "result":
-                return payload  # type: ignore[no-any-return]
+                return payload
             case "failed":
                 raise TrialError(payload)
 
