@@ -14,6 +14,10 @@ A worker may hold several micro-batches. All but the last are taken by `EDPHook.
             hook.take()
     optimizer.step()
 
+True DP-SGD (Poisson sampling, `single_example`) is the same loop over the examples that were dealt to the worker, as
+many as there are: each is a micro-batch of its own, and a worker without one backpropagates a loss times 0, since
+all must reach the all-reduce. The sum is divided by the fixed N, the expected batch size.
+
 Formal guarantee: what `hook.ledger` holds, priced by `edp.epsilon`. The aggregator is trusted: a single worker's
 message carries only its share of the noise.
 """
@@ -25,6 +29,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # public, but not marked as re-exported
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.decay import noise_multiplier
@@ -56,11 +61,13 @@ class EDPHook:
         ddp: from `one_bucket_ddp`. The hook registers itself.
         spec: the mechanism.
         micro_batches: N, over all workers; a multiple of the world size. Worker r holds the micro-batches
-            r·N/W to (r+1)·N/W − 1, and backpropagates them in that order.
+            r·N/W to (r+1)·N/W − 1, and backpropagates them in that order; with Poisson sampling and
+            `single_example`, any number of them, and N is the expected batch size.
         single_example: whether no micro-batch holds more than one example (DP-SGD): halves the sensitivity.
         rate: share of the training set that a step holds, for the ledger.
         ledger: of the steps already taken, when a run is resumed.
-        alpha: layer scales (K,) where they were found beforehand; otherwise as `spec.alpha` says.
+        alpha: layer scales (K,) where they were found beforehand (`edp.alpha`); otherwise as `spec.alpha` says.
+            Those of `alpha = private` come with a release, which `ledger` must hold.
 
     Raises:
         NonFiniteGradient: from `check`, which on CPU runs in every step.
@@ -85,6 +92,8 @@ class EDPHook:
             raise ValueError(f"micro_batches = {micro_batches} is not a multiple of the {world} workers")
         self.micro_batches, self.single_example, self.rate = micro_batches, single_example, rate
         self.per_worker = micro_batches // world
+        # Of DP-SGD's micro-batches, Poisson sampling alone decides how many a step holds.
+        self.any_number = single_example and spec.sampling == "poisson"
         self.first = dist.get_rank(self.group) * self.per_worker
         self.parameters, layer, self.layer_names = layer_of_parameter(ddp.module)
         device = self.parameters[0].device
@@ -141,7 +150,7 @@ class EDPHook:
 
     def take(self) -> None:
         """Clips the gradients of a micro-batch that is not the worker's last, adds them up, and clears them."""
-        if self._taken >= self.per_worker - 1:
+        if self._taken >= self.per_worker - 1 and not self.any_number:
             raise RuntimeError(f"more than {self.per_worker} micro-batches in a step of this worker")
         gradients = [self._gradient(p) for p in self.parameters]
         torch._foreach_mul_(gradients, self._clip_factor(gradients) / self.micro_batches)
@@ -160,10 +169,10 @@ class EDPHook:
                 "the learning rate may be too high"
             )
 
-    def _reduce(self, _state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _reduce(self, _state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if not (bucket.is_last() and bucket.index() == 0):
             raise RuntimeError("DDP made several buckets: build it with one_bucket_ddp")
-        if self._taken != self.per_worker - 1:
+        if self._taken != self.per_worker - 1 and not self.any_number:
             raise RuntimeError(f"{self._taken + 1} micro-batches in a step instead of {self.per_worker}")
         buffer, gradients = bucket.buffer(), bucket.gradients()
         in_order = [self._position[id(p)] for p in bucket.parameters()]
@@ -198,7 +207,10 @@ class EDPHook:
         return torch.where(norm.isfinite(), clip, math.nan)
 
     def _draw_noise(self) -> None:
-        """Noise of all of this worker's micro-batches into `pending`, already divided by N."""
+        """This worker's share of a step's noise, that of N/W micro-batches, into `pending`, already divided by N.
+
+        However many micro-batches it takes: how many there are must not show in the noise.
+        """
         std = micro_batch_noise_std(self.mechanism) / self.micro_batches
         device = self.pending.device
         if self.spec.reproducible_noise is None:

@@ -34,7 +34,15 @@ def reproducible_key(seed: int) -> bytes:
 
 def stream(key: bytes, micro_batch: int, step: int, device: torch.device) -> torch.Generator:
     """The generator of one micro-batch's noise at one step."""
-    label = key + micro_batch.to_bytes(8, "little") + step.to_bytes(8, "little")
+    return _generator(key + micro_batch.to_bytes(8, "little") + step.to_bytes(8, "little"), device)
+
+
+def alpha_stream(key: bytes) -> torch.Generator:
+    """The generator of the layer scales' noise, on the CPU: its label's length sets it apart from every step's."""
+    return _generator(key + b"layer scales", torch.device("cpu"))
+
+
+def _generator(label: bytes, device: torch.device) -> torch.Generator:
     generator = torch.Generator(device=device)
     if device.type != "cpu":
         # CUDA's Philox takes 64 bits of seed.
@@ -48,5 +56,5 @@ def stream(key: bytes, micro_batch: int, step: int, device: torch.device) -> tor
 
 
 def gaussian_(out: torch.Tensor, std: float, generator: torch.Generator) -> torch.Tensor:
-    """Fills `out` (any shape, float32) with N(0, std²) in place. `std = 0` gives zeros."""
+    """Fills `out` (any shape and float type) with N(0, std²) in place. `std = 0` gives zeros."""
     return out.normal_(0.0, std, generator=generator) if std > 0 else out.zero_()

@@ -6,7 +6,8 @@ Two schemes, each with the neighbour relation its accounting needs:
   replacing or zeroing out one example moves no other one. No amplification is claimed; the order may be public.
 * `poisson`: every example is in a step with probability `rate`, and in a uniformly drawn micro-batch of it, both
   independently of all others. Adding or removing one example moves no other one. The draw must stay secret, since the
-  amplification by sampling is lost on whoever knows it.
+  amplification by sampling is lost on whoever knows it. With micro-batches of one example (`poisson_examples`) this
+  is DP-SGD as Abadi et al. (2016) have it: as many micro-batches as examples were drawn, none included.
 """
 
 from __future__ import annotations
@@ -49,10 +50,26 @@ def poisson_epoch(
     Args:
         examples: size of the training set.
         batch_size: the expected one; the rate is `batch_size / examples`, at most 1.
-        rng: seeded from secret entropy that all workers share.
+        rng: seeded from secret entropy that all workers share. Every example gets two numbers of its own a step, one
+            that decides whether it is drawn and one that decides where it stands, drawn or not: so neither depends
+            on what became of another example, and who is drawn does not depend on `micro_batches`.
     """
     rate = min(1.0, batch_size / examples)
     for _ in range(steps_per_epoch(examples, batch_size)):
-        drawn = np.flatnonzero(rng.random(examples) < rate)
-        place = rng.integers(micro_batches, size=len(drawn))
-        yield [drawn[place == i] for i in range(micro_batches)]
+        draw, place = rng.random((examples, 2)).T
+        drawn = np.flatnonzero(draw < rate)
+        # A float below 1 times a whole number rounds to that number at most: hence the minimum.
+        micro_batch = np.minimum((place[drawn] * micro_batches).astype(np.int64), micro_batches - 1)
+        yield [drawn[micro_batch == i] for i in range(micro_batches)]
+
+
+def poisson_examples(
+    examples: int, *, batch_size: int, workers: int, rng: np.random.Generator
+) -> Iterator[list[list[Indices]]]:
+    """Yields a step's micro-batches of one example each, dealt to the workers: for each worker a list of any length.
+
+    Args:
+        examples, batch_size, rng: as for `poisson_epoch`. An example is dealt by its own uniform draw.
+    """
+    for dealt in poisson_epoch(examples, batch_size=batch_size, micro_batches=workers, rng=rng):
+        yield [list(drawn.reshape(-1, 1)) for drawn in dealt]
