@@ -22,11 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 from edp.epsilon import epsilon, epsilon_paper
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.sampling import Indices, poisson_epoch, shuffled_epoch
+from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
 from trainables.answers import Answers, collect_answers, utility_metrics
 from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack, membership_indices
 from trainables.encoding import EncodedCorpus
 from trainables.models import JointModel, build_model
+from trainables.scales import layer_scales
 from trainables.spec import TrainingSpec, TrialSpec
 
 Metrics = dict[str, float]
@@ -143,13 +144,16 @@ class Trainer:
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
+            alpha, ledger = layer_scales(model, corpus, spec, device)
             self.ddp = one_bucket_ddp(model)
             self.hook = EDPHook(
                 self.ddp,
                 spec.edp,
                 micro_batches=training.clips,
-                single_example=training.batch_size == training.clips and spec.edp.sampling == "shuffle",
+                single_example=training.batch_size == training.clips,
                 rate=min(1.0, training.batch_size / self.examples),
+                ledger=ledger,
+                alpha=alpha,
             )
         self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
         self._sampler_rng = self._shared_rng() if spec.edp.sampling == "poisson" else None
@@ -170,10 +174,10 @@ class Trainer:
             self.hook.begin_epoch(epoch)
         loss, seen = torch.zeros((), device=self.device), 0
         try:
-            for micro_batches in self._steps(epoch):
-                seen += sum(map(len, micro_batches))
+            for dealt in self._steps(epoch):
+                seen += sum(len(indices) for share in dealt for indices in share)
                 self.optimizer.zero_grad(set_to_none=True)
-                loss += self._backward(micro_batches)
+                loss += self._backward(dealt)
                 if self.hook is not None and self.device.type == "cpu":
                     self.hook.check()
                 self.optimizer.step()
@@ -188,27 +192,35 @@ class Trainer:
             raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
         return mean
 
-    def _steps(self, epoch: int) -> Iterator[list[Indices]]:
+    def _steps(self, epoch: int) -> Iterator[list[list[Indices]]]:
+        """Each step's micro-batches, a list for each worker."""
         training = self.spec.training
         sizes = {"batch_size": training.batch_size, "micro_batches": training.clips}
-        if self._sampler_rng is not None:
-            return poisson_epoch(self.examples, rng=self._sampler_rng, **sizes)
-        return shuffled_epoch(self.examples, seed=training.seed, epoch=epoch, **sizes)
+        if self._sampler_rng is None:
+            steps = shuffled_epoch(self.examples, seed=training.seed, epoch=epoch, **sizes)
+        elif self.hook is not None and self.hook.any_number:
+            return poisson_examples(
+                self.examples, batch_size=training.batch_size, workers=self.world, rng=self._sampler_rng
+            )
+        else:
+            steps = poisson_epoch(self.examples, rng=self._sampler_rng, **sizes)
+        share = training.clips // self.world
+        return ([step[i : i + share] for i in range(0, training.clips, share)] for step in steps)
 
-    def _backward(self, micro_batches: list[Indices]) -> torch.Tensor:
+    def _backward(self, dealt: list[list[Indices]]) -> torch.Tensor:
         """Gradients of this worker's share of a step; returns the sum of its utterances' losses."""
-        share = len(micro_batches) // self.world
-        mine = range(self.rank * share, (self.rank + 1) * share)
+        mine = dealt[self.rank] or [np.zeros(0, dtype=np.int64)]
+        first = self.rank * len(mine)
         if self.hook is None:
-            indices = np.concatenate([micro_batches[i] for i in mine])
             # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
-            weight = self.world / max(1, sum(map(len, micro_batches)))
-            return self._backward_one(indices, weight, mine[0], reduce=True)
+            weight = self.world / max(1, sum(len(indices) for share in dealt for indices in share))
+            return self._backward_one(np.concatenate(mine), weight, first, reduce=True)
         total = torch.zeros((), device=self.device)
-        for i in mine:
-            last = i == mine[-1]
-            indices = micro_batches[i]
-            total += self._backward_one(indices, 1 / max(1, len(indices)), i, reduce=last)
+        for i, indices in enumerate(mine):
+            last = i == len(mine) - 1
+            # Where micro-batches have no number of their own, their only utterance has one.
+            stream = int(indices[0]) if self.hook.any_number and len(indices) else first + i
+            total += self._backward_one(indices, 1 / max(1, len(indices)), stream, reduce=last)
             if not last:
                 self.hook.take()
         return total

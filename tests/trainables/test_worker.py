@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from edp.ledger import Ledger
+from edp.epsilon import epsilon
+from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from tests.edp.workers import run_workers
 from trainables.corpora import load_corpus
-from trainables.encoding import encode
+from trainables.encoding import EncodedCorpus, encode
+from trainables.models import build_model
+from trainables.scales import layer_scales
 from trainables.spec import TrialSpec
 from trainables.worker import TrialFailed, TrialJob, TrialResult, run_trial
 
@@ -90,6 +93,56 @@ def test_dpsgd_clips_every_example_and_halves_the_sensitivity(corpus: Path, tmp_
     mechanisms = {entry.mechanism for entry in result.ledger.entries}
     assert {m.N for m in mechanisms} == {16}
     assert all(m.single_example for m in mechanisms)
+
+
+def test_dpsgd_takes_any_number_of_poisson_drawn_examples_also_none_on_a_worker(corpus: Path, tmp_path: Path) -> None:
+    # Two utterances a step are expected, so one of two workers has none in most of the steps.
+    training = {"method": "dpsgd", "batch_size": 2, "micro_batches": 2, "epochs": 1, "learning_rate": 1e-3}
+    results = {}
+    for world in (1, 2):
+        training["workers"] = world
+        results[world] = run(corpus, tmp_path / str(world), world, training=training, edp={"sampling": "poisson"})[0]
+    torch.testing.assert_close(weights(tmp_path / "2"), weights(tmp_path / "1"), rtol=0, atol=2e-4)
+    assert results[1].ledger == results[2].ledger
+    (entry,) = results[1].ledger.entries
+    assert entry.steps == 27
+    assert entry.mechanism.single_example
+    assert (entry.mechanism.N, entry.mechanism.rate) == (2, pytest.approx(2 / 54))
+
+
+@pytest.mark.parametrize(("alpha", "unit"), [("public", "example"), ("private", "example"), ("private", "micro_batch")])
+def test_layer_scales_from_gradients_are_the_same_on_one_and_two_workers(
+    alpha: str, unit: str, corpus: Path, tmp_path: Path
+) -> None:
+    for world in (1, 2):
+        edp = {"alpha": alpha, "unit": unit, "alpha_noise": "per_layer"}
+        result = run(corpus, tmp_path / str(world), world, training={"workers": world, "epochs": 1}, edp=edp)[0]
+        assert result.ledger.alpha_release == (AlphaRelease(z=PRIVATE_ALPHA_Z) if alpha == "private" else None)
+        assert {entry.mechanism.max_alpha for entry in result.ledger.entries} == {1.0}
+    torch.testing.assert_close(weights(tmp_path / "2"), weights(tmp_path / "1"), rtol=0, atol=2e-4)
+
+
+def _scales(rank: int, world: int, corpus: Path) -> list[tuple[torch.Tensor, float]]:
+    """The scales found privately and publicly, and ε of each."""
+    found = []
+    encoded = EncodedCorpus.open(corpus)
+    for alpha in ("private", "public"):
+        trial_spec = spec(edp={"alpha": alpha, "reproducible_noise": None})
+        model = build_model(trial_spec.model, encoded.labels, seed=0)
+        scales, ledger = layer_scales(model, encoded, trial_spec, torch.device("cpu"))
+        assert scales is not None
+        found.append((scales, epsilon(ledger, 1e-5)))
+    return found
+
+
+def test_secret_votes_differ_between_runs_and_public_scales_do_not(corpus: Path) -> None:
+    (first,), (second,) = (run_workers(_scales, 1, corpus) for _ in range(2))
+    assert not torch.equal(first[0][0], second[0][0])
+    assert torch.equal(first[1][0], second[1][0])
+    assert first[0][1] == second[0][1] > 0 == first[1][1]
+    for scales, _ in (*first, *second):
+        assert scales.max() == 1
+        assert scales.min() > 0
 
 
 def test_poisson_steps_run_also_when_micro_batches_are_empty(corpus: Path, tmp_path: Path) -> None:

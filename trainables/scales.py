@@ -1,0 +1,90 @@
+"""Layer scales of a trial whose `edp.alpha` asks for gradients before training: synthetic or private utterances."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
+from edp.ledger import Ledger
+from edp.sampling import Indices, shuffled_epoch
+from trainables.batch import Batch
+from trainables.encoding import EncodedCorpus, encode_utterances
+from trainables.features import Features
+from trainables.models import JointModel
+from trainables.spec import TrialSpec
+from trainables.tokens import Labels
+
+SYNTHETIC_UTTERANCES = 64
+VOTES = 512
+"""How many gradients the private estimate takes, expected: at 20 layers a typical one sums up to 11 times the noise."""
+
+
+def layer_scales(
+    model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device
+) -> tuple[torch.Tensor | None, Ledger]:
+    """Scales (K,) for the hook, None where it finds its own, and the ledger that the run starts with.
+
+    Called by all workers at once, before DDP wraps the model; all get the same scales.
+    """
+    model.train()  # also what cuDNN's recurrent layers need for a backward
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
+        if spec.edp.alpha == "public":
+            batch = synthetic_batch(corpus.features(), corpus.labels).to(device)
+            torch.manual_seed(0)
+            return public_alpha(gradient_layer_norms(model, model.loss(batch).mean())), Ledger()
+        if spec.edp.alpha == "private":
+            norms = _private_norms(model, corpus, spec, device)
+            alpha, release = private_alpha(norms, reproducible_noise=spec.edp.reproducible_noise)
+            return alpha, Ledger(alpha_release=release)
+    return None, Ledger()
+
+
+def synthetic_batch(features: Features, labels: Labels) -> Batch:
+    """Utterances of made-up words with labels drawn uniformly from the public schema: the same ones for every corpus.
+
+    No private word or frequency goes into it, and nothing public that a worker may lack is needed.
+    """
+    rng = np.random.default_rng(0)
+    letters = np.array(list(string.ascii_lowercase))
+    tokens = [
+        ["".join(rng.choice(letters, rng.integers(2, 9))) for _ in range(rng.integers(3, 13))]
+        for _ in range(SYNTHETIC_UTTERANCES)
+    ]
+    batch = encode_utterances(tokens, features)
+    tags_bt = torch.from_numpy(rng.integers(len(labels.tags), size=tuple(batch.mask_bt.shape)))
+    intent_b = torch.from_numpy(rng.integers(len(labels.intents), size=len(tokens)))
+    return replace(batch, tags_bt=tags_bt.where(batch.mask_bt, 0), intent_b=intent_b)
+
+
+def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> torch.Tensor:
+    """Layer norms (n, K) of this worker's share of the votes."""
+    rows = []
+    mine = list(_voters(corpus.size("train"), spec))[dist.get_rank() :: dist.get_world_size()]
+    for indices in mine:
+        # Dropout by utterance, so that every number of workers draws the same.
+        torch.manual_seed(int(indices[0]))
+        rows.append(gradient_layer_norms(model, model.loss(corpus.batch("train", indices).to(device)).mean()))
+    layers = len({name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad})
+    return torch.stack(rows) if rows else torch.zeros(0, layers, device=device)
+
+
+def _voters(examples: int, spec: TrialSpec) -> Iterator[Indices]:
+    """Who votes: utterances, each by its own coin and at most once; or, where they are the unit, micro-batches.
+
+    The coins may be public, since no amplification is claimed. They do not depend on the data.
+    """
+    training = spec.training
+    if spec.edp.unit == "example":
+        coins = np.random.default_rng([training.seed, 0xA1FA]).random(examples)
+        return iter(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))
+    steps = shuffled_epoch(
+        examples, batch_size=training.batch_size, micro_batches=training.clips, seed=training.seed, epoch=0
+    )
+    return islice((m for step in steps for m in step if len(m)), VOTES)
