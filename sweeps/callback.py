@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -13,6 +14,7 @@ from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker, environment_tags, flat
 from sweeps.watch import Watch
+from trainables.checkpoint import read_ledger
 from trainables.worker import TrialResult
 
 
@@ -29,7 +31,7 @@ class SweepCallback(tune.Callback):
         self._parent = sweep.record.run_id
         self._environment = environment_tags()
         self._runs: dict[str, str] = {}
-        self._numbers: dict[str, int] = {}
+        self._trials: dict[str, optuna.Trial] = {}
         self._epochs: dict[str, list[dict[str, float]]] = {}
         self._outcomes: dict[str, Outcome] = {}
 
@@ -39,14 +41,38 @@ class SweepCallback(tune.Callback):
 
     def suggested(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
         """The searcher has made a trial."""
-        self._numbers[trial_id], self._epochs[trial_id] = trial.number, []
+        self._trials[trial_id], self._epochs[trial_id] = trial, []
         self._watch.trial(trial.number, "waiting", params)
+
+    def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> str:
+        """A configuration was refused: its run says why, and has no metrics. Returns the run's id."""
+        run_id = self._tracker.start(
+            f"{self._sweep.name}-{trial.number:03d} refused",
+            params={"trial": trial.number, **params},
+            tags={
+                **self._environment,
+                "role": "trial",
+                "sweep": self._sweep.name,
+                "state": "refused",
+                "reason": reason,
+                "pareto": "false",
+            },
+            parent=self._parent,
+        )
+        self._tracker.end(run_id, "KILLED")
+        self._watch.trial(trial.number, "refused", params, reason=reason)
+        return run_id
 
     def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Opens the trial's MLflow run."""
         if trial.trial_id in self._runs:
             return
-        config = trial.config
+        config, asked = trial.config, self._trials[trial.trial_id]
+        self._watch.trial(config["number"], "running", config["params"])
+        if (before := asked.user_attrs.get("run_id")) is not None:
+            self._runs[trial.trial_id] = before
+            self._tracker.reopen(before)
+            return
         spec = self._recipe.trial(config["params"])
         # The same keys on every child, or the UI's parallel coordinates drop them.
         params = flat(spec.edp.model_dump(mode="json"), "") | flat(spec.training.model_dump(mode="json"), "training.")
@@ -66,10 +92,10 @@ class SweepCallback(tune.Callback):
             },
             parent=self._parent,
         )
-        folder = self._sweep.trial_folder(config["number"])
+        asked.set_user_attr("run_id", self._runs[trial.trial_id])
+        folder = self._sweep.trial_folder(config["folder"])
         folder.mkdir(parents=True, exist_ok=True)
         write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
-        self._watch.trial(config["number"], "running", config["params"])
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
         """An epoch, or the end."""
@@ -79,7 +105,7 @@ class SweepCallback(tune.Callback):
         metrics = result["epoch_metrics"]
         self._epochs[trial.trial_id].append({"epoch": result["epoch"], **metrics})
         self._tracker.log(self._runs[trial.trial_id], metrics, result["epoch"])
-        self._watch.trial_epoch(self._numbers[trial.trial_id], result["epoch"], metrics)
+        self._watch.trial_epoch(self._trials[trial.trial_id].number, result["epoch"], metrics)
 
     def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Tune is done with the trial."""
@@ -92,17 +118,20 @@ class SweepCallback(tune.Callback):
 
     def _end(self, trial_id: str, outcome: Outcome) -> None:
         assert self.searcher is not None
-        run_id, number = self._runs.get(trial_id), self._numbers[trial_id]
-        complete = self.searcher.tell(trial_id, outcome, run_id, self._epochs.pop(trial_id))
+        run_id, trial = self._runs.get(trial_id), self._trials[trial_id]
+        number = trial.number
+        folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", number))
+        ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
+        complete = self.searcher.tell(trial_id, outcome, ledger, self._epochs.pop(trial_id))
         if run_id is not None:
-            self._track_end(run_id, number, outcome, complete)
+            self._track_end(run_id, folder, outcome, complete)
         if isinstance(outcome, TrialResult):
             self._watch.trial(number, "complete" if complete else "failed", metrics=outcome.metrics)
         else:
             self._watch.trial(number, "failed", reason=outcome)
 
-    def _track_end(self, run_id: str, number: int, outcome: Outcome, complete: bool) -> None:
-        tracker, folder = self._tracker, self._sweep.trial_folder(number)
+    def _track_end(self, run_id: str, folder: Path, outcome: Outcome, complete: bool) -> None:
+        tracker = self._tracker
         if isinstance(outcome, TrialResult):
             tracker.log(run_id, outcome.metrics, self._recipe.training.epochs)
             tracker.tag(run_id, outcome.tags)
@@ -110,5 +139,6 @@ class SweepCallback(tune.Callback):
                 tracker.artifact(run_id, folder / name, place)
         else:
             tracker.tag(run_id, {"reason": outcome})
+            tracker.artifact(run_id, folder / "ledger.json")
         tracker.tag(run_id, {"state": "complete" if complete else "failed"})
         tracker.end(run_id, "FINISHED" if complete else "FAILED")

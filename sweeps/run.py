@@ -24,6 +24,7 @@ from edp.spec import UserError
 from sweeps.callback import SweepCallback
 from sweeps.front import front_figure, pareto_front, write_front_page
 from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
+from sweeps.privacy import settle
 from sweeps.resources import TUNE_CPUS, Plan, plan
 from sweeps.search import StudySearcher
 from sweeps.settings import load_recipe
@@ -33,6 +34,7 @@ from sweeps.summary import parent_description, parent_metrics
 from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat
 from sweeps.watch import Watch
 from trainables.corpora.types import Splits
+from trainables.encoding import EncodedCorpus
 from trainables.spec import TrialSpec
 from trainables.trial import GroupSpec, OnEpoch, TrialError, WorkerGroup, run_fresh, run_job
 from trainables.worker import TrialJob, TrialResult
@@ -210,7 +212,15 @@ def _run_trials(
     if remaining <= 0:
         return
     callback = SweepCallback(sweep, recipe, tracker, watch)
-    searcher = StudySearcher(study, recipe.dimensions, recipe.search.objectives, callback.suggested)
+    examples = EncodedCorpus.open(prepared.corpus).size("train")
+    searcher = StudySearcher(
+        study,
+        recipe.dimensions,
+        recipe.search.objectives,
+        settle=functools.partial(settle, recipe, examples=examples),
+        on_suggest=callback.suggested,
+        on_refused=callback.refused,
+    )
     callback.searcher = searcher
     context = TrialContext(
         recipe=recipe,
@@ -249,7 +259,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     job = TrialJob(
         context.recipe.trial(params),
         context.prepared.corpus,
-        context.trials / str(number),
+        context.trials / str(config["folder"]),
         context.prepared.attack,
     )
     try:
@@ -273,8 +283,9 @@ def requeue_interrupted(study: optuna.Study) -> int:
         if trial.state == optuna.trial.TrialState.RUNNING:
             study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            study.enqueue_trial(trial.params, user_attrs={"retry_of": trial.number})
-        elif trial.state.is_finished() and trial.user_attrs.get("state") != "interrupted":
+            kept = {"retry_of": trial.number, **trial.user_attrs}
+            study.enqueue_trial(trial.params, user_attrs={k: v for k, v in kept.items() if k in ("retry_of", "run_id")})
+        elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):
             ended += 1
     return ended
 

@@ -16,6 +16,8 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.trial import TrialState
 from ray.tune.search import Searcher
 
+from edp.ledger import Ledger
+from sweeps.privacy import Refused
 from sweeps.space import Space, ask
 from sweeps.spec import Objective, SearchSpec, objective_values
 from trainables.worker import TrialResult
@@ -44,6 +46,9 @@ def sampler(search: SearchSpec) -> BaseSampler:
 Outcome = TrialResult | str
 """A trial's result, or the reason why it has none."""
 
+_REFUSALS = 50
+"""So many refused configurations in a row end the search: there may be nothing within the budget."""
+
 
 class StudySearcher(Searcher):
     """Asks and tells.
@@ -52,7 +57,9 @@ class StudySearcher(Searcher):
         study: whose storage outlives this process.
         space: what is searched.
         objectives: what is told.
+        settle: completes a configuration, or raises `Refused`.
         on_suggest: hears of every suggestion, with Tune's id of the trial.
+        on_refused: hears of every refusal, and returns the id of the run that tracks it.
     """
 
     def __init__(
@@ -60,30 +67,43 @@ class StudySearcher(Searcher):
         study: optuna.Study,
         space: Space,
         objectives: tuple[Objective, ...],
+        settle: Callable[[dict[str, Any]], dict[str, Any]],
         on_suggest: Callable[[str, optuna.Trial, dict[str, Any]], None],
+        on_refused: Callable[[optuna.Trial, dict[str, Any], str], str],
     ) -> None:
         super().__init__(metric=None, mode=None)
         self._study, self._space, self._objectives = study, space, objectives
-        self._on_suggest = on_suggest
+        self._settle, self._on_suggest, self._on_refused = settle, on_suggest, on_refused
         self._asked: dict[str, optuna.Trial] = {}
 
-    def suggest(self, trial_id: str) -> dict[str, Any]:
-        """The next configuration."""
-        trial = self._study.ask()
-        params = ask(self._space, trial)
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]  # Ray forgets its own FINISHED
+        """The next configuration that may start; FINISHED when none is found."""
+        for _ in range(_REFUSALS):
+            trial = self._study.ask()
+            params = ask(self._space, trial)
+            try:
+                params = self._settle(params)
+            except Refused as refusal:
+                self._refuse(trial, refusal)
+            else:
+                break
+        else:
+            return str(Searcher.FINISHED)
         trial.set_user_attr("params", params)
         self._asked[trial_id] = trial
         self._on_suggest(trial_id, trial, params)
-        return {"number": trial.number, "params": params}
+        # A trial that was interrupted goes on from the checkpoint in its first folder.
+        folder = trial.user_attrs.get("retry_of", trial.number)
+        return {"number": trial.number, "params": params, "folder": folder}
 
-    def tell(self, trial_id: str, outcome: Outcome, run_id: str | None, epochs: list[dict[str, float]]) -> bool:
-        """Tells the study how a trial ended; True if it is complete."""
+    def tell(self, trial_id: str, outcome: Outcome, ledger: Ledger | None, epochs: list[dict[str, float]]) -> bool:
+        """Tells the study how a trial ended, and what it executed; True if it is complete."""
         trial = self._asked.pop(trial_id)
-        trial.set_user_attr("run_id", run_id)
         trial.set_user_attr("epochs", epochs)
+        if ledger is not None:
+            trial.set_user_attr("ledger", ledger.model_dump_json())
         if isinstance(outcome, str):
             return self._fail(trial, outcome)
-        trial.set_user_attr("ledger", outcome.ledger.model_dump_json())
         values = objective_values(self._objectives, outcome.metrics)
         trial.set_user_attr("metrics", outcome.metrics)
         bad = [name for name, value in zip(self._objectives, values, strict=True) if not math.isfinite(value)]
@@ -91,6 +111,12 @@ class StudySearcher(Searcher):
             return self._fail(trial, f"{', '.join(bad)} is not finite")
         self._study.tell(trial, values)
         return True
+
+    def _refuse(self, trial: optuna.Trial, refusal: Refused) -> None:
+        trial.set_user_attr("params", refusal.params)
+        trial.set_user_attr("state", "refused")
+        trial.set_user_attr("run_id", self._on_refused(trial, refusal.params, str(refusal)))
+        self._fail(trial, str(refusal))
 
     def _fail(self, trial: optuna.Trial, reason: str) -> bool:
         trial.set_user_attr("reason", reason)

@@ -129,11 +129,19 @@ def check_space(recipe: Recipe) -> None:
         ValueError: with the path of what is wrong.
     """
     space = recipe.dimensions
+    if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):
+        raise ValueError("space.epsilon: z0 is given too; search one of them, the other follows from it")
     for name, dimension in recipe.space.items():
         path = name if "." in name else f"edp.{name}"
+        if name == "epsilon":
+            if not isinstance(dimension, Dimension) or not all(
+                isinstance(end, int | float) and end > 0 for end in dimension.ends()
+            ):
+                raise ValueError("space.epsilon: allowed: positive numbers, such as log_uniform: [1, 1000]")
+            continue
         if name not in PAPER_SPACE and not name.startswith(_SECTIONS):
             raise ValueError(
-                f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, "
+                f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, epsilon, "
                 "or a dotted path below training, edp or model"
             )
         if path.startswith(_SHARED):

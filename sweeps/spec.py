@@ -21,6 +21,7 @@ class FixedEDP(EDPOptions):
     z0: NoiseMultiplier | None = None
     decay: Decay | None = None
     tau: Tau | None = None
+    epsilon: Annotated[float | None, Field(gt=0, description="honest epsilon of every trial: z0 is solved for")] = None
 
 
 class SearchSpec(Frozen):
@@ -62,6 +63,9 @@ class Recipe(Frozen):
     edp: FixedEDP = FixedEDP()
     space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
     search: SearchSpec = SearchSpec()
+    epsilon_budget: Annotated[
+        float | None, Field(gt=0, description="a trial that would cost a larger honest epsilon is refused")
+    ] = None
     resources: ResourcesSpec = ResourcesSpec()
 
     @model_validator(mode="before")
@@ -76,6 +80,10 @@ class Recipe(Frozen):
         if self.training.method == "sgd":
             raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
         check_space(self)
+        if self.edp.epsilon is not None and self.edp.z0 is not None:
+            raise ValueError(
+                f"edp.z0 = {self.edp.z0:g} and edp.epsilon = {self.edp.epsilon:g} are both given; give one"
+            )
         if "log10_epsilon" in self.search.objectives:
             why = (
                 "edp.alpha = paper"
@@ -95,6 +103,8 @@ class Recipe(Frozen):
     def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
         """What is searched: the recipe's space over the paper's, less what `edp` fixes."""
         fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
+        if "epsilon" in self.space or self.edp.epsilon is not None:
+            fixed.add("z0")  # solved for
         space = {k: v for k, v in {**PAPER_SPACE, **self.space}.items() if k not in fixed}
         taus = space.get("tau")
         if self.edp.decay is not None and isinstance(taus, dict):
@@ -107,7 +117,8 @@ class Recipe(Frozen):
         """The configuration of one trial.
 
         Args:
-            params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path.
+            params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
+                ε is searched or fixed, `z0` holds its solution (`sweeps.privacy.settle`).
 
         Raises:
             pydantic.ValidationError: for values that do not fit together.
@@ -117,9 +128,11 @@ class Recipe(Frozen):
             "model": self.model.model_dump(),
             "shadow": self.shadow.model_dump(),
             "training": self.training.model_dump(),
-            "edp": {k: v for k, v in self.edp.model_dump().items() if v is not None},
+            "edp": {k: v for k, v in self.edp.model_dump(exclude={"epsilon"}).items() if v is not None},
         }
         for name, value in params.items():
+            if name == "epsilon":
+                continue  # a target; z0 was solved for it
             section, _, field = (name if "." in name else f"edp.{name}").partition(".")
             data[section][field] = value
         return TrialSpec.model_validate(data)

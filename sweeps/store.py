@@ -157,7 +157,9 @@ class Sweep:
         if not path.is_file():
             return []
         study = optuna.load_study(study_name=self.name, storage=f"sqlite:///{path}")
-        return [_record(trial) for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
+        records = [_record(trial) for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
+        # An interrupted trial goes on under a new number.
+        return [record for record in records if record.state != "interrupted"]
 
 
 def all_sweeps(storage: Path) -> list[Sweep]:

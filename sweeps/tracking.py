@@ -125,6 +125,11 @@ class Tracker:
         if path.is_file():
             self.client.log_artifact(run_id, str(path), folder)
 
+    def reopen(self, run_id: str) -> None:
+        """Makes an ended or interrupted run a running one again."""
+        self.client.update_run(run_id, status="RUNNING")
+        self.tag(run_id, {"state": "running"})
+
     def end(self, run_id: str, status: str = "FINISHED") -> None:
         """Closes a run: FINISHED, FAILED or KILLED."""
         self.client.set_terminated(run_id, status)

@@ -51,9 +51,7 @@ def crf_nll(
     end_k: Tensor,
 ) -> Tensor:
     """Log of the sum over all paths less the score of the given one, (B,); once differentiable."""
-    log_z_b: Tensor = _LogPartition.apply(  # type: ignore[no-untyped-call]
-        emissions_btk, mask_bt, transitions_jk, start_k, end_k
-    )
+    log_z_b: Tensor = _LogPartition.apply(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
     return log_z_b - path_score(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k)
 
 

@@ -1,0 +1,166 @@
+"""The study hears of every trial's end exactly once, and no configuration over the budget ever starts."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from ray.tune.search import Searcher
+
+from edp.epsilon import epsilon
+from edp.ledger import Ledger
+from sweeps.privacy import Refused, planned, settle
+from sweeps.run import requeue_interrupted
+from sweeps.search import StudySearcher, sampler
+from sweeps.settings import load_recipe
+from sweeps.spec import Recipe
+from trainables.worker import TrialResult
+
+EXAMPLES = 1_350
+
+
+def recipe(*settings: str) -> Recipe:
+    return load_recipe("quickstart", list(settings))[1]
+
+
+def study(one: Recipe) -> optuna.Study:
+    return optuna.create_study(directions=["minimize"] * len(one.search.objectives), sampler=sampler(one.search))
+
+
+def searcher(one: Recipe, study: optuna.Study, refused: list[str] | None = None) -> StudySearcher:
+    return StudySearcher(
+        study,
+        one.dimensions,
+        one.search.objectives,
+        settle=lambda params: settle(one, params, EXAMPLES),
+        on_suggest=lambda trial_id, trial, params: None,
+        on_refused=lambda trial, params, reason: (refused if refused is not None else []).append(reason) or "run",
+    )
+
+
+def result(**metrics: float) -> TrialResult:
+    kept = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0} | metrics
+    return TrialResult(kept, Ledger(), {})
+
+
+def suggest(search: StudySearcher, trial_id: str) -> dict[str, Any]:
+    found = search.suggest(trial_id)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are() -> None:
+    one = recipe()
+    known = study(one)
+    search = searcher(one, known)
+    for trial_id in "abc":
+        suggest(search, trial_id)
+    assert search.tell("a", result(), Ledger(), [])
+    assert not search.tell("b", "a worker died", Ledger(), [])
+    assert not search.tell("c", result(mia_auc=math.nan), None, [])
+    states = [trial.state for trial in known.trials]
+    assert states == [TrialState.COMPLETE, TrialState.FAIL, TrialState.FAIL]
+    assert known.trials[1].user_attrs["reason"] == "a worker died"
+    assert "mia_auc is not finite" in known.trials[2].user_attrs["reason"]
+    # What a failed trial executed counts in the sweep's epsilon.
+    assert json.loads(known.trials[1].user_attrs["ledger"])["private"]
+
+
+@pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
+def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str) -> None:
+    def sequence(seed: int) -> list[dict[str, Any]]:
+        one = recipe(f"search.sampler={name}", f"search.seed={seed}", "search.trials=12")
+        search = searcher(one, study(one))
+        found = []
+        for i in range(12):
+            params = suggest(search, str(i))["params"]
+            found.append(params)
+            search.tell(str(i), result(ser=params["C"] / 5, mia_auc=params["z0"]), Ledger(), [])
+        return found
+
+    assert sequence(1) == sequence(1)
+    assert sequence(1) != sequence(2)
+
+
+def test_every_suggestion_lies_in_the_papers_space() -> None:
+    one = recipe("search.sampler=random")
+    search = searcher(one, study(one))
+    taus = {"none": {0.0}, "linear": {0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9}}
+    taus["exponential"] = {0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5}
+    decays = set()
+    for i in range(60):
+        params = suggest(search, str(i))["params"]
+        assert params["C"] in {0.1, 0.25, 0.5, 1.0, 2.0, 5.0}
+        assert 1e-6 <= params["z0"] <= 1
+        assert params["tau"] in taus[params["decay"]]
+        decays.add(params["decay"])
+    assert decays == set(taus)
+
+
+@pytest.mark.parametrize(
+    "setting", ["space.epsilon.log_uniform=[1, 1000]", "space.epsilon.choice=[8]", "edp.epsilon=8"]
+)
+def test_a_target_epsilon_is_met_by_the_z0_that_is_solved_for(setting: str) -> None:
+    one = recipe(setting, "search.sampler=random")
+    assert "z0" not in one.dimensions
+    search = searcher(one, study(one))
+    for i in range(5):
+        params = suggest(search, str(i))["params"]
+        target = params.get("epsilon", 8.0)
+        spec = one.trial(params)
+        assert spec.edp.z0 == params["z0"]
+        assert epsilon(planned(spec, EXAMPLES), spec.edp.delta) == pytest.approx(target, abs=1e-4)
+
+
+def test_what_is_over_the_budget_never_starts_and_is_tracked_with_the_reason() -> None:
+    one = recipe("epsilon_budget=1000", "search.sampler=random")
+    known, refused = study(one), list[str]()
+    search = searcher(one, known, refused)
+    for i in range(3):
+        spec = one.trial(suggest(search, str(i))["params"])
+        assert epsilon(planned(spec, EXAMPLES), spec.edp.delta) <= 1000
+    assert refused
+    assert all("over the budget of 1000" in reason for reason in refused)
+    states = [trial.user_attrs.get("state") for trial in known.trials]
+    assert states.count("refused") == len(refused)
+
+
+def test_a_space_with_nothing_within_the_budget_ends_the_search() -> None:
+    one = recipe("epsilon_budget=0.001")
+    assert searcher(one, study(one)).suggest("a") == Searcher.FINISHED
+
+
+def test_settings_that_do_not_fit_together_are_refused_with_the_reason() -> None:
+    one = recipe(
+        "space.training.batch_size.choice=[64, 32]", "space.training.micro_batches.choice=[8, 64]", "edp.C=1"
+    )
+    with pytest.raises(Refused, match=r"micro_batches = 64 is more than batch_size = 32"):
+        settle(
+            one,
+            {"z0": 1.0, "decay": "none", "tau": 0, "training.batch_size": 32, "training.micro_batches": 64},
+            EXAMPLES,
+        )
+
+
+def test_interrupted_trials_are_asked_again_first_and_count_once(tmp_path: Path) -> None:
+    one = recipe("search.sampler=random")
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    directions = ["minimize"] * 3
+    known = optuna.create_study(storage=url, study_name="s", directions=directions, sampler=sampler(one.search))
+    search = searcher(one, known)
+    done, cut = suggest(search, "a"), suggest(search, "b")
+    search.tell("a", result(), Ledger(), [])
+
+    again = optuna.load_study(storage=url, study_name="s", sampler=sampler(one.search))
+    assert requeue_interrupted(again) == 1
+    retried = suggest(searcher(one, again), "c")
+    assert retried["params"] == cut["params"]
+    assert retried["folder"] == cut["number"]
+    assert retried["number"] not in (done["number"], cut["number"])
+    assert requeue_interrupted(again) == 1
+    assert suggest(searcher(one, again), "d")["folder"] == cut["number"]
