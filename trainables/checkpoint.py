@@ -19,13 +19,15 @@ NAME = "checkpoint.pt"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What one is. `epochs` are done; `ledger` holds exactly the steps that made `model`."""
+    """What one is: `ledger` holds exactly the steps that made `model`."""
 
     spec: str
-    epochs: int
     step: int
     seconds: list[float]
+    """Of each epoch that is done."""
     ledger: str
+    alpha: torch.Tensor | None
+    """Layer scales (K,): estimated once, before training, and kept."""
     model: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
 
@@ -45,6 +47,11 @@ def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
         return None
     found = Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
     return found if found.spec == spec_key(spec) else None
+
+
+def discard_checkpoint(folder: Path) -> None:
+    """The trial has ended well: its model and ledger are what stays."""
+    (folder / NAME).unlink(missing_ok=True)
 
 
 def write_ledger(ledger: Ledger, folder: Path) -> None:

@@ -25,6 +25,15 @@ from edp.ledger import Ledger
 from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
 from trainables.answers import Answers, collect_answers, utility_metrics
 from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack, membership_indices
+from trainables.checkpoint import (
+    Checkpoint,
+    discard_checkpoint,
+    load_checkpoint,
+    restored_ledger,
+    save_checkpoint,
+    spec_key,
+    write_ledger,
+)
 from trainables.encoding import EncodedCorpus
 from trainables.models import JointModel, build_model
 from trainables.scales import layer_scales
@@ -79,24 +88,28 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     model = build_model(spec.model, corpus.labels, seed=spec.training.seed, vocabulary_size=corpus.vocabulary_size).to(
         device
     )
-    trainer = Trainer(model, corpus, spec, device)
+    checkpoint = load_checkpoint(job.output, spec)
+    trainer = Trainer(model, corpus, spec, device, checkpoint)
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
+    seconds = checkpoint.seconds if checkpoint is not None else []
     try:
-        seconds = []
-        for epoch in range(spec.training.epochs):
+        for epoch in range(len(seconds), spec.training.epochs):
             begin = time.perf_counter()
             train_loss = trainer.run_epoch(epoch)
             seconds.append(time.perf_counter() - begin)
             answers = collect_answers(model, corpus, "valid", None, device=device, group=objects)
-            metrics = {
-                "train_loss": train_loss,
-                "epoch_seconds": seconds[-1],
-                **privacy_metrics(trainer.ledger, spec.edp.delta),
-            }
-            if answers is not None:
+            metrics = {"train_loss": train_loss, "epoch_seconds": seconds[-1]}
+            if answers is not None:  # rank 0
+                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta)
                 metrics |= {f"valid_{k}": v for k, v in utility_metrics(answers, corpus).items()}
+                save_checkpoint(trainer.checkpoint(seconds), job.output)
+                write_ledger(trainer.ledger, job.output)
             report(epoch + 1, metrics)
         final = _final_metrics(model, corpus, job, device, objects)
+    except TrialFailed:
+        if rank == 0:
+            write_ledger(trainer.ledger, job.output)
+        raise
     finally:
         dist.destroy_process_group(objects)
     total = time.perf_counter() - started
@@ -111,6 +124,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     }
     tags = {"device": device.type, "pretrained_source": model.pretrained_source}
     _write(job.output, model, trainer.ledger, corpus)
+    discard_checkpoint(job.output)
     return TrialResult(final, trainer.ledger, tags)
 
 
@@ -134,17 +148,29 @@ def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
 class Trainer:
     """The training loop of one trial on one worker."""
 
-    def __init__(self, model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: JointModel,
+        corpus: EncodedCorpus,
+        spec: TrialSpec,
+        device: torch.device,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        if checkpoint is not None:
+            model.load_state_dict(checkpoint.model)
         self.corpus, self.spec, self.device = corpus, spec, device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.examples = corpus.size("train")
         training = spec.training
-        self.step = 0
+        self.step = checkpoint.step if checkpoint is not None else 0
         self.hook: EDPHook | None = None
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
-            alpha, ledger = layer_scales(model, corpus, spec, device)
+            if checkpoint is not None:
+                alpha, ledger = checkpoint.alpha, restored_ledger(checkpoint)
+            else:
+                alpha, ledger = layer_scales(model, corpus, spec, device)
             self.ddp = one_bucket_ddp(model)
             self.hook = EDPHook(
                 self.ddp,
@@ -156,7 +182,21 @@ class Trainer:
                 alpha=alpha,
             )
         self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
+        if checkpoint is not None:
+            self.optimizer.load_state_dict(checkpoint.optimizer)
         self._sampler_rng = self._shared_rng() if spec.edp.sampling == "poisson" else None
+
+    def checkpoint(self, seconds: list[float]) -> Checkpoint:
+        """The state after the epochs that took `seconds` each."""
+        return Checkpoint(
+            spec=spec_key(self.spec),
+            step=self.step,
+            seconds=list(seconds),
+            ledger=self.ledger.model_dump_json(),
+            alpha=self.hook.alpha if self.hook is not None else None,
+            model=self.ddp.module.state_dict(),
+            optimizer=self.optimizer.state_dict(),
+        )
 
     @property
     def ledger(self) -> Ledger:
@@ -282,8 +322,7 @@ def _features(answers: Answers) -> Any:
 
 
 def _write(output: Path, model: torch.nn.Module, ledger: Ledger, corpus: EncodedCorpus) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "ledger.json").write_text(ledger.model_dump_json(indent=1))
+    write_ledger(ledger, output)
     partial = output / "model.pt.partial"
     torch.save(
         {

@@ -177,3 +177,53 @@ def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
     assert "seed" not in json.dumps(ledger)
     assert not ledger["entries"][0]["mechanism"]["replayable"]
+
+
+class _Killed(Exception):
+    """Ends a worker in the middle of a trial, as a signal would."""
+
+
+def interrupted(rank: int, world: int, job: TrialJob, after: int) -> None:
+    def report(epoch: int, metrics: dict[str, float]) -> None:
+        if epoch == after:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        run_trial(job, report)
+
+
+@pytest.mark.parametrize("method", ["edp", "sgd"])
+def test_a_trial_that_was_killed_goes_on_from_its_last_epoch_to_the_same_end(
+    method: str, corpus: Path, tmp_path: Path
+) -> None:
+    training = {"method": method, "workers": 2, "epochs": 3}
+    whole = run(corpus, tmp_path / "whole", 2, training=training)[0]
+    cut = TrialJob(spec(training=training), corpus, tmp_path / "cut")
+    run_workers(interrupted, 2, cut, 2)
+    resumed = run_workers(epochs_run, 2, cut)[0]
+    assert resumed[0] == [3], "only the epoch that was missing is run"
+    assert resumed[1].ledger == whole.ledger
+    assert resumed[1].metrics["epsilon"] == whole.metrics["epsilon"]
+    torch.testing.assert_close(weights(tmp_path / "cut"), weights(tmp_path / "whole"), rtol=0, atol=1e-6)
+    assert not (tmp_path / "cut" / "checkpoint.pt").exists()
+
+
+def epochs_run(rank: int, world: int, job: TrialJob) -> tuple[list[int], TrialResult | None]:
+    seen: list[int] = []
+    return seen, run_trial(job, lambda epoch, metrics: seen.append(epoch))
+
+
+def test_a_checkpoint_of_another_configuration_is_not_taken_for_ones_own(corpus: Path, tmp_path: Path) -> None:
+    one = TrialJob(spec(training={"epochs": 2}), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, one, 1)
+    other = TrialJob(spec(training={"epochs": 2}, edp={"C": 0.25}), corpus, tmp_path / "out")
+    seen, result = run_workers(epochs_run, 1, other)[0]
+    assert seen == [1, 2]
+    assert {entry.mechanism.C for entry in result.ledger.entries} == {0.25}
+
+
+def test_a_checkpoint_holds_no_key_and_no_generator(corpus: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, job, 1)
+    saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
+    assert set(saved) == {"spec", "step", "seconds", "ledger", "alpha", "model", "optimizer"}
