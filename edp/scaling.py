@@ -2,6 +2,13 @@
 
 A layer is a module that owns parameters. Only the ratios of the α matter to the clip, so they are normalised to
 max α = 1: isotropic noise then keeps the sensitivity C.
+
+| `alpha` | scales from | what it adds to the sensitivity |
+|---|---|---|
+| `fixed` | the layers' sizes: `fixed_alpha` | nothing |
+| `public` | a gradient of public data: `edp.alpha.public_alpha` | nothing |
+| `private` | noisy votes of private examples: `edp.alpha.private_alpha` | a Gaussian mechanism of its own |
+| `paper` | the first private gradient, in the hook | no bound: one example sets the scales of all |
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,6 +17,7 @@ from edp.scaling import layer_of_parameter
 from edp.spec import EDPSpec
 
 INPUTS, CLASSES = 6, 4
+DPSGD_POOL = 12
 
 
 def small_model() -> nn.Module:
@@ -124,4 +126,58 @@ def hook_training(
             hook.check()
             optimizer.step()
             done += 1
+    return torch.cat([p.detach().flatten() for p in ddp.parameters()]), hook.ledger
+
+
+def drawn_examples(step: int, workers: int) -> list[list[int]]:
+    """Which of a step's examples were drawn, dealt to the workers; some steps leave one without any, or all."""
+    rng = np.random.default_rng([step, 5])
+    drawn = np.flatnonzero(rng.random(DPSGD_POOL) < (0.0 if step == 1 else 0.5))
+    # Dealt independently of how many workers there are, so that only the sum's order may differ.
+    place = np.floor(rng.random(DPSGD_POOL) ** 3 * workers).astype(int)
+    return [[int(i) for i in drawn if place[i] == worker] for worker in range(workers)]
+
+
+def literal_dpsgd(spec: EDPSpec, *, expected: int, steps: int) -> torch.Tensor:
+    """Flat weights after DP-SGD without noise: the sum of each drawn example's clipped gradient over the fixed N."""
+    model = small_model()
+    optimizer = optimizer_of(model)
+    parameters, layer, names = layer_of_parameter(model)
+    sizes = [sum(p.numel() for p, k in zip(parameters, layer, strict=True) if k == j) for j in range(len(names))]
+    alpha = [math.sqrt(d / max(sizes)) for d in sizes]
+    for step in range(steps):
+        x, y = step_data(step, DPSGD_POOL)
+        total = [torch.zeros_like(p) for p in parameters]
+        for i in drawn_examples(step, 1)[0]:
+            model.zero_grad()
+            nn.functional.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward()
+            norm = math.sqrt(
+                sum(float((p.grad / alpha[k]).square().sum()) for p, k in zip(parameters, layer, strict=True))
+            )
+            for t, p in zip(total, parameters, strict=True):
+                t += min(1.0, spec.C / norm) * p.grad
+        for t, p in zip(total, parameters, strict=True):
+            p.grad = t / expected
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in parameters])
+
+
+def hook_dpsgd(rank: int, world: int, spec: EDPSpec, expected: int, steps: int) -> tuple[torch.Tensor, Ledger]:
+    """The same through DDP and the hook: any number of micro-batches of one example on each worker, also none."""
+    ddp = one_bucket_ddp(small_model())
+    optimizer = optimizer_of(ddp)
+    hook = EDPHook(ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL)
+    for step in range(steps):
+        x, y = step_data(step, DPSGD_POOL)
+        optimizer.zero_grad()
+        mine = drawn_examples(step, world)[rank]
+        for i in mine[:-1]:
+            with ddp.no_sync():
+                nn.functional.cross_entropy(ddp(x[i : i + 1]), y[i : i + 1]).backward()
+            hook.take()
+        last = mine[-1] if mine else 0
+        loss = nn.functional.cross_entropy(ddp(x[last : last + 1]), y[last : last + 1])
+        (loss if mine else 0.0 * loss).backward()
+        hook.check()
+        optimizer.step()
     return torch.cat([p.detach().flatten() for p in ddp.parameters()]), hook.ledger

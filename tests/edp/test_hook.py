@@ -10,10 +10,19 @@ import torch
 from torch import nn
 
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
+from edp.ledger import Ledger, Mechanism
 from edp.mechanism import noise_std
-from edp.noise import gaussian_, secret_key, stream
+from edp.noise import alpha_stream, gaussian_, secret_key, stream
 from edp.spec import EDPSpec
-from tests.edp.literal import hook_training, literal_training, small_model
+from tests.edp.literal import (
+    DPSGD_POOL,
+    drawn_examples,
+    hook_dpsgd,
+    hook_training,
+    literal_dpsgd,
+    literal_training,
+    small_model,
+)
 from tests.edp.workers import run_workers
 
 SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
@@ -53,6 +62,54 @@ def test_secret_noise_leaves_every_worker_with_the_same_weights_and_differs_betw
     assert not torch.equal(first[0][0], second[0][0])
 
 
+def test_dpsgd_agrees_with_the_literal_algorithm_also_where_workers_have_no_example() -> None:
+    spec, expected, steps = EDPSpec(C=0.3, z0=0.0, sampling="poisson"), 4, 6
+    counts = [len(mine) for step in range(steps) for mine in drawn_examples(step, 4)]
+    assert {0, 1} < set(counts), "some workers have none, some one, some several"
+    weights = literal_dpsgd(spec, expected=expected, steps=steps)
+    for world in (1, 2, 4):
+        for found, ledger in run_workers(hook_dpsgd, world, spec, expected, steps):
+            torch.testing.assert_close(found, weights, rtol=0, atol=2e-6)
+            (entry,) = ledger.entries
+            assert entry.steps == steps
+            assert entry.mechanism.single_example
+            assert entry.mechanism.sampling == "poisson"
+            assert (entry.mechanism.N, entry.mechanism.rate) == (expected, expected / DPSGD_POOL)
+
+
+def _draw(rank: int, world: int, resumed_at: int) -> torch.Tensor:
+    ddp = one_bucket_ddp(_NoGradient())
+    ledger = Ledger()
+    for _ in range(resumed_at):
+        ledger = ledger.record(0, Mechanism(C=1.0, z=1.0, N=2))
+    EDPHook(ddp, EDPSpec(), micro_batches=2, single_example=False, rate=1.0, ledger=ledger)
+    ddp(torch.ones(1)).backward()
+    return ddp.module.weight.grad.clone()
+
+
+def test_a_resumed_run_draws_fresh_noise_also_for_a_step_that_it_repeats() -> None:
+    draws = [run_workers(_draw, 2, resumed_at)[0].numpy() for resumed_at in (0, 0, 3, 3)]
+    correlation = np.corrcoef(np.stack(draws))
+    assert np.abs(correlation - np.eye(len(draws))).max() < 5 / math.sqrt(len(draws[0]))
+
+
+def _stray_micro_batch(rank: int, world: int, sampling: str) -> str:
+    ddp = one_bucket_ddp(small_model())
+    hook = EDPHook(ddp, EDPSpec(sampling=sampling), micro_batches=1, single_example=sampling == "shuffle", rate=1.0)
+    try:
+        with ddp.no_sync():
+            ddp(torch.ones(1, 6)).sum().backward()
+        hook.take()
+    except RuntimeError as error:
+        return str(error)
+    return "went on"
+
+
+@pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
+def test_only_dpsgd_under_poisson_sampling_may_take_more_micro_batches_than_n(sampling: str) -> None:
+    assert "more than 1 micro-batches" in run_workers(_stray_micro_batch, 1, sampling)[0]
+
+
 class _NoGradient(nn.Module):
     """A model of many parameters whose gradient is zero, so that the aggregate is pure noise."""
 
@@ -90,13 +147,14 @@ def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(noise: str, worker
 
 
 @pytest.mark.parametrize("key", [b"k" * 32, secret_key()], ids=["known", "secret"])
-def test_noise_streams_of_micro_batches_and_steps_are_uncorrelated(key: bytes) -> None:
+def test_noise_streams_of_micro_batches_steps_and_layer_scales_are_uncorrelated(key: bytes) -> None:
     n = 100_000
     draws = [
         gaussian_(torch.empty(n), 1.0, stream(key, micro_batch, step, torch.device("cpu"))).numpy()
         for micro_batch in range(3)
         for step in range(3)
     ]
+    draws.append(gaussian_(torch.empty(n), 1.0, alpha_stream(key)).numpy())
     correlation = np.corrcoef(np.stack(draws))
     assert np.abs(correlation - np.eye(len(draws))).max() < 5 / math.sqrt(n)
 

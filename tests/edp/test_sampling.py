@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edp.sampling import poisson_epoch, shuffled_epoch, steps_per_epoch
+from edp.sampling import poisson_epoch, poisson_examples, shuffled_epoch, steps_per_epoch
 
 
 @pytest.mark.parametrize("examples", [1, 7, 32, 33, 100])
@@ -50,3 +50,64 @@ def test_poisson_gives_empty_micro_batches_where_few_examples_are_drawn() -> Non
     steps = list(poisson_epoch(4, batch_size=2, micro_batches=8, rng=np.random.default_rng(0)))
     assert len(steps) == 2
     assert any(len(micro_batch) == 0 for step in steps for micro_batch in step)
+
+
+def _places(examples: int, micro_batches: int, seed: int) -> dict[int, int]:
+    """Which micro-batch each example of the first step stands in; those that were not drawn are left out."""
+    rng = np.random.default_rng(seed)
+    step = next(poisson_epoch(examples, batch_size=examples // 2, micro_batches=micro_batches, rng=rng))
+    return {int(i): place for place, drawn in enumerate(step) for i in drawn}
+
+
+def test_where_an_example_stands_does_not_depend_on_what_became_of_the_others() -> None:
+    class ByExample:
+        """Numbers that belong to an example, of which one may be forced."""
+
+        def __init__(self, drawn: float) -> None:
+            self.drawn = drawn
+
+        def random(self, shape: tuple[int, int]) -> np.ndarray:
+            numbers = np.random.default_rng(4).random(shape)
+            numbers[3, 0] = self.drawn
+            return numbers
+
+    here, gone = (
+        next(poisson_epoch(40, batch_size=20, micro_batches=4, rng=ByExample(drawn)))  # type: ignore[arg-type]
+        for drawn in (0.0, 1.0)
+    )
+    assert any(3 in drawn for drawn in here)
+    for with_it, without_it in zip(here, gone, strict=True):
+        assert [i for i in with_it if i != 3] == list(without_it)
+
+
+def test_an_example_that_is_added_last_moves_no_other_one() -> None:
+    """Rates differ with the size of the data set, which is public; the numbers that they are compared with do not."""
+    for seed in range(20):
+        fewer, more = _places(40, 4, seed), _places(41, 4, seed)
+        both = fewer.keys() & more.keys()
+        assert all(fewer[i] == more[i] for i in both)
+
+
+def test_who_is_drawn_does_not_depend_on_the_number_of_micro_batches() -> None:
+    assert _places(50, 1, seed=0).keys() == _places(50, 8, seed=0).keys() == _places(50, 7, seed=0).keys()
+
+
+def test_places_are_independent_of_each_other_and_of_being_drawn() -> None:
+    n = 4000
+    here = np.array([[_places(2, 2, seed).get(i, -1) for i in range(2)] for seed in range(n)])
+    # Three outcomes of each of two examples: not drawn (a half), or drawn into one of two micro-batches.
+    expected = np.outer([0.5, 0.25, 0.25], [0.5, 0.25, 0.25])
+    counted = np.histogram2d(here[:, 0], here[:, 1], bins=[-1.5, -0.5, 0.5, 1.5])[0] / n
+    assert np.abs(counted - expected).max() < 5 * np.sqrt(0.25 / n)
+
+
+def test_dpsgd_deals_every_drawn_example_to_one_worker_as_a_micro_batch_of_its_own() -> None:
+    arguments = {"batch_size": 3, "workers": 4}
+    dealt = list(poisson_examples(60, rng=np.random.default_rng(1), **arguments))
+    drawn = list(poisson_epoch(60, batch_size=3, micro_batches=1, rng=np.random.default_rng(1)))
+    assert len(dealt) == steps_per_epoch(60, 3)
+    assert any(not mine for step in dealt for mine in step), "some worker had none"
+    for step, (at_once,) in zip(dealt, drawn, strict=True):
+        assert len(step) == 4
+        assert all(len(micro_batch) == 1 for mine in step for micro_batch in mine)
+        assert sorted(int(m[0]) for mine in step for m in mine) == list(at_once)
