@@ -12,7 +12,7 @@ from sweeps.search import Outcome, StudySearcher
 from sweeps.settings import write_yaml
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
-from sweeps.tracking import Tracker, environment_tags, flat
+from sweeps.tracking import Tracker, environment_tags, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.checkpoint import read_ledger
 from trainables.worker import TrialResult
@@ -28,8 +28,6 @@ class SweepCallback(tune.Callback):
     def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker, watch: Watch) -> None:
         self.searcher: StudySearcher | None = None
         self._sweep, self._recipe, self._tracker, self._watch = sweep, recipe, tracker, watch
-        self._parent = sweep.record.run_id
-        self._environment = environment_tags()
         self._runs: dict[str, str] = {}
         self._trials: dict[str, optuna.Trial] = {}
         self._epochs: dict[str, list[dict[str, float]]] = {}
@@ -41,8 +39,14 @@ class SweepCallback(tune.Callback):
 
     def suggested(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
         """The searcher has made a trial."""
-        self._trials[trial_id], self._epochs[trial_id] = trial, []
+        self._remember(trial_id, trial, params)
         self._watch.trial(trial.number, "waiting", params)
+
+    def _remember(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
+        self._trials[trial_id], self._epochs[trial_id] = trial, []
+        folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", trial.number))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_yaml(self._recipe.trial(params), folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
 
     def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> str:
         """A configuration was refused: its run says why, and has no metrics. Returns the run's id."""
@@ -50,14 +54,14 @@ class SweepCallback(tune.Callback):
             f"{self._sweep.name}-{trial.number:03d} refused",
             params={"trial": trial.number, **params},
             tags={
-                **self._environment,
+                **environment_tags(),
                 "role": "trial",
                 "sweep": self._sweep.name,
                 "state": "refused",
                 "reason": reason,
                 "pareto": "false",
             },
-            parent=self._parent,
+            parent=self._sweep.record.run_id,
         )
         self._tracker.end(run_id, "KILLED")
         self._watch.trial(trial.number, "refused", params, reason=reason)
@@ -73,29 +77,9 @@ class SweepCallback(tune.Callback):
             self._runs[trial.trial_id] = before
             self._tracker.reopen(before)
             return
-        spec = self._recipe.trial(config["params"])
-        # The same keys on every child, or the UI's parallel coordinates drop them.
-        params = flat(spec.edp.model_dump(mode="json"), "") | flat(spec.training.model_dump(mode="json"), "training.")
-        params |= {k: v for k, v in config["params"].items() if k not in params}
-        self._runs[trial.trial_id] = self._tracker.start(
-            f"{self._sweep.name}-{config['number']:03d}",
-            params={"trial": config["number"], **params},
-            tags={
-                **self._environment,
-                "role": "trial",
-                "sweep": self._sweep.name,
-                "corpus": spec.corpus.name,
-                "model": spec.model.kind,
-                "method": spec.training.method,
-                "state": "running",
-                "pareto": "false",
-            },
-            parent=self._parent,
-        )
-        asked.set_user_attr("run_id", self._runs[trial.trial_id])
-        folder = self._sweep.trial_folder(config["folder"])
-        folder.mkdir(parents=True, exist_ok=True)
-        write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+        run_id = open_trial_run(self._tracker, self._sweep, self._recipe, config["number"], config["params"])
+        asked.set_user_attr("run_id", run_id)
+        self._runs[trial.trial_id] = run_id
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
         """An epoch, or the end."""
@@ -124,21 +108,40 @@ class SweepCallback(tune.Callback):
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
         complete = self.searcher.tell(trial_id, outcome, ledger, self._epochs.pop(trial_id))
         if run_id is not None:
-            self._track_end(run_id, folder, outcome, complete)
+            close_trial_run(self._tracker, run_id, self._recipe.training.epochs, folder, outcome, complete)
+        self.show_end(number, outcome, complete)
+
+    def show_end(self, number: int, outcome: Outcome, complete: bool) -> None:
+        """A trial has ended."""
         if isinstance(outcome, TrialResult):
             self._watch.trial(number, "complete" if complete else "failed", metrics=outcome.metrics)
         else:
             self._watch.trial(number, "failed", reason=outcome)
 
-    def _track_end(self, run_id: str, folder: Path, outcome: Outcome, complete: bool) -> None:
-        tracker = self._tracker
-        if isinstance(outcome, TrialResult):
-            tracker.log(run_id, outcome.metrics, self._recipe.training.epochs)
-            tracker.tag(run_id, outcome.tags)
-            for name, place in (("ledger.json", None), ("config.yaml", None), ("model.pt", "model")):
-                tracker.artifact(run_id, folder / name, place)
-        else:
-            tracker.tag(run_id, {"reason": outcome})
-            tracker.artifact(run_id, folder / "ledger.json")
-        tracker.tag(run_id, {"state": "complete" if complete else "failed"})
-        tracker.end(run_id, "FINISHED" if complete else "FAILED")
+
+def open_trial_run(tracker: Tracker, sweep: Sweep, recipe: Recipe, number: int, params: dict[str, Any]) -> str:
+    """A trial's MLflow run, below the sweep's, with its configuration; returns its id."""
+    spec = recipe.trial(params)
+    # The same keys on every child, or the UI's parallel coordinates drop them.
+    shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
+    shown |= {k: v for k, v in params.items() if k not in shown}
+    return tracker.start(
+        f"{sweep.name}-{number:03d}",
+        params={"trial": number, **shown},
+        tags=trial_tags(sweep.name, spec) | {"role": "trial", "pareto": "false"},
+        parent=sweep.record.run_id,
+    )
+
+
+def close_trial_run(tracker: Tracker, run_id: str, step: int, folder: Path, outcome: Outcome, complete: bool) -> None:
+    """Final metrics at `step`, artifacts and state of a trial's run."""
+    if isinstance(outcome, TrialResult):
+        tracker.log(run_id, outcome.metrics, step)
+        tracker.tag(run_id, outcome.tags)
+        for name, place in (("ledger.json", None), ("config.yaml", None), ("model.pt", "model")):
+            tracker.artifact(run_id, folder / name, place)
+    else:
+        tracker.tag(run_id, {"reason": outcome})
+        tracker.artifact(run_id, folder / "ledger.json")
+    tracker.tag(run_id, {"state": "complete" if complete else "failed"})
+    tracker.end(run_id, "FINISHED" if complete else "FAILED")

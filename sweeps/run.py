@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from typing import Any
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 
 import optuna
-import ray
 from ray import tune
 
 from edp.spec import UserError
@@ -25,35 +22,24 @@ from sweeps.callback import SweepCallback
 from sweeps.front import front_figure, pareto_front, write_front_page
 from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
 from sweeps.privacy import settle
+from sweeps.random_stopping import SecretCallback, draw_number, release_best
 from sweeps.resources import TUNE_CPUS, Plan, plan
 from sweeps.search import StudySearcher
+from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, SweepRecord
 from sweeps.summary import parent_description, parent_metrics
-from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat
+from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat, trial_tags
+from sweeps.tune_trial import TrialContext, tune_trial
 from sweeps.watch import Watch
 from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus
 from trainables.spec import TrialSpec
-from trainables.trial import GroupSpec, OnEpoch, TrialError, WorkerGroup, run_fresh, run_job
+from trainables.trial import OnEpoch, TrialError
 from trainables.worker import TrialJob, TrialResult
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-@dataclass(frozen=True)
-class TrialContext:
-    """What Tune's process of a trial needs: plain data, no tensors."""
-
-    recipe: Recipe
-    prepared: Prepared
-    trials: Path
-    storage: Path
-    name: str
-    group: GroupSpec
-    mailbox: Any | None
-    """Of the warm worker group; None: a `TorchTrainer` a trial."""
 
 
 def start_sweep(
@@ -102,7 +88,11 @@ def start_sweep(
                 state="running",
                 tracking_uri=uri,
                 run_id=run_id,
-                wanted=recipe.search.trials,
+                wanted=(
+                    draw_number(recipe.search.trials)
+                    if recipe.search.sampler == "random_stopping"
+                    else recipe.search.trials
+                ),
                 pid=os.getpid(),
             )
         )
@@ -151,6 +141,9 @@ def _run(
                 _run_baseline(sweep, base, prepared, run, tracker, watch)
             _run_trials(sweep, recipe, prepared, placed, mailbox, tracker, watch)
         state = "finished"
+        if recipe.search.sampler == "random_stopping":
+            sweep.update(state=state)
+            release_best(sweep, recipe, tracker)
     except KeyboardInterrupt:
         state = "stopped"
         raise
@@ -175,7 +168,7 @@ def _run_baseline(
     run_id = tracker.start(
         f"{sweep.name} SGD baseline",
         params={"method": "sgd"} | flat(spec.training.model_dump(mode="json"), "training."),
-        tags=trial_tags(sweep, spec) | {"role": "baseline"},
+        tags=trial_tags(sweep.name, spec) | {"role": "baseline"},
     )
 
     def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
@@ -211,8 +204,12 @@ def _run_trials(
     watch.expect(sweep.record.wanted, ended, recipe.training.epochs)
     if remaining <= 0:
         return
-    callback = SweepCallback(sweep, recipe, tracker, watch)
+    secret = recipe.search.sampler == "random_stopping"
+    callback = (SecretCallback if secret else SweepCallback)(sweep, recipe, tracker, watch)
     examples = EncodedCorpus.open(prepared.corpus).size("train")
+    sweep.update(examples=examples)
+    if secret:
+        watch.say("a secret number of candidates runs now, unseen; the best one will be shown")
     searcher = StudySearcher(
         study,
         recipe.dimensions,
@@ -231,7 +228,7 @@ def _run_trials(
         group=placed.group,
         mailbox=mailbox,
     )
-    with watch:
+    with nullcontext() if secret else watch:
         tune.Tuner(
             tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
             tune_config=tune.TuneConfig(
@@ -244,33 +241,6 @@ def _run_trials(
                 verbose=0,
             ),
         ).fit()
-
-
-def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
-    """One trial, in the process that Tune gives it. It reports epochs, and last a result or the reason for none.
-
-    A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it.
-    """
-    number, params = config["number"], config["params"]
-
-    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-        tune.report({"epoch": epoch, "epoch_metrics": metrics})
-
-    job = TrialJob(
-        context.recipe.trial(params),
-        context.prepared.corpus,
-        context.trials / str(config["folder"]),
-        context.prepared.attack,
-    )
-    try:
-        if context.mailbox is not None:
-            result = run_job(context.mailbox, job, on_epoch)
-        else:
-            result = run_fresh(job, context.group, context.storage, f"{context.name}-{number}", on_epoch)
-    except TrialError as error:
-        tune.report({"outcome": str(error)})
-    else:
-        tune.report({"outcome": result})
 
 
 def requeue_interrupted(study: optuna.Study) -> int:
@@ -309,60 +279,6 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str) -> None:
         {"state": state, "mlflow.note.content": parent_description(sweep, recipe, trials, front)},
     )
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
-
-
-def trial_tags(sweep: Sweep, spec: TrialSpec) -> dict[str, str]:
-    """Tags of every run that trains."""
-    return {
-        **environment_tags(),
-        "sweep": sweep.name,
-        "corpus": spec.corpus.name,
-        "model": spec.model.kind,
-        "method": spec.training.method,
-        "state": "running",
-    }
-
-
-@contextmanager
-def worker_group(sweep: Sweep, placed: Plan) -> Iterator[tuple[Callable[[TrialJob, OnEpoch], TrialResult], Any | None]]:
-    """How jobs are run, and the warm group's mailbox where there is one."""
-    storage = sweep.folder / "ray"
-    if placed.mode == "fresh":
-
-        def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
-            return run_fresh(job, placed.group, storage, f"{sweep.name}-{job.output.name}", on_epoch)
-
-        yield fresh, None
-        return
-    group = WorkerGroup(placed.group, storage, sweep.name)
-    try:
-        yield functools.partial(run_job, group.mailbox), group.mailbox
-    finally:
-        group.close()
-
-
-@contextmanager
-def ray_session(log: Path) -> Iterator[None]:
-    """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
-
-    What Ray and Tune print goes to `log`: they print dozens of lines, also to standard output.
-    """
-    started = not ray.is_initialized()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    logger = logging.getLogger("ray")
-    before = logger.handlers, logger.propagate
-    with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
-        logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
-        try:
-            if started:
-                # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
-                address = os.environ.get("RAY_ADDRESS", "local")
-                ray.init(address=address, log_to_driver=False, configure_logging=False)
-            yield
-        finally:
-            if started:
-                ray.shutdown()
-            logger.handlers, logger.propagate = before
 
 
 def _alive(pid: int) -> bool:

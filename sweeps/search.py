@@ -41,6 +41,8 @@ def sampler(search: SearchSpec) -> BaseSampler:
                 return GPSampler(seed=search.seed)
             case "random":
                 return RandomSampler(seed=search.seed)
+            case "random_stopping":
+                return RandomSampler()  # from the operating system's entropy: nobody may foresee the candidates
 
 
 Outcome = TrialResult | str

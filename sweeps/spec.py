@@ -28,7 +28,12 @@ class SearchSpec(Frozen):
     """How configurations are found."""
 
     trials: Annotated[int, Field(ge=1)] = 40
-    sampler: Literal["tpe", "nsga2", "gp", "random"] = "tpe"
+    sampler: Annotated[
+        Literal["tpe", "nsga2", "gp", "random", "random_stopping"],
+        Field(
+            description="random_stopping: a secret number of trials, on average `trials`, and only the best released"
+        ),
+    ] = "tpe"
     seed: Annotated[int, Field(ge=0)] = 0
     objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -80,6 +85,8 @@ class Recipe(Frozen):
         if self.training.method == "sgd":
             raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
         check_space(self)
+        if self.search.sampler == "random_stopping":
+            self._check_random_stopping()
         if self.edp.epsilon is not None and self.edp.z0 is not None:
             raise ValueError(
                 f"edp.z0 = {self.edp.z0:g} and edp.epsilon = {self.edp.epsilon:g} are both given; give one"
@@ -98,6 +105,23 @@ class Recipe(Frozen):
                     "name log10_epsilon_paper instead of log10_epsilon"
                 )
         return self
+
+    def _check_random_stopping(self) -> None:
+        """What the bound of Papernot and Steinke (2022) assumes."""
+        if self.edp.epsilon is None:
+            raise ValueError(
+                "search.sampler = random_stopping: its bound needs candidates at one fixed cost; "
+                "give edp.epsilon, the target of every candidate"
+            )
+        if len(self.search.objectives) != 1 or self.search.objectives[0].startswith("log10_"):
+            raise ValueError(
+                "search.sampler = random_stopping releases one best trial, so it needs one objective; "
+                "allowed: search.objectives=[ser] or [mia_auc]"
+            )
+        if self.search.trials < 2:
+            raise ValueError(
+                f"search.trials = {self.search.trials}: the mean of a secret number of trials; allowed: at least 2"
+            )
 
     @property
     def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from edp.ledger import Ledger
 from edp.spec import Frozen, UserError
 from sweeps.settings import read_yaml, write_yaml
-from sweeps.spec import Recipe
+from sweeps.spec import Recipe, objective_values
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -36,6 +36,10 @@ class SweepRecord(Frozen):
     pid: int
     baseline: dict[str, Any] | None = None
     error: str | None = None
+    examples: int | None = None
+    """Training utterances."""
+    released_run_id: str | None = None
+    """Of the one trial that a sweep with a secret number of trials releases."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class TrialRecord:
     run_id: str | None
     reason: str | None
     ledger: Ledger | None
+    folder: int
+    """Number of the folder that holds its model: that of the trial it goes on from, if it was interrupted."""
 
     def public(self) -> dict[str, Any]:
         """What `--json` prints of a trial."""
@@ -159,7 +165,17 @@ class Sweep:
         study = optuna.load_study(study_name=self.name, storage=f"sqlite:///{path}")
         records = [_record(trial) for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
         # An interrupted trial goes on under a new number.
-        return [record for record in records if record.state != "interrupted"]
+        records = [record for record in records if record.state != "interrupted"]
+        return self._released(records) if self.recipe.search.sampler == "random_stopping" else records
+
+    def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        """The best trial alone, and that only when all have ended: what the bound on its ε assumes."""
+        if self.record.state != "finished":
+            return []
+        (objective,) = self.recipe.search.objectives
+        complete = [record for record in records if record.state == "complete"]
+        best = sorted(complete, key=lambda record: objective_values((objective,), record.metrics))[:1]
+        return [replace(record, run_id=self.record.released_run_id) for record in best]
 
 
 def all_sweeps(storage: Path) -> list[Sweep]:
@@ -182,4 +198,5 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         run_id=attributes.get("run_id"),
         reason=attributes.get("reason"),
         ledger=Ledger.model_validate(json.loads(ledger)) if ledger else None,
+        folder=attributes.get("retry_of", trial.number),
     )

@@ -12,14 +12,27 @@ from rich.table import Table
 
 from edp.selection import composed_epsilon
 from sweeps.front import MARK, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
+from sweeps.random_stopping import epsilon_of_best
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, TrialRecord
 
 
-def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
-    """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it."""
+def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord], examples: int | None) -> float:
+    """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it.
+
+    Where a secret number of trials was run and only the best released, the bound for that.
+    """
+    if recipe.search.sampler == "random_stopping":
+        return epsilon_of_best(recipe, examples) if examples is not None else math.nan
     ledgers = [t.ledger for t in trials if t.ledger is not None]
     return composed_epsilon(ledgers, recipe.edp.delta)
+
+
+def cost_line(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord]) -> str:
+    """The ε of the sweep, and what stands behind it."""
+    secret = recipe.search.sampler == "random_stopping"
+    how = "a secret number of trials, only the best released" if secret else "all trials composed"
+    return f"ε of the whole sweep ({how}): {epsilon_text(epsilon_of_sweep(recipe, trials, sweep.record.examples))}"
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
@@ -36,7 +49,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "trials": [t.public() for t in trials],
         "baseline": record.baseline,
         "front": [t.number for t in front],
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
 
 
@@ -61,7 +74,7 @@ def parent_metrics(
         "trials_complete": float(sum(t.state == "complete" for t in trials)),
         "trials_failed": float(sum(t.state == "failed" for t in trials)),
         "front_size": float(len(front)),
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
 
 
@@ -70,7 +83,8 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     counts = {state: sum(t.state == state for t in trials) for state in ("complete", "failed", "refused", "running")}
     shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
-    console.print(f"sweep {sweep.name}: {record.state}; {shown} of {record.wanted}", highlight=False, soft_wrap=True)
+    wanted = "a secret number" if recipe.search.sampler == "random_stopping" else str(record.wanted)
+    console.print(f"sweep {sweep.name}: {record.state}; {shown} of {wanted}", highlight=False, soft_wrap=True)
     for trial in trials:
         if trial.state in ("failed", "refused"):
             console.print(
@@ -80,8 +94,7 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
                 soft_wrap=True,
             )
     print_front(sweep, console)
-    total = epsilon_of_sweep(recipe, trials)
-    console.print(f"ε of the whole sweep (all trials composed): {epsilon_text(total)}", highlight=False, soft_wrap=True)
+    console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
 
 
 def print_front(sweep: Sweep, console: Console) -> None:
@@ -148,7 +161,7 @@ def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], 
         )
     lines += [
         "",
-        f"ε of the whole sweep (all trials composed): {epsilon_text(epsilon_of_sweep(recipe, trials))}.",
+        f"{cost_line(sweep, recipe, trials)}.",
         "",
         f"Go on with `edp-sweep front {sweep.name}`, `edp-sweep pick {sweep.name}`, `edp-sweep resume {sweep.name}`.",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import logging
 import math
@@ -21,6 +22,7 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
+from trainables.spec import TrialSpec
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
@@ -33,6 +35,7 @@ def default_tracking_uri(storage: Path) -> str:
     return f"sqlite:///{(storage / 'mlflow.db').resolve()}"
 
 
+@functools.cache
 def environment_tags() -> dict[str, str]:
     """Git commit (where there is one) and versions of what the numbers depend on."""
     tags = {f"version.{name}": importlib.metadata.version(name) for name in _PACKAGES}
@@ -43,6 +46,18 @@ def environment_tags() -> dict[str, str]:
         check=False,
     )
     return tags | ({"git_commit": commit.stdout.strip()} if commit.returncode == 0 else {})
+
+
+def trial_tags(sweep: str, spec: TrialSpec) -> dict[str, str]:
+    """Tags of every run that trains."""
+    return {
+        **environment_tags(),
+        "sweep": sweep,
+        "corpus": spec.corpus.name,
+        "model": spec.model.kind,
+        "method": spec.training.method,
+        "state": "running",
+    }
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.resources import plan
-from sweeps.run import ray_session, trial_tags, worker_group
+from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_config, write_yaml
 from sweeps.spec import ResourcesSpec, SearchSpec
 from sweeps.store import Sweep
-from sweeps.tracking import Tracker, default_tracking_uri, flat
+from sweeps.tracking import Tracker, default_tracking_uri, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.trial import TrialError
 from trainables.worker import TrialJob
@@ -44,7 +44,7 @@ def train(
         run_id = tracker.start(
             place.name,
             params=flat(spec.model_dump(mode="json")),
-            tags=trial_tags(place, spec) | {"role": "train"},
+            tags=trial_tags(place.name, spec) | {"role": "train"},
         )
         place.folder.mkdir(parents=True)
         write_yaml(spec, place.folder / "config.yaml")

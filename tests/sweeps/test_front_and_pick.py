@@ -29,7 +29,7 @@ OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 def trial(number: int, ser: float, auc: float, epsilon: float, state: str = "complete") -> TrialRecord:
     metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon / 4, "delta": 5e-4}
     params: dict[str, Any] = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
-    return TrialRecord(number, state, params, metrics, None, None, None)
+    return TrialRecord(number, state, params, metrics, None, None, None, number)
 
 
 points = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-3, 1e20))

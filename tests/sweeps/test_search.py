@@ -136,9 +136,7 @@ def test_a_space_with_nothing_within_the_budget_ends_the_search() -> None:
 
 
 def test_settings_that_do_not_fit_together_are_refused_with_the_reason() -> None:
-    one = recipe(
-        "space.training.batch_size.choice=[64, 32]", "space.training.micro_batches.choice=[8, 64]", "edp.C=1"
-    )
+    one = recipe("space.training.batch_size.choice=[64, 32]", "space.training.micro_batches.choice=[8, 64]", "edp.C=1")
     with pytest.raises(Refused, match=r"micro_batches = 64 is more than batch_size = 32"):
         settle(
             one,

@@ -161,3 +161,20 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
     assert yaml.safe_load((tmp_path / "picked.yaml").read_text())["training"]["method"] == "sgd"
     with pytest.raises(UserError, match="no such file"):
         load_config(tmp_path / "other.yaml", [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("search.sampler=random_stopping", "give edp.epsilon"),
+        ("search.sampler=random_stopping edp.epsilon=8", "needs one objective"),
+        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] search.trials=1", "at least 2"),
+        ("edp.epsilon=8 edp.z0=1", "both given"),
+        ("space.epsilon.log_uniform=[1,10] edp.z0=1", "search one of them"),
+        ("space.epsilon.choice=[0]", "positive numbers"),
+        ("epsilon_budget=0", "epsilon_budget = 0"),
+    ],
+)
+def test_privacy_settings_that_cannot_hold_are_refused(settings: str, says: str) -> None:
+    with pytest.raises(UserError, match=says.replace("(", r"\(")):
+        load_recipe("quickstart", settings.split(" "))

@@ -1,0 +1,55 @@
+"""One trial as Tune runs it: a small process that hands a job to a worker group and forwards what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from sweeps.prepare import Prepared
+from sweeps.spec import Recipe
+from trainables.trial import GroupSpec, TrialError, run_fresh, run_job
+from trainables.worker import TrialJob
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """What Tune's process of a trial needs: plain data, no tensors."""
+
+    recipe: Recipe
+    prepared: Prepared
+    trials: Path
+    storage: Path
+    name: str
+    group: GroupSpec
+    mailbox: Any | None
+    """Of the warm worker group; None: a `TorchTrainer` a trial."""
+
+
+def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
+    """One trial, in the process that Tune gives it. It reports epochs, and last a result or the reason for none.
+
+    A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it.
+    """
+    number, params = config["number"], config["params"]
+
+    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+        tune.report({"epoch": epoch, "epoch_metrics": metrics})
+
+    job = TrialJob(
+        context.recipe.trial(params),
+        context.prepared.corpus,
+        context.trials / str(config["folder"]),
+        context.prepared.attack,
+    )
+    try:
+        if context.mailbox is not None:
+            result = run_job(context.mailbox, job, on_epoch)
+        else:
+            result = run_fresh(job, context.group, context.storage, f"{context.name}-{number}", on_epoch)
+    except TrialError as error:
+        tune.report({"outcome": str(error)})
+    else:
+        tune.report({"outcome": result})

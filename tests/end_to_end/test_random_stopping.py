@@ -1,0 +1,58 @@
+"""A secret number of trials: only the best is shown, tracked and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from sweeps.random_stopping import draw_number, epsilon_of_best
+from sweeps.settings import load_recipe
+from tests.conftest import TINY_RECIPE, Command
+
+pytestmark = pytest.mark.ray
+
+SETTINGS = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]", "search.trials=2"]
+
+
+def test_only_the_best_trial_leaves_the_sweep(ray_cluster: str, command: Command, tmp_path: Path) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(TINY_RECIPE)
+    words = [word for setting in [*SETTINGS, "training.workers=2"] for word in ("--set", setting)]
+    code, out, err = command("run", str(recipe), "--name", "secret", "--storage", str(tmp_path), "--json", *words)
+    assert code == 0, err
+    found = json.loads(out)
+    (best,) = found["trials"]
+    assert found["front"] == [best["number"]]
+    assert best["metrics"]["epsilon"] == pytest.approx(8, abs=1e-4)
+    assert 8 < found["epsilon_of_sweep"] < 100
+    client = MlflowClient(found["tracking_uri"])
+    experiment = client.get_experiment_by_name("tiny")
+    children = [
+        run
+        for run in client.search_runs([experiment.experiment_id])
+        if run.data.tags.get("mlflow.parentRunId") == found["run_id"]
+    ]
+    assert [run.info.run_id for run in children] == [best["run_id"]]
+    assert [folder.name for folder in (tmp_path / "secret" / "trials").iterdir()] == [str(best["number"])]
+    assert "complete: SER" not in err, "a candidate was shown"
+    code, out, _ = command("status", "secret", "--storage", str(tmp_path))
+    assert "1 complete of a secret number" in out
+
+
+def test_the_number_of_trials_is_geometric_with_the_stated_mean() -> None:
+    drawn = [draw_number(5) for _ in range(4000)]
+    assert min(drawn) == 1
+    # The standard error of the mean is sqrt(20 / 4000) = 0.07.
+    assert sum(drawn) / len(drawn) == pytest.approx(5, abs=0.36)
+    assert drawn.count(1) / len(drawn) == pytest.approx(1 / 5, abs=0.032)
+
+
+def test_its_cost_grows_slowly_with_the_expected_number() -> None:
+    def cost(trials: int) -> float:
+        _, recipe = load_recipe("quickstart", [*SETTINGS[:3], f"search.trials={trials}"])
+        return epsilon_of_best(recipe, 1_350)
+
+    assert 8 < cost(2) < cost(50) < 8 * 4
