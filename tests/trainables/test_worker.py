@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import torch
 
 from edp.epsilon import epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
+from edp.noise import stream
 from tests.edp.workers import run_workers
+from trainables.checkpoint import read_ledger
 from trainables.corpora import load_corpus
 from trainables.encoding import EncodedCorpus, encode
 from trainables.models import build_model
@@ -227,3 +230,40 @@ def test_a_checkpoint_holds_no_key_and_no_generator(corpus: Path, tmp_path: Path
     run_workers(interrupted, 1, job, 1)
     saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
     assert set(saved) == {"spec", "step", "seconds", "ledger", "alpha", "model", "optimizer"}
+
+
+KNOWN_KEY = bytes(range(7, 39))
+
+
+def with_a_known_key(rank: int, world: int, job: TrialJob, after: int) -> None:
+    """As `interrupted`, with a key that the test knows in place of the operating system's."""
+    import edp.hook
+
+    edp.hook.secret_key = lambda: KNOWN_KEY
+    interrupted(rank, world, job, after)
+
+
+def test_neither_key_nor_generator_state_is_in_anything_that_a_run_leaves_behind(corpus: Path, tmp_path: Path) -> None:
+    """Checkpoint, ledger and model of a run whose key is known are searched for the key and for what comes of it."""
+    job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
+    run_workers(with_a_known_key, 1, job, 1)
+    run_workers(trial, 1, job)
+    run_workers(with_a_known_key, 1, TrialJob(job.spec, corpus, tmp_path / "cut"), 1)
+    state = stream(KNOWN_KEY, 0, 0, torch.device("cpu")).get_state().numpy().tobytes()
+    words = state[24 : 24 + 64]
+    secrets = [KNOWN_KEY, KNOWN_KEY.hex().encode(), base64.b64encode(KNOWN_KEY), str(list(KNOWN_KEY)).encode(), words]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"checkpoint.pt", "model.pt", "ledger.json"} <= {path.name for path in files}
+    for path in files:
+        content = path.read_bytes()
+        assert not [secret for secret in secrets if secret in content], path
+
+
+def test_a_run_that_stopped_early_has_a_ledger_of_the_epochs_that_it_ran(corpus: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(training={"epochs": 5}), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, job, 2)
+    ledger = read_ledger(tmp_path / "out")
+    assert ledger is not None
+    assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(0, 4), (1, 4)]
+    saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
+    assert Ledger.model_validate_json(saved["ledger"]) == ledger
