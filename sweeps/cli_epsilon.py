@@ -130,7 +130,7 @@ def _plot(document: dict[str, Any], path: Path) -> None:
         template="plotly_white",
         title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}",
         xaxis_title="epochs",
-        yaxis={"title": "ε", "type": "log", "exponentformat": "power"},
+        yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
     )
     try:
         figure.write_html(path, include_plotlyjs=True)

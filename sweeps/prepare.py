@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus, encode
 from trainables.spec import CLCSpec, TrialSpec
 from trainables.trial import OnEpoch
-from trainables.worker import TrialJob, TrialResult
+from trainables.worker import Metrics, TrialJob, TrialResult
 
 Say = Callable[[str], None]
 RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
+ShowEpoch = Callable[[str, int, int, Metrics], None]
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,22 @@ def shadow_trial(spec: TrialSpec) -> TrialSpec:
     return spec.model_copy(update={"corpus": spec.shadow.corpus, "training": training})
 
 
-def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, on_epoch: OnEpoch) -> None:
+def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:
     """Trains the shadow model and fits the attack to its answers, unless that was done before.
+
+    Args:
+        show_epoch: told what trains, for how many epochs, how many are done, and their metrics.
 
     Raises:
         trainables.trial.TrialError: when the shadow model cannot be trained.
     """
     if prepared.attack.is_file():
         return
-    run_job(TrialJob(shadow_trial(spec), prepared.shadow, folder), on_epoch)
+    shadow = shadow_trial(spec)
+    run_job(
+        TrialJob(shadow, prepared.shadow, folder),
+        functools.partial(show_epoch, "shadow model", shadow.training.epochs),
+    )
     with np.load(folder / "attack_features.npz") as features:
         attack = fit_attack(features["members"], features["non_members"])
     partial = prepared.attack.with_suffix(".partial")

@@ -136,7 +136,7 @@ def _run(
         watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
         encode_missing(base, prepared, corpora, watch.say)
         with worker_group(sweep, placed) as (run, mailbox):
-            ensure_attack(base, prepared, sweep.folder / "shadow", run, functools.partial(watch.epoch, "shadow model"))
+            ensure_attack(base, prepared, sweep.folder / "shadow", run, watch.epoch)
             if sweep.record.baseline is None:
                 _run_baseline(sweep, base, prepared, run, tracker, watch)
             _run_trials(sweep, recipe, prepared, placed, mailbox, tracker, watch)
@@ -172,7 +172,7 @@ def _run_baseline(
     )
 
     def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-        watch.epoch("SGD baseline", epoch, metrics)
+        watch.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
         tracker.log(run_id, metrics, epoch)
 
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def train(
         write_yaml(spec, place.folder / "config.yaml")
 
         def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-            watch.epoch("training", epoch, metrics)
+            watch.epoch("training", spec.training.epochs, epoch, metrics)
             tracker.log(run_id, metrics, epoch)
 
         status = "FAILED"
@@ -62,7 +61,7 @@ def train(
                     prepared,
                     place.folder / "shadow",
                     run,
-                    functools.partial(watch.epoch, "shadow model"),
+                    watch.epoch,
                 )
                 result = run(TrialJob(spec, prepared.corpus, place.folder, prepared.attack), on_epoch)
             tracker.log(run_id, result.metrics, spec.training.epochs)

@@ -51,10 +51,10 @@ class Watch:
         """One line of news."""
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def epoch(self, what: str, epoch: int, metrics: Mapping[str, float]) -> None:
-        """An epoch of the shadow model or the baseline."""
+    def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""
         self.say(
-            f"{what}: epoch {epoch} of {self.epochs}, {metrics['epoch_seconds']:.1f} s, "
+            f"{what}: epoch {epoch} of {epochs}, {metrics['epoch_seconds']:.1f} s, "
             f"loss {metrics['train_loss']:.3f}, validation SER {metrics['valid_ser']:.1%}"
         )
 
