@@ -8,6 +8,7 @@ from typing import Any
 import optuna
 from ray import tune
 
+from sweeps.front import privacy_statement
 from sweeps.search import Outcome, StudySearcher
 from sweeps.settings import write_yaml
 from sweeps.spec import Recipe
@@ -15,6 +16,7 @@ from sweeps.store import Sweep
 from sweeps.tracking import Tracker, environment_tags, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.checkpoint import read_ledger
+from trainables.spec import TrialSpec
 from trainables.worker import TrialResult
 
 
@@ -108,7 +110,8 @@ class SweepCallback(tune.Callback):
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
         complete = self.searcher.tell(trial_id, outcome, ledger, self._epochs.pop(trial_id))
         if run_id is not None:
-            close_trial_run(self._tracker, run_id, self._recipe.training.epochs, folder, outcome, complete)
+            spec = self._recipe.trial(trial.user_attrs["params"])
+            close_trial_run(self._tracker, run_id, spec, folder, outcome, complete)
         self.show_end(number, outcome, complete)
 
     def show_end(self, number: int, outcome: Outcome, complete: bool) -> None:
@@ -133,11 +136,13 @@ def open_trial_run(tracker: Tracker, sweep: Sweep, recipe: Recipe, number: int, 
     )
 
 
-def close_trial_run(tracker: Tracker, run_id: str, step: int, folder: Path, outcome: Outcome, complete: bool) -> None:
-    """Final metrics at `step`, artifacts and state of a trial's run."""
+def close_trial_run(
+    tracker: Tracker, run_id: str, spec: TrialSpec, folder: Path, outcome: Outcome, complete: bool
+) -> None:
+    """Final metrics, artifacts and state of a trial's run."""
     if isinstance(outcome, TrialResult):
-        tracker.log(run_id, outcome.metrics, step)
-        tracker.tag(run_id, outcome.tags)
+        tracker.log(run_id, outcome.metrics, spec.training.epochs)
+        tracker.tag(run_id, outcome.tags | {"privacy": privacy_statement(outcome.metrics, spec.edp)})
         for name, place in (("ledger.json", None), ("config.yaml", None), ("model.pt", "model")):
             tracker.artifact(run_id, folder / name, place)
     else:

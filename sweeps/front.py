@@ -8,6 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from edp.spec import EDPSpec
 from sweeps.spec import Objective, objective_values
 from sweeps.store import TrialRecord
 
@@ -51,6 +52,17 @@ def epsilon_cell(epsilon: float) -> str:
     if math.isinf(epsilon):
         return f"∞ {MARK}"
     return f"{epsilon:.3g}" if epsilon < NO_GUARANTEE else f"{epsilon:.1e} {MARK}"
+
+
+def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
+    """What a run guarantees, in words: for tags and lists that have no other column for it."""
+    if edp.reproducible_noise is not None:
+        return "not private: the noise is reproducible"
+    epsilon = metrics["epsilon"]
+    if epsilon >= NO_GUARANTEE:
+        return f"no formal guarantee (epsilon {epsilon:.3g})"
+    unit = "one example" if edp.unit == "example" else "one micro-batch"
+    return f"({epsilon:.4g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
 
 
 def relative_change(value: float, baseline: float) -> float:

@@ -72,5 +72,5 @@ def release_best(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
             run_id = open_trial_run(tracker, sweep, recipe, trial.number, trial.params)
             outcome = TrialResult(trial.metrics, trial.ledger, {})
             place = sweep.trial_folder(trial.folder)
-            close_trial_run(tracker, run_id, recipe.training.epochs, place, outcome, complete=True)
+            close_trial_run(tracker, run_id, recipe.trial(trial.params), place, outcome, complete=True)
             sweep.update(released_run_id=run_id)

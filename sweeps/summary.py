@@ -56,13 +56,15 @@ def document(sweep: Sweep) -> dict[str, Any]:
 def front_document(sweep: Sweep) -> dict[str, Any]:
     """What `front` prints with `--json`."""
     recipe = sweep.recipe
-    front = pareto_front(sweep.trials(), recipe.search.objectives)
+    trials = sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
     keys = ("number", "params", "metrics", "run_id")
     return {
         "sweep": sweep.name,
         "objectives": list(recipe.search.objectives),
         "front": [{key: t.public()[key] for key in keys} for t in front],
         "baseline": sweep.record.baseline,
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
 
 
@@ -94,7 +96,6 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
                 soft_wrap=True,
             )
     print_front(sweep, console)
-    console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
 
 
 def print_front(sweep: Sweep, console: Console) -> None:
@@ -133,6 +134,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
             params_text(trial.params),
         )
     console.print(table)
+    console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
 
 
 def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[TrialRecord]) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sweeps.front import privacy_statement
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.resources import plan
 from sweeps.session import ray_session, worker_group
@@ -65,7 +66,8 @@ def train(
                 )
                 result = run(TrialJob(spec, prepared.corpus, place.folder, prepared.attack), on_epoch)
             tracker.log(run_id, result.metrics, spec.training.epochs)
-            tracker.tag(run_id, result.tags | {"state": "complete"})
+            private = privacy_statement(result.metrics, spec.edp)
+            tracker.tag(run_id, result.tags | {"state": "complete", "privacy": private})
             for name, folder in (("config.yaml", None), ("ledger.json", None), ("model.pt", "model")):
                 tracker.artifact(run_id, place.folder / name, folder)
             status = "FINISHED"

@@ -79,6 +79,7 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
             "ledger.json",
             "model",
         }
+        assert "no formal guarantee" in run.data.tags["privacy"] or "-DP for one example" in run.data.tags["privacy"]
         steps = client.get_metric_history(run.info.run_id, "valid_ser")
         assert [m.step for m in steps] == [1, 2]
     assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.html"}
@@ -119,6 +120,7 @@ def test_front_pick_and_train_go_on_from_there(
     front = json.loads(out)
     assert code == 0
     assert [t["number"] for t in front["front"]] == swept["front"]
+    assert front["epsilon_of_sweep"] == swept["epsilon_of_sweep"]
 
     picked = tmp_path / "picked.yaml"
     code, out, _ = command("pick", "tiny", "--output", str(picked), "--json", *where)
@@ -152,3 +154,33 @@ def test_status_list_and_resume_of_a_finished_sweep_change_nothing(
     assert "Pareto front of tiny" in out
     code, out, _ = command("front", "other", *where)
     assert code == 2
+
+
+def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
+    ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
+) -> None:
+    settings = [
+        "epsilon_budget=5000",
+        "training.workers=2",
+        "search.sampler=random",
+        "search.trials=1",
+        "search.seed=4",
+    ]
+    words = [word for setting in settings for word in ("--set", setting)]
+    code, out, err = command("run", str(recipe), "--name", "bounded", "--storage", str(tmp_path), "--json", *words)
+    assert code == 0, err
+    found = json.loads(out)
+    states = [trial["state"] for trial in found["trials"]]
+    assert states.count("complete") == 1
+    assert states.count("refused") >= 1
+    client = MlflowClient(found["tracking_uri"])
+    for trial in found["trials"]:
+        tags = client.get_run(trial["run_id"]).data.tags
+        assert tags["state"] == trial["state"]
+        assert tags["mlflow.parentRunId"] == found["run_id"]
+        if trial["state"] == "refused":
+            assert trial["metrics"] == {}
+            assert "over the budget of 5000" in trial["reason"]
+            assert tags["reason"] == trial["reason"]
+        else:
+            assert trial["metrics"]["epsilon"] <= 5000

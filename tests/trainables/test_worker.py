@@ -267,3 +267,20 @@ def test_a_run_that_stopped_early_has_a_ledger_of_the_epochs_that_it_ran(corpus:
     assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(0, 4), (1, 4)]
     saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
     assert Ledger.model_validate_json(saved["ledger"]) == ledger
+
+
+def test_a_bert_trial_runs_from_a_random_start_and_says_so(tmp_path: Path) -> None:
+    bert = {
+        "kind": "bert",
+        "pretrained": None,
+        "vocabulary": {"name": "health", "utterances": 60},
+        "hidden_size": 12,
+        "layers": 1,
+        "heads": 2,
+    }
+    one = TrialSpec.model_validate({**SPEC, "model": bert, "training": SPEC["training"] | {"workers": 2}})
+    encode(load_corpus(one.corpus), one.model, tmp_path / "encoded")
+    result = run_workers(trial, 2, TrialJob(one, tmp_path / "encoded", tmp_path / "out"))[0]
+    assert isinstance(result, TrialResult), result
+    assert "random start" in result.tags["pretrained_source"]
+    assert result.ledger.steps == 8
