@@ -196,16 +196,21 @@ def main() -> None:
             complain(message)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted")
         code = 130
     except Exception as error:
+        from sweeps.run import SweepFailed, SweepStopped
         from trainables.trial import TrialError
 
-        if isinstance(error, TrialError):
+        if isinstance(error, SweepStopped):
+            complain(str(error))
+            raise SystemExit(130) from None
+        if isinstance(error, TrialError | SweepFailed):
             complain(f"failed: {error}")
         else:
             traceback.print_exc()
         code = 1
+    if code == 130:
+        complain("interrupted")
     sys.stdout.flush()
     raise SystemExit(code or 0)
 

@@ -15,6 +15,7 @@ from typing import Any
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 
 import optuna
+from optuna.trial import TrialState
 from ray import tune
 
 from edp.spec import UserError
@@ -40,6 +41,14 @@ from trainables.trial import OnEpoch, TrialError
 from trainables.worker import TrialJob, TrialResult
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class SweepFailed(RuntimeError):
+    """A sweep came to its end without a single complete trial."""
+
+
+class SweepStopped(RuntimeError):
+    """A sweep was interrupted; its text says how to go on."""
 
 
 def start_sweep(
@@ -146,7 +155,7 @@ def _run(
             release_best(sweep, recipe, tracker)
     except KeyboardInterrupt:
         state = "stopped"
-        raise
+        raise SweepStopped(f"stopped; go on with: edp-sweep resume {sweep.name}") from None
     except Exception as error:
         sweep.update(error=str(error).splitlines()[0] if str(error) else type(error).__name__)
         raise
@@ -241,6 +250,12 @@ def _run_trials(
                 verbose=0,
             ),
         ).fit()
+    # Tune answers Ctrl-C by returning early, as if it were done.
+    if any(trial.state == TrialState.RUNNING for trial in study.get_trials(deepcopy=False)):
+        raise KeyboardInterrupt
+    if not any(trial.state == TrialState.COMPLETE for trial in study.get_trials(deepcopy=False)):
+        reasons = [trial.user_attrs.get("reason", "") for trial in study.get_trials(deepcopy=False)]
+        raise SweepFailed(f"no trial of {sweep.name} came to an end: {reasons[-1] if reasons else 'none was started'}")
 
 
 def requeue_interrupted(study: optuna.Study) -> int:
@@ -250,9 +265,9 @@ def requeue_interrupted(study: optuna.Study) -> int:
     """
     ended = 0
     for trial in study.get_trials(deepcopy=False):
-        if trial.state == optuna.trial.TrialState.RUNNING:
+        if trial.state == TrialState.RUNNING:
             study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            study.tell(trial.number, state=TrialState.FAIL)
             kept = {"retry_of": trial.number, **trial.user_attrs}
             study.enqueue_trial(trial.params, user_attrs={k: v for k, v in kept.items() if k in ("retry_of", "run_id")})
         elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):
@@ -265,6 +280,9 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str) -> None:
     record, trials = sweep.record, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     sweep.update(state=state)
+    for trial in trials:
+        if trial.state == "running" and trial.run_id:
+            tracker.end(trial.run_id, "KILLED")
     if front:
         page = sweep.folder / "front.html"
         title = f"{sweep.name}: {recipe.corpus.name}, {recipe.model.kind.upper()}"

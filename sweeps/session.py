@@ -32,7 +32,12 @@ def worker_group(sweep: Sweep, placed: Plan) -> Iterator[tuple[Callable[[TrialJo
     group = WorkerGroup(placed.group, storage, sweep.name)
     try:
         yield functools.partial(run_job, group.mailbox), group.mailbox
-    finally:
+    except KeyboardInterrupt:
+        raise  # a trial may be running, and waiting for its end is what was not wanted: the processes go with Ray
+    except Exception:
+        group.close()
+        raise
+    else:
         group.close()
 
 

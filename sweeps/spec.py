@@ -163,7 +163,8 @@ class Recipe(Frozen):
 
     def baseline(self) -> TrialSpec:
         """The same without privacy: plain SGD with the recipe's training settings."""
-        data = self.trial(example_params(self.dimensions)).model_dump()
+        noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
+        data = self.trial(noise).model_dump()
         data["training"] |= {"method": "sgd"}
         return TrialSpec.model_validate(data)
 

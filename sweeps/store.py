@@ -93,6 +93,13 @@ class Sweep:
         if name in ("cache", "logs", "mlflow-artifacts"):
             raise UserError(f"name = {name!r} is a folder of the storage's own; choose another")
         sweep = cls(storage, name)
+        try:
+            storage.mkdir(parents=True, exist_ok=True)
+            sweep.log.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"storage = {str(storage)!r}: {error.strerror}; allowed: a folder that can be written"
+            ) from None
         if sweep.folder.exists():
             raise UserError(
                 f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: edp-sweep resume {name}"

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.ray
         (["run", "RECIPE", "--set", "training.device=cuda"], "training.device = cuda"),
         (["run", "RECIPE", "--set", "resources.gpus_per_worker=1"], "the cluster has 0 GPUs"),
         (["run", "RECIPE", "--set", "search.concurrency=4"], "search.concurrency = 4"),
+        (["run", "RECIPE", "--storage", "tiny.yaml"], "storage = 'tiny.yaml'"),
         (["resume", "nothing"], "no sweep of this name"),
         (["pick", "nothing"], "no sweep of this name"),
         (["train", "nothing.yaml"], "no such file"),

@@ -145,6 +145,11 @@ def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
     assert trial.model.hidden_size == 48
 
 
+def test_the_baseline_has_the_recipes_own_training_settings_whatever_is_searched() -> None:
+    _, recipe = load_recipe("quickstart", ["space.training.learning_rate.log_uniform=[1e-6, 1]"])
+    assert recipe.baseline().training == recipe.training.model_copy(update={"method": "sgd"})
+
+
 def test_public_corpora_are_found_beside_a_private_one_given_by_path(tmp_path: Path) -> None:
     (tmp_path / "snips").mkdir()
     _, recipe = load_recipe("atis_clc", [f"corpus.path={tmp_path / 'atis'}"])
