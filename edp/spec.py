@@ -43,7 +43,7 @@ class EDPOptions(Frozen):
     delta: Annotated[float, Field(gt=0, lt=1)] = 5e-4
     reproducible_noise: Annotated[
         int | None,
-        Field(ge=0, description="seed of the noise, for tests and research: marks the run as not private"),
+        Field(ge=0, lt=2**32, description="seed of the noise, for tests and research: marks the run as not private"),
     ] = None
 
 

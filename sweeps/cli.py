@@ -60,17 +60,20 @@ def run(
 
 
 @app.command()
-def resume(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
+def resume(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
     """Goes on with a sweep where it stopped, whatever stopped it."""
     from sweeps.run import resume_sweep
     from sweeps.store import Sweep
     from sweeps.watch import Watch
 
-    _show_sweep(resume_sweep(Sweep.existing(storage, name), Watch(err)), storage, as_json)
+    sweep = Sweep.existing(storage, name)
+    if tracking_uri is not None:  # the store has moved
+        sweep.update(tracking_uri=tracking_uri)
+    _show_sweep(resume_sweep(sweep, Watch(err)), storage, as_json)
 
 
 @app.command("list")
-def list_sweeps(storage: Storage = _RUNS, as_json: Json = False) -> None:
+def list_sweeps(storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
     """The sweeps of a storage folder."""
     from sweeps.store import all_sweeps
 
@@ -92,7 +95,7 @@ def list_sweeps(storage: Storage = _RUNS, as_json: Json = False) -> None:
 
 
 @app.command()
-def status(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
+def status(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
     """What a sweep has done; also while it runs, from another shell."""
     from sweeps.store import Sweep
     from sweeps.summary import document, print_sweep
@@ -105,7 +108,7 @@ def status(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
 
 
 @app.command()
-def front(name: str, storage: Storage = _RUNS, as_json: Json = False) -> None:
+def front(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
     """The Pareto-optimal configurations."""
     from sweeps.store import Sweep
     from sweeps.summary import front_document, print_front

@@ -39,7 +39,7 @@ def epsilon(
     alpha: Annotated[str, typer.Option(help="fixed, public, private or paper")] = "fixed",
     sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
     rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson)")] = 1.0,
-    unit: Annotated[str, typer.Option(help="example or micro_batch (also DP-SGD: micro-batches of one)")] = "example",
+    unit: Annotated[str, typer.Option(help="example or micro_batch")] = "example",
     plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:

@@ -12,6 +12,7 @@ from edp.ledger import Ledger
 from edp.sampling import steps_per_epoch
 from edp.spec import UserError
 from sweeps.errors import one_line
+from sweeps.space import PAPER_SPACE
 from sweeps.spec import Recipe
 from trainables.spec import TrialSpec
 
@@ -53,6 +54,7 @@ def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> dict[str, A
             z0 = z0_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **plan_of(spec, examples))
             params = {**params, "z0": z0}
         spec = recipe.trial(params)
+        params = {**{name: getattr(spec.edp, name) for name in PAPER_SPACE}, **params}
     except ValidationError as error:
         raise Refused(one_line(error), params) from None
     except UserError as error:

@@ -85,9 +85,11 @@ def plan(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -
 
 def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: float) -> float:
     """GPUs a worker takes, held against the `gpus` of the cluster."""
-    per_gpu = resources.gpus_per_worker
-    if per_gpu == "auto":
-        per_gpu = 1.0 if gpus > 0 else 0.0
+    if resources.gpus_per_worker == "auto":
+        # Where there are fewer GPUs than workers, workers share them; 1e-4 is Ray's smallest share.
+        per_gpu = min(1.0, math.floor(gpus / training.workers * 1e4) / 1e4)
+    else:
+        per_gpu = resources.gpus_per_worker
     if training.device == "cuda" and not per_gpu:
         raise UserError("training.device = cuda, but the cluster has no GPU; allowed: auto, cpu")
     if per_gpu > 0 and training.workers * per_gpu > gpus:

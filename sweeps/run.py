@@ -29,7 +29,7 @@ from sweeps.search import StudySearcher
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, SweepRecord
+from sweeps.store import Sweep, SweepRecord, folder_name
 from sweeps.summary import parent_description, parent_metrics
 from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat, trial_tags
 from sweeps.tune_trial import TrialContext, tune_trial
@@ -67,7 +67,7 @@ def start_sweep(
         TrialError: when the shadow model or the baseline cannot be trained.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
-    sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
+    sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")
     prepared = locate(recipe.baseline(), sweep.cache)
     corpora = read_missing(recipe.baseline(), prepared)
     with ray_session(sweep.log):
@@ -177,7 +177,7 @@ def _run_baseline(
     run_id = tracker.start(
         f"{sweep.name} SGD baseline",
         params={"method": "sgd"} | flat(spec.training.model_dump(mode="json"), "training."),
-        tags=trial_tags(sweep.name, spec) | {"role": "baseline"},
+        tags=trial_tags(sweep.name, spec) | {"role": "baseline", "privacy": "no formal guarantee (plain SGD)"},
     )
 
     def on_epoch(epoch: int, metrics: dict[str, float]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 
+from edp.spec import UserError
 from sweeps.resources import Plan
 from sweeps.store import Sweep
 from trainables.trial import OnEpoch, WorkerGroup, run_fresh, run_job
@@ -57,7 +58,12 @@ def ray_session(log: Path) -> Iterator[None]:
             if started:
                 # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
                 address = os.environ.get("RAY_ADDRESS", "local")
-                ray.init(address=address, log_to_driver=False, configure_logging=False)
+                try:
+                    ray.init(address=address, log_to_driver=False, configure_logging=False)
+                except ConnectionError:
+                    raise UserError(
+                        f"RAY_ADDRESS = {address!r}: no cluster answers there; unset it to start Ray on this machine"
+                    ) from None
             yield
         finally:
             if started:

@@ -65,6 +65,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; allowed: a YAML file that can be read") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text; allowed: a YAML file") from None
     except yaml.YAMLError as error:

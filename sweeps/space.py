@@ -73,6 +73,9 @@ PAPER_SPACE: Space = {
 _SHARED = (
     "training.method",
     "training.workers",
+    "edp.delta",
+    "edp.unit",
+    "edp.reproducible_noise",
     "training.device",
     "model.kind",
     "model.embeddings",
@@ -155,6 +158,13 @@ def check_space(recipe: Recipe) -> None:
             )
     for params in corners(space):
         try:
-            recipe.trial(params)
+            trial = recipe.trial(params)
         except ValidationError as error:
             raise ValueError(one_line(error)) from None
+        targeted = "epsilon" in params or recipe.edp.epsilon is not None
+        infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
+        if infinite and "log10_epsilon" in recipe.search.objectives:
+            raise ValueError(
+                f"search.objectives: the honest epsilon is infinite at edp.z0 = {trial.edp.z0:g}, "
+                f"edp.alpha = {trial.edp.alpha}; leave them out, or name log10_epsilon_paper or no epsilon"
+            )

@@ -34,7 +34,7 @@ class SearchSpec(Frozen):
             description="random_stopping: a secret number of trials, on average `trials`, and only the best released"
         ),
     ] = "tpe"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
 
@@ -77,7 +77,8 @@ class Recipe(Frozen):
     @classmethod
     def _null_removes_a_dimension(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(data.get("space"), dict):
-            data = {**data, "space": {k: v for k, v in data["space"].items() if v is not None}}
+            short = {f"edp.{name}": name for name in (*PAPER_SPACE, "epsilon")}
+            data = {**data, "space": {short.get(k, k): v for k, v in data["space"].items() if v is not None}}
         return data
 
     @model_validator(mode="after")
@@ -87,6 +88,14 @@ class Recipe(Frozen):
         check_space(self)
         if self.search.sampler == "random_stopping":
             self._check_random_stopping()
+        if self.edp.epsilon is not None or "epsilon" in self.space:
+            if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:
+                raise ValueError("a target epsilon cannot be met with edp.alpha = paper or edp.reproducible_noise")
+            if self.epsilon_budget is not None and (self.edp.epsilon or 0) > self.epsilon_budget:
+                raise ValueError(
+                    f"edp.epsilon = {self.edp.epsilon:g} is over epsilon_budget = {self.epsilon_budget:g}: "
+                    "every trial would be refused"
+                )
         if self.edp.epsilon is not None and self.edp.z0 is not None:
             raise ValueError(
                 f"edp.z0 = {self.edp.z0:g} and edp.epsilon = {self.edp.epsilon:g} are both given; give one"
@@ -165,7 +174,7 @@ class Recipe(Frozen):
         """The same without privacy: plain SGD with the recipe's training settings."""
         noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
         data = self.trial(noise).model_dump()
-        data["training"] |= {"method": "sgd"}
+        data["training"] |= {"method": "sgd", "micro_batches": self.training.clips}
         return TrialSpec.model_validate(data)
 
 

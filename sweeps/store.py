@@ -17,6 +17,7 @@ from edp.ledger import Ledger
 from edp.spec import Frozen, UserError
 from sweeps.settings import read_yaml, write_yaml
 from sweeps.spec import Recipe, objective_values
+from trainables.checkpoint import read_ledger
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -173,6 +174,10 @@ class Sweep:
         records = [_record(trial) for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
         # An interrupted trial goes on under a new number.
         records = [record for record in records if record.state != "interrupted"]
+        # A trial that has not ended, or never will, has executed what its ledger says all the same.
+        records = [
+            r if r.ledger is not None else replace(r, ledger=read_ledger(self.trial_folder(r.folder))) for r in records
+        ]
         return self._released(records) if self.recipe.search.sampler == "random_stopping" else records
 
     def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
@@ -182,7 +187,13 @@ class Sweep:
         (objective,) = self.recipe.search.objectives
         complete = [record for record in records if record.state == "complete"]
         best = sorted(complete, key=lambda record: objective_values((objective,), record.metrics))[:1]
-        return [replace(record, run_id=self.record.released_run_id) for record in best]
+        # Its number would say something of how many there were.
+        return [replace(record, number=0, run_id=self.record.released_run_id) for record in best]
+
+
+def folder_name(text: str) -> str:
+    """`text` as part of a sweep's name: what may not stand there becomes a dash."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-.") or "sweep"
 
 
 def all_sweeps(storage: Path) -> list[Sweep]:

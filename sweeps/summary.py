@@ -154,7 +154,7 @@ def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], 
     ]
     if record.baseline:
         b = record.baseline
-        lines.append(f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ | ∞ | no clip, no noise |")
+        lines.append(f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ (no formal guarantee) | ∞ | plain SGD |")
     for trial in front:
         m = trial.metrics
         lines.append(

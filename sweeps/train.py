@@ -12,7 +12,7 @@ from sweeps.resources import plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_config, write_yaml
 from sweeps.spec import ResourcesSpec, SearchSpec
-from sweeps.store import Sweep
+from sweeps.store import Sweep, folder_name
 from sweeps.tracking import Tracker, default_tracking_uri, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.trial import TrialError
@@ -32,7 +32,7 @@ def train(
         TrialError: when the training failed, with the reason.
     """
     spec = load_config(config, overrides)
-    place = Sweep.new(storage, f"train-{config.stem}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+    place = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
     prepared = locate(spec, place.cache)
     corpora = read_missing(spec, prepared)
     with ray_session(place.log):

@@ -62,7 +62,7 @@ class _Mailbox:
         """A message of rank 0's; the last of a job ends it."""
         if message[0] == "epoch":
             self._replies[job_id].put_nowait(message)
-        else:
+        elif self._ended < len(self._jobs) and self._jobs[self._ended][0] == job_id:
             self._end(message)
 
     async def note(self, reason: str) -> None:

@@ -27,7 +27,7 @@ class CorpusSpec(Frozen):
         Literal["auto", "three_file", "nlu_eval", "jsonl", "conll"], Field(description="format of `path`")
     ] = "auto"
     utterances: Annotated[int | None, Field(ge=20, description="how many to generate (generated corpora)")] = None
-    seed: Annotated[int, Field(ge=0, description="of the generator and of the 45:5:50 split")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="of the generator and of the 45:5:50 split")] = 0
 
 
 class EmbeddingsSpec(Frozen):
@@ -87,7 +87,7 @@ class TrainingSpec(Frozen):
     workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
     sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces a micro-batch is run in")] = 1
-    seed: Annotated[int, Field(ge=0, description="of initial weights, dropout and data order; never of noise")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
 
     @model_validator(mode="after")
@@ -139,7 +139,9 @@ class TrialSpec(Frozen):
         else:
             public["model.vocabulary"] = self.model.vocabulary
         for field, corpus in public.items():
-            if corpus is not None and (corpus.name, corpus.path) == private:
+            if corpus is not None and (
+                (corpus.name, corpus.path) == private or (corpus.path is not None and corpus.path == self.corpus.path)
+            ):
                 raise ValueError(
                     f"{field} = {corpus.name}: it is released with the model or shown to the attacker, "
                     "so it must not be the private corpus; allowed: another, public one"

@@ -130,6 +130,7 @@ def _serve(config: dict[str, Any]) -> None:
     torch.set_num_threads(config["threads"])
     rank = ray.train.get_context().get_world_rank()
     ray.get(mailbox.join.remote(rank))
+    torch.distributed.barrier()  # nobody takes a job before all have joined: a group of restarted workers starts level
     while (item := ray.get(mailbox.next_job.remote(rank))) is not None:
         job_id, job = item
 

@@ -36,7 +36,8 @@ def test_only_the_best_trial_leaves_the_sweep(ray_cluster: str, command: Command
         if run.data.tags.get("mlflow.parentRunId") == found["run_id"]
     ]
     assert [run.info.run_id for run in children] == [best["run_id"]]
-    assert [folder.name for folder in (tmp_path / "secret" / "trials").iterdir()] == [str(best["number"])]
+    assert best["number"] == 0, "the number would say how many there were"
+    assert len(list((tmp_path / "secret" / "trials").iterdir())) == 1
     assert "complete: SER" not in err, "a candidate was shown"
     code, out, _ = command("status", "secret", "--storage", str(tmp_path))
     assert "1 complete of a secret number" in out

@@ -183,3 +183,37 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
 def test_privacy_settings_that_cannot_hold_are_refused(settings: str, says: str) -> None:
     with pytest.raises(UserError, match=says.replace("(", r"\(")):
         load_recipe("quickstart", settings.split(" "))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("edp.z0=0", "honest epsilon is infinite"),
+        ("space.edp.alpha.choice=[fixed,paper]", "honest epsilon is infinite"),
+        ("space.edp.delta.choice=[0.1,0.01]", "shared by all trials"),
+        ("edp.epsilon=8 epsilon_budget=1", "every trial would be refused"),
+        ("training.seed=99999999999999", "training.seed"),
+        ("search.seed=4294967296", "search.seed"),
+    ],
+)
+def test_what_could_only_fail_after_training_is_refused_before(settings: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        load_recipe("quickstart", settings.split(" "))
+
+
+def test_the_long_name_of_a_dimension_means_the_short_one() -> None:
+    _, recipe = load_recipe("quickstart", ["space.edp.z0.log_uniform=[0.1, 1]"])
+    assert set(recipe.dimensions) == {"C", "z0", "decay", "tau"}
+    assert recipe.dimensions["z0"].log_uniform == (0.1, 1)
+
+
+def test_a_baseline_exists_for_every_valid_dpsgd_recipe() -> None:
+    settings = ["training.method=dpsgd", "training.workers=16"]
+    _, recipe = load_recipe("quickstart", settings)
+    assert recipe.baseline().training.workers == 16
+
+
+def test_the_private_corpus_is_not_taken_for_a_public_one_under_another_name(tmp_path: Path) -> None:
+    (tmp_path / "snips").mkdir()
+    with pytest.raises(UserError, match="must not be the private corpus"):
+        load_recipe("atis_clc", ["corpus.name=mine", f"corpus.path={tmp_path / 'snips'}"])
