@@ -66,7 +66,8 @@ def membership_indices(train: int, test: int, *, seed: int, at_most: int = 5_000
     """
     rng = np.random.default_rng([seed, 0x4D4941])
     n = min(train, test, at_most)
-    return tuple(np.sort(rng.choice(size, n, replace=False)) for size in (train, test))  # type: ignore[return-value]
+    members = np.sort(rng.choice(train, n, replace=False))
+    return members, np.sort(rng.choice(test, n, replace=False))
 
 
 def fit_attack(members: Floats, non_members: Floats) -> dict[str, Any]:
