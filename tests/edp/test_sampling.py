@@ -72,7 +72,7 @@ def test_where_an_example_stands_does_not_depend_on_what_became_of_the_others() 
             return numbers
 
     here, gone = (
-        next(poisson_epoch(40, batch_size=20, micro_batches=4, rng=ByExample(drawn)))  # type: ignore[arg-type]
+        next(poisson_epoch(40, batch_size=20, micro_batches=4, rng=ByExample(drawn)))  # type: ignore[arg-type]  # a recording stand-in
         for drawn in (0.0, 1.0)
     )
     assert any(3 in drawn for drawn in here)

@@ -175,7 +175,7 @@ class _LogPartition(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad_b: Tensor) -> tuple[Tensor, None, Tensor, Tensor, Tensor]:
-        mask_bt, *saved = ctx.saved_tensors  # type: ignore[attr-defined]
+        mask_bt, *saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch types ctx as a plain FunctionCtx
         forward = _Forward(*saved)
         beta_btk = _ahead(forward, mask_bt)
         posterior_btk, total_bt1 = _posterior(forward, beta_btk, mask_bt)

@@ -58,7 +58,7 @@ class JointModel(nn.Module):
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """A vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
-        raise NotImplementedError
+        raise NotImplementedError("each model encodes in its own way")
 
     def outputs(self, batch: Batch) -> ModelOutput:
         """Scores of intents (B, I) and tags (B, T, K)."""
