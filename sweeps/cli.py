@@ -135,15 +135,10 @@ def pick(
     from sweeps.pick import pick as pick_trial
     from sweeps.store import Sweep
     from sweeps.summary import trial_line
-    from sweeps.tracking import Tracker
 
     sweep = Sweep.existing(storage, name)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
-    trial = pick_trial(sweep, {k: v for k, v in limits.items() if v is not None}, output)
-    if trial.run_id is not None:
-        record = sweep.record
-        tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, storage / "mlflow-artifacts")
-        tracker.tag(trial.run_id, {"picked": "true"})
+    trial = pick_trial(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
     if as_json:
         kept = {key: trial.public()[key] for key in ("number", "params", "metrics", "run_id")}
         print_json({**kept, "output": str(output), "model": None})

@@ -10,6 +10,7 @@ from sweeps.front import epsilon_text, pareto_front
 from sweeps.settings import write_yaml
 from sweeps.spec import Objective, objective_values
 from sweeps.store import Sweep, TrialRecord
+from sweeps.tracking import Tracker
 
 
 def choose(front: list[TrialRecord], objectives: tuple[Objective, ...], limits: dict[str, float]) -> TrialRecord:
@@ -41,17 +42,30 @@ def choose(front: list[TrialRecord], objectives: tuple[Objective, ...], limits: 
     return min(fitting, key=distance)
 
 
-def pick(sweep: Sweep, limits: dict[str, float], output: Path) -> TrialRecord:
-    """Chooses and writes a configuration that `edp-sweep train` accepts.
+def pick(sweep: Sweep, limits: dict[str, float], output: Path, tracking_uri: str | None = None) -> TrialRecord:
+    """Chooses a configuration within limits, and keeps it.
 
     Raises:
-        UserError: when nothing fits, or the file cannot be written.
+        UserError: when nothing fits, or as `keep`.
     """
     recipe = sweep.recipe
     for name, value in limits.items():
         if math.isnan(value) or value < 0:
             raise UserError(f"--max-{name.replace('_', '-')} = {value}: allowed: a number of at least 0")
     trial = choose(pareto_front(sweep.trials(), recipe.search.objectives), recipe.search.objectives, limits)
+    keep(sweep, trial, output, tracking_uri)
+    return trial
+
+
+def keep(sweep: Sweep, trial: TrialRecord, output: Path, tracking_uri: str | None = None) -> None:
+    """Writes a chosen configuration, which `edp-sweep train` accepts, and tags its run `picked=true`.
+
+    Args:
+        tracking_uri: of the store that holds the run, where it has moved since the sweep.
+
+    Raises:
+        UserError: when the file cannot be written, or the store cannot be opened.
+    """
     metrics = trial.metrics
     heading = (
         f"Trial {trial.number} of sweep {sweep.name}, MLflow run {trial.run_id}.\n"
@@ -60,7 +74,10 @@ def pick(sweep: Sweep, limits: dict[str, float], output: Path) -> TrialRecord:
         f"Train it again with: edp-sweep train {output}"
     )
     try:
-        write_yaml(recipe.trial(trial.params), output, heading)
+        write_yaml(sweep.recipe.trial(trial.params), output, heading)
     except OSError as error:
         raise UserError(f"--output = {str(output)!r}: {error.strerror}; allowed: a file that can be written") from None
-    return trial
+    if trial.run_id is not None:
+        record = sweep.record
+        tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
+        tracker.tag(trial.run_id, {"picked": "true"})

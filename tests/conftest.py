@@ -44,6 +44,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `edp-sweep WORDS…` in this process; gives its exit code, standard output and standard error."""
+    from dashboards.cli import main
     from sweeps import cli, cli_data, cli_epsilon, console
 
     def run(*words: str) -> tuple[int, str, str]:
@@ -54,7 +55,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
             for module in (console, cli, cli_data, cli_epsilon):
                 monkeypatch.setattr(module, name, fresh, raising=False)
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main()
         captured = capsys.readouterr()
         return int(ended.value.code or 0), captured.out, captured.err
 
