@@ -1,0 +1,63 @@
+"""An attack's figures against slow, literal versions and against distributions that are known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+from trainables.attacks.roc import clopper_pearson, measure, strongest
+
+
+def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():
+    rng = np.random.default_rng(0)
+    members, others = rng.integers(0, 6, 40).astype(float), rng.integers(0, 5, 30).astype(float)
+    pairs = [1.0 if m > n else 0.5 if m == n else 0.0 for m in members for n in others]
+    assert measure("a", members, others).auc == pytest.approx(np.mean(pairs))
+
+
+@pytest.mark.parametrize("limit", [0.01, 0.001])
+def test_tpr_at_an_fpr_is_that_of_the_best_threshold_that_keeps_to_it(limit):
+    rng = np.random.default_rng(1)
+    members, others = np.round(rng.normal(1, 1, 2000), 2), np.round(rng.normal(0, 1, 1500), 2)
+    best = max(
+        [float((members >= t).mean()) for t in np.unique([*members, *others]) if (others >= t).mean() <= limit] or [0.0]
+    )
+    result = measure("a", members, others)
+    assert {0.01: result.tpr_at_1pct_fpr, 0.001: result.tpr_at_01pct_fpr}[limit] == pytest.approx(best)
+
+
+def test_intervals_hold_what_they_say_for_two_normal_distributions():
+    """True AUC Φ(1/√2); the bootstrap interval of AUC holds it in about 95 of 100 samples."""
+    rng, held = np.random.default_rng(2), 0
+    for _ in range(60):
+        low, high = measure("a", rng.normal(1, 1, 150), rng.normal(0, 1, 150)).auc_ci
+        held += low <= norm.cdf(1 / math.sqrt(2)) <= high
+    assert held >= 52  # P[Bin(60, 0.95) < 52] = 0.5 %, and the bootstrap is a little short
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 20), (3, 20), (20, 20), (117, 2350)])
+def test_clopper_pearson_leaves_a_fortieth_on_either_side(successes, trials):
+    low, high = clopper_pearson(successes, trials)
+    assert low <= successes / trials <= high
+    if successes > 0:
+        assert binom.sf(successes - 1, trials, low) == pytest.approx(0.025)
+    if successes < trials:
+        assert binom.cdf(successes, trials, high) == pytest.approx(0.025)
+
+
+def test_infinite_scores_have_an_order_and_nan_is_refused():
+    result = measure("a", np.array([np.inf, 1.0]), np.array([-np.inf, 0.0]))
+    assert result.auc == 1.0
+    assert result.tpr_at_1pct_fpr == 1.0
+    with pytest.raises(ValueError, match="not a number"):
+        measure("a", np.array([np.nan]), np.array([0.0]))
+    with pytest.raises(ValueError, match="empty"):
+        measure("a", np.array([]), np.array([0.0]))
+
+
+def test_the_strongest_attack_is_the_one_with_the_highest_auc():
+    weak = measure("weak", np.array([1.0, 2.0]), np.array([1.0, 2.0]))
+    strong = measure("strong", np.array([2.0, 3.0]), np.array([1.0, 2.0]))
+    assert strongest([weak, strong]) is strong
+    assert "fpr" not in strong.document()

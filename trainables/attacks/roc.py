@@ -1,0 +1,115 @@
+"""How good an attack is: its ROC curve, the area below it, and what it finds where false alarms must be rare.
+
+Scores are higher for members, whatever the attack. Intervals are at 95 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, rankdata
+from sklearn.metrics import roc_curve
+
+Scores = NDArray[np.float64]
+Ranks = NDArray[np.int64]
+Interval = tuple[float, float]
+
+CONFIDENCE = 0.95
+_RESAMPLES, _AT_ONCE = 1_000, 50
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What one attack found on one model."""
+
+    name: str
+    auc: float
+    auc_ci: Interval
+    """Bootstrap over utterances, members and non-members apart."""
+    tpr_at_1pct_fpr: float
+    tpr_at_1pct_fpr_ci: Interval
+    """Clopper–Pearson over members, for the threshold that the non-members at hand set."""
+    tpr_at_01pct_fpr: float
+    tpr_at_01pct_fpr_ci: Interval
+    members: int
+    non_members: int
+    fpr: list[float] = field(repr=False)
+    tpr: list[float] = field(repr=False)
+
+    def document(self) -> dict[str, Any]:
+        """What `--json` prints: everything but the curve."""
+        return {key: value for key, value in asdict(self).items() if key not in ("fpr", "tpr")}
+
+
+def measure(name: str, member_scores: Scores, non_member_scores: Scores) -> AttackResult:
+    """ROC, AUC and TPR at 1 % and 0.1 % FPR of an attack's scores, (M,) of members and (N,) of non-members.
+
+    Raises:
+        ValueError: for no members, no non-members, or a score that is not a number.
+    """
+    if not len(member_scores) or not len(non_member_scores):
+        raise ValueError("an attack is measured on members and non-members; one of them is empty")
+    if np.isnan(member_scores).any() or np.isnan(non_member_scores).any():
+        raise ValueError(f"attack {name} gave a score that is not a number")
+    y = np.repeat([1, 0], [len(member_scores), len(non_member_scores)])
+    # Ranks: the same curve, also where scores are infinite.
+    ranks = rankdata(np.concatenate([member_scores, non_member_scores]), method="dense").astype(np.int64)
+    fpr, tpr, _ = roc_curve(y, ranks)
+    at = {limit: float(tpr[fpr <= limit].max()) for limit in (0.01, 0.001)}
+    return AttackResult(
+        name=name,
+        auc=auc(member_scores, non_member_scores),
+        auc_ci=_auc_interval(ranks[y == 1], ranks[y == 0]),
+        tpr_at_1pct_fpr=at[0.01],
+        tpr_at_1pct_fpr_ci=clopper_pearson(round(at[0.01] * len(member_scores)), len(member_scores)),
+        tpr_at_01pct_fpr=at[0.001],
+        tpr_at_01pct_fpr_ci=clopper_pearson(round(at[0.001] * len(member_scores)), len(member_scores)),
+        members=len(member_scores),
+        non_members=len(non_member_scores),
+        fpr=fpr.tolist(),
+        tpr=tpr.tolist(),
+    )
+
+
+def strongest(results: list[AttackResult]) -> AttackResult:
+    """The one with the highest AUC."""
+    return max(results, key=lambda result: result.auc)
+
+
+def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
+    """Exact two-sided interval of a proportion (Clopper and Pearson 1934)."""
+    tail = (1 - confidence) / 2
+    low = beta.ppf(tail, successes, trials - successes + 1) if successes > 0 else 0.0
+    high = beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1.0
+    return float(low), float(high)
+
+
+def auc(member_scores: Scores, non_member_scores: Scores) -> float:
+    """Probability that a member scores higher than a non-member, ties counting one half."""
+    ranks = rankdata(np.concatenate([member_scores, non_member_scores]))
+    m, n = len(member_scores), len(non_member_scores)
+    return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+
+
+def _auc_interval(member_ranks: Ranks, non_member_ranks: Ranks) -> Interval:
+    """Percentile bootstrap, with a fixed seed: the same scores give the same interval."""
+    rng = np.random.default_rng(0)
+    width = int(max(member_ranks.max(), non_member_ranks.max())) + 1
+    found = []
+    for _ in range(_RESAMPLES // _AT_ONCE):
+        m = _resampled(member_ranks, width, rng)
+        n = _resampled(non_member_ranks, width, rng)
+        below = np.cumsum(n, axis=1) - n
+        found.append((m * (below + n / 2)).sum(1) / (len(member_ranks) * len(non_member_ranks)))
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(np.concatenate(found), [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _resampled(ranks: Ranks, width: int, rng: np.random.Generator) -> Ranks:
+    """How many stand at each rank, (_AT_ONCE, width), in samples drawn with replacement."""
+    drawn = ranks[rng.integers(0, len(ranks), (_AT_ONCE, len(ranks)))] + width * np.arange(_AT_ONCE)[:, None]
+    return np.bincount(drawn.ravel(), minlength=_AT_ONCE * width).reshape(_AT_ONCE, width)
