@@ -33,7 +33,8 @@ def epsilon(
     epochs: Annotated[int, typer.Option(min=1, help="of training")],
     decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
     tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
-    micro_batches: Annotated[int, typer.Option(min=1, help="N of the paper")] = 8,
+    method: Annotated[str, typer.Option(help="edp, or dpsgd: micro-batches of one example")] = "edp",
+    micro_batches: Annotated[int, typer.Option(min=1, help="N of the paper; dpsgd: examples a step")] = 8,
     delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
     noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
     alpha: Annotated[str, typer.Option(help="fixed, public, private or paper")] = "fixed",
@@ -58,6 +59,8 @@ def epsilon(
         spec = EDPSpec.model_validate(settings)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
+    if method not in ("edp", "dpsgd"):
+        raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
     if not 0 < rate <= 1:
         raise UserError(f"rate = {rate:g}: allowed: more than 0, at most 1")
     ledger = planned_ledger(
@@ -67,7 +70,7 @@ def epsilon(
         # An epoch of a Poisson run has 1/rate steps, so that it expects to see each example once.
         steps_per_epoch=max(1, round(1 / rate)) if sampling == "poisson" else 1,
         rate=rate,
-        single_example=False,
+        single_example=method == "dpsgd",
     )
     document = epsilon_document(ledger, spec)
     if plot is not None:

@@ -86,6 +86,9 @@ class TrainingSpec(Frozen):
     micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
     workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
+    learning_rate_decay: Annotated[
+        Literal["none", "linear"], Field(description="linear: epoch t of T at learning_rate (1 - t/T)")
+    ] = "none"
     sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces a micro-batch is run in")] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
@@ -112,6 +115,10 @@ class TrainingSpec(Frozen):
     def clips(self) -> int:
         """Micro-batches a step, as executed: DP-SGD clips every example."""
         return self.batch_size if self.method == "dpsgd" else self.micro_batches
+
+    def learning_rate_in(self, epoch: int) -> float:
+        """Adam's learning rate in an epoch, counted from 0."""
+        return self.learning_rate * (1 - epoch / self.epochs if self.learning_rate_decay == "linear" else 1)
 
 
 class ShadowSpec(Frozen):

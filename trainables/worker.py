@@ -210,6 +210,8 @@ class Trainer:
             TrialFailed: on every rank, when a gradient or the loss was not finite.
         """
         self.ddp.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.spec.training.learning_rate_in(epoch)
         if self.hook is not None:
             self.hook.begin_epoch(epoch)
         loss, seen = torch.zeros((), device=self.device), 0

@@ -50,6 +50,7 @@ pytestmark = pytest.mark.ray
         (["epsilon", "--z0", "-1", "--epochs", "3"], "z0 = -1"),
         (["epsilon", "--z0", "1", "--epochs", "0"], "--epochs"),
         (["epsilon", "--z0", "1", "--epochs", "3", "--rate", "2"], "rate = 2"),
+        (["epsilon", "--z0", "1", "--epochs", "3", "--method", "sgd"], "method = 'sgd'"),
         (["data", "check", "/not/there"], "/not/there"),
         (["data", "make", "weather"], "corpus = 'weather'"),
         (["nonsense"], "nonsense"),

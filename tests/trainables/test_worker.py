@@ -195,6 +195,26 @@ def interrupted(rank: int, world: int, job: TrialJob, after: int) -> None:
         run_trial(job, report)
 
 
+def test_the_learning_rate_decays_to_its_last_epoch_s_share() -> None:
+    training = spec(training={"epochs": 4, "learning_rate": 1e-2, "learning_rate_decay": "linear"}).training
+    assert [training.learning_rate_in(epoch) for epoch in range(4)] == pytest.approx([1e-2, 7.5e-3, 5e-3, 2.5e-3])
+    assert spec(training={"epochs": 4, "learning_rate": 1e-2}).training.learning_rate_in(3) == 1e-2
+
+
+def test_an_epoch_at_a_learning_rate_of_nearly_nothing_leaves_the_weights(corpus: Path, tmp_path: Path) -> None:
+    """What the schedule says is what the optimiser does, also after a restart."""
+    training = {"method": "sgd", "epochs": 2, "learning_rate_decay": "linear"}
+    job = TrialJob(spec(training=training), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, job, 1)
+    before = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
+    run_workers(trial, 1, job)
+    rate = job.spec.training.learning_rate
+    steps = before["step"]
+    first = torch.cat([t.flatten() for t in before["model"].values()])
+    moved = (weights(tmp_path / "out") - first).abs().max()
+    assert 0 < moved <= 1.5 * steps * rate / 2, "an Adam step moves a weight by about the learning rate at most"
+
+
 @pytest.mark.parametrize("method", ["edp", "sgd"])
 def test_a_trial_that_was_killed_goes_on_from_its_last_epoch_to_the_same_end(
     method: str, corpus: Path, tmp_path: Path
