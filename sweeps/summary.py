@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edp.selection import composed_epsilon
+from sweeps.confidence import ties
 from sweeps.front import MARK, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
 from sweeps.random_stopping import epsilon_of_best
 from sweeps.spec import Recipe
@@ -54,15 +55,18 @@ def document(sweep: Sweep) -> dict[str, Any]:
 
 
 def front_document(sweep: Sweep) -> dict[str, Any]:
-    """What `front` prints with `--json`."""
+    """What `front` prints with `--json`; `sweeps.confidence.ties` says what `tied_with` means."""
     recipe = sweep.recipe
     trials = sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
+    tied = ties(trials, front, recipe.search.objectives)
+    on_front = {t.number for t in front}
     keys = ("number", "params", "metrics", "run_id")
     return {
         "sweep": sweep.name,
         "objectives": list(recipe.search.objectives),
-        "front": [{key: t.public()[key] for key in keys} for t in front],
+        "front": [{key: t.public()[key] for key in keys} | {"tied_with": tied.get(t.number, [])} for t in front],
+        "dominated_but_tied": [{"number": n, "tied_with": with_} for n, with_ in tied.items() if n not in on_front],
         "baseline": sweep.record.baseline,
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
@@ -105,12 +109,13 @@ def print_front(sweep: Sweep, console: Console) -> None:
     if not front:
         console.print("no complete trial yet, so no front", highlight=False, soft_wrap=True)
         return
+    tied = ties(trials, front, recipe.search.objectives)
     baseline = record.baseline or {}
     table = Table(
         title=f"Pareto front of {sweep.name}: {len(front)} of {len(trials)} trials",
         title_justify="left",
         title_style="bold",
-        caption=f"Δ: against the SGD baseline. {MARK}: ε of 1e4 or more is no formal guarantee.",
+        caption=_caption(tied),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -124,16 +129,18 @@ def print_front(sweep: Sweep, console: Console) -> None:
     for trial in front:
         metrics = trial.metrics
         table.add_row(
-            str(trial.number),
-            f"{metrics['ser']:.1%}",
+            f"{'~' if trial.number in tied else ''}{trial.number}",
+            f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1)}",
             _change(metrics["ser"], baseline.get("ser")),
-            f"{metrics['mia_auc']:.3f}",
+            f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3)}",
             _change(metrics["mia_auc"], baseline.get("mia_auc")),
             epsilon_cell(metrics["epsilon"]),
             f"{metrics['epsilon_paper']:.3g}",
             params_text(trial.params),
         )
     console.print(table)
+    for number, others in tied.items():
+        console.print(tie_line(number, others, {t.number for t in front}), highlight=False, soft_wrap=True)
     console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
 
 
@@ -168,6 +175,25 @@ def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], 
         f"Go on with `edp-sweep front {sweep.name}`, `edp-sweep pick {sweep.name}`, `edp-sweep resume {sweep.name}`.",
     ]
     return "\n".join(lines)
+
+
+def tie_line(number: int, others: list[int], on_front: set[int]) -> str:
+    """What `sweeps.confidence.ties` found of one trial, in words."""
+    names = ", ".join(str(other) for other in others)
+    if number in on_front:
+        return f"~ trial {number} leads trial {names} in nothing beyond noise"
+    return f"~ trial {number} is dominated by trial {names}, but not beyond noise"
+
+
+def _caption(tied: dict[int, list[int]]) -> str:
+    lines = f"Δ: against the SGD baseline. ±: 95 % interval. {MARK}: ε of 1e4 or more is no formal guarantee."
+    return f"{lines} ~: not told from noise" if tied else lines
+
+
+def _spread(metrics: dict[str, float], name: str, scale: float, digits: int) -> str:
+    """Half the width of a figure's interval, where it has one."""
+    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
+    return "" if low is None or high is None else f" ±{scale * (high - low) / 2:.{digits}f}"
 
 
 def _change(value: float, baseline: float | None) -> str:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from trainables.attacks.shadow import attack_features
+from trainables.confidence import ser_interval
 from trainables.encoding import EncodedCorpus, Split
 from trainables.models.joint import JointModel
 from trainables.ser import by_length, semantic_error_rate, semantic_errors, slot_f1
@@ -114,7 +115,7 @@ def _interleaved(shares: list[Any], split: Split, chosen: NDArray[np.int64]) -> 
 
 
 def utility_metrics(answers: Answers, corpus: EncodedCorpus) -> dict[str, float]:
-    """`ser`, `intent_accuracy` and `slot_f1` of the answers."""
+    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1` of the answers."""
     names, split, chosen = corpus.labels.tags, answers.split, answers.indices
     gold = zip(corpus.tag_ids(split, chosen), corpus.token_ids(split, chosen), strict=True)
     references, predictions, errors = [], [], []
@@ -127,8 +128,11 @@ def utility_metrics(answers: Answers, corpus: EncodedCorpus) -> dict[str, float]
         errors.append(semantic_errors(reference, predicted, tokens.tolist(), 0, 0))
     wrong, slots = np.array(errors).T
     right = corpus.intent_ids(split, chosen) == answers.intents
+    low, high = ser_interval(wrong + ~right, slots)
     return {
         "ser": semantic_error_rate(wrong + ~right, slots),
+        "ser_lower": low,
+        "ser_upper": high,
         "intent_accuracy": float(right.mean()),
         "slot_f1": slot_f1(references, predictions),
     }

@@ -18,6 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.preprocessing import StandardScaler
 
+from trainables.confidence import auc_interval
+
 TOP = 3
 """How many of the sorted scores are kept: of the intents, and of the tags of a token."""
 
@@ -95,12 +97,15 @@ def attack_scores(attack: dict[str, Any], features: Floats) -> NDArray[np.float6
 
 
 def attack_metrics(member_scores: NDArray[np.float64], non_member_scores: NDArray[np.float64]) -> dict[str, float]:
-    """`mia_auc` and `mia_tpr_at_1pct_fpr` of scores that are higher for members."""
+    """`mia_auc` with its 95 % interval, and `mia_tpr_at_1pct_fpr`, of scores that are higher for members."""
     y = np.concatenate([np.ones(len(member_scores)), np.zeros(len(non_member_scores))])
     scores = np.concatenate([member_scores, non_member_scores])
     fpr, tpr, _ = roc_curve(y, scores)
+    low, high = auc_interval(member_scores, non_member_scores)
     return {
         "mia_auc": float(roc_auc_score(y, scores)),
+        "mia_auc_lower": low,
+        "mia_auc_upper": high,
         "mia_tpr_at_1pct_fpr": float(tpr[fpr <= 0.01].max()),
     }
 

@@ -1,0 +1,69 @@
+"""What hangs on noise is marked, and what does not is not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sweeps.confidence import difference, lead_is_noise, ties
+from sweeps.front import pareto_front
+from sweeps.store import TrialRecord
+
+OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
+
+
+def trial(number: int, ser: float, auc: float, epsilon: float, *, half: float = 0.02) -> TrialRecord:
+    """A trial whose SER and MIA AUC have intervals of ± `half`."""
+    metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon, "delta": 5e-4}
+    for name in ("ser", "mia_auc"):
+        metrics |= {f"{name}_lower": metrics[name] - half, f"{name}_upper": metrics[name] + half}
+    return TrialRecord(number, "complete", {}, metrics, None, None, None, number)
+
+
+def tied(*trials: TrialRecord) -> dict[int, list[int]]:
+    return ties(list(trials), pareto_front(list(trials), OBJECTIVES), OBJECTIVES)
+
+
+def test_the_interval_of_a_difference_is_that_of_independent_estimates() -> None:
+    one, other = trial(0, 0.30, 0.5, 1).metrics, trial(1, 0.26, 0.5, 1).metrics
+    assert difference(one, other, "ser") == pytest.approx((0.04 - 0.02 * math.sqrt(2), 0.04 + 0.02 * math.sqrt(2)))
+    lopsided = {"ser": 0.1, "ser_lower": 0.09, "ser_upper": 0.14}
+    low, high = difference(lopsided, lopsided, "ser")
+    assert (low, high) == pytest.approx((-math.hypot(0.01, 0.04), math.hypot(0.04, 0.01)))
+
+
+def test_epsilon_is_exact_also_where_it_is_infinite() -> None:
+    assert difference({"epsilon": 100.0}, {"epsilon": 10.0}, "log10_epsilon") == (1.0, 1.0)
+    assert difference({"epsilon": math.inf}, {"epsilon": math.inf}, "log10_epsilon") == (0.0, 0.0)
+    assert difference({"epsilon": 1.0}, {"epsilon": math.inf}, "log10_epsilon") == (-math.inf, -math.inf)
+
+
+def test_a_dominated_trial_at_the_same_epsilon_is_tied_where_the_lead_is_noise() -> None:
+    assert tied(trial(0, 0.30, 0.50, 8), trial(1, 0.31, 0.51, 8)) == {1: [0]}
+    assert tied(trial(0, 0.30, 0.50, 8), trial(1, 0.40, 0.51, 8)) == {}, "one clear lead is enough"
+
+
+def test_a_dominated_trial_is_told_from_one_of_smaller_epsilon() -> None:
+    assert tied(trial(0, 0.30, 0.50, 7.9), trial(1, 0.301, 0.501, 8)) == {}
+
+
+def test_a_trial_is_on_the_front_by_noise_where_another_costs_less_and_is_not_clearly_worse() -> None:
+    assert tied(trial(0, 0.30, 0.50, 800), trial(1, 0.31, 0.50, 8)) == {0: [1]}
+    assert tied(trial(0, 0.20, 0.50, 800), trial(1, 0.31, 0.50, 8)) == {}, "it buys something with its epsilon"
+
+
+def test_a_lead_needs_something_to_lead_in() -> None:
+    same = trial(0, 0.3, 0.5, 8).metrics
+    assert not lead_is_noise(same, same, OBJECTIVES)
+
+
+def test_figures_without_intervals_are_taken_as_exact() -> None:
+    bare = {"ser": 0.3, "mia_auc": 0.5, "epsilon": 800.0}
+    assert not lead_is_noise(bare, {**bare, "ser": 0.30001, "epsilon": 8.0}, OBJECTIVES)
+
+
+def test_the_wider_the_intervals_the_more_is_tied() -> None:
+    for half, expected in ((0.001, {}), (0.5, {0: [1, 2], 1: [2]})):
+        trials = [trial(i, 0.2 + i / 20, 0.6 - i / 50, 10.0 ** (6 - i), half=half) for i in range(3)]
+        assert tied(*trials) == expected
