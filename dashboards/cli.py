@@ -5,9 +5,40 @@ They are registered here, rather than there, so that imports go on pointing one 
 
 from __future__ import annotations
 
-from sweeps.cli import app, main
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sweeps.cli import Storage, TrackingUri, app, main
 
 __all__ = ["app", "main"]
+
+
+@app.command()
+def ui(
+    name: str,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="of the page; by default 8050, or a free one")
+    ] = None,
+    host: Annotated[str, typer.Option(help="address that the page listens on")] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
+    storage: Storage = Path("runs"),
+    tracking_uri: TrackingUri = None,
+) -> None:
+    """The Pareto page, where a configuration is picked, and the MLflow UI; also while the sweep runs."""
+    from dashboards.serve import serve
+    from sweeps.store import Sweep
+
+    serve(
+        Sweep.existing(storage, name),
+        output=Path("picked.yaml").resolve(),
+        host=host,
+        port=port,
+        tracking_uri=tracking_uri,
+        browser=browser,
+    )
+
 
 if __name__ == "__main__":
     main()

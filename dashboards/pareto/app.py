@@ -1,0 +1,349 @@
+"""The Pareto page: a Dash app over one sweep.
+
+Dash, because Plotly is what the project draws with already, its callbacks are Python and need no build step, and it
+serves all of its JavaScript itself, so that the page works without a network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
+from flask import Flask, Response, abort, request
+
+from dashboards.pareto import figures, parts
+from dashboards.pareto.data import (
+    METRICS,
+    Axis,
+    Limits,
+    Snapshot,
+    Source,
+    bounds,
+    cost_key,
+    history,
+    is_categorical,
+    text,
+    within,
+)
+from dashboards.pareto.layout import INDEX, LIMITS, page
+from edp.spec import UserError
+from sweeps.pick import choose, keep
+
+_HERE = Path(__file__).parent
+_EMPTY: dict[str, Any] = {"data": [], "layout": {"xaxis": {"visible": False}, "yaxis": {"visible": False}}}
+
+
+def create(
+    source: Source,
+    *,
+    output: Path,
+    hosts: set[str] | None = None,
+    mlflow: str | None = None,
+    tracking_uri: str | None = None,
+    seconds: float = 4.0,
+) -> Dash:
+    """The app of one sweep.
+
+    Args:
+        output: the file that Pick writes.
+        hosts: names that the page may be asked for under, so that no web site can reach it through a name of its
+            own; any where None.
+        mlflow: address of the MLflow UI, where there is one.
+        tracking_uri: of the store, where it has moved since the sweep.
+        seconds: between two looks at the sweep.
+    """
+    app = Dash(
+        "edp-sweep",
+        assets_folder=str(_HERE / "assets"),
+        index_string=INDEX,
+        title=f"{source.sweep.name} – EDP Sweeps",
+        update_title="",
+        add_log_handler=False,
+        enable_mcp=False,
+        meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
+    )
+    app.layout = page(source.sweep.name, output, mlflow, seconds)
+    if hosts is not None:
+        _guard(app.server, hosts)
+    _theme(app)
+    _state_and_limits(app, source)
+    _charts(app, source)
+    _table(app, source)
+    _selection(app, source, mlflow, tracking_uri)
+    _pick(app, source, output, tracking_uri)
+    return app
+
+
+def _guard(server: Flask, hosts: set[str]) -> None:
+    @server.before_request
+    def refuse_foreign_names() -> Response | None:
+        name = request.host.rsplit(":", 1)[0].strip("[]")
+        return None if name in hosts else abort(403)
+
+
+def _theme(app: Dash) -> None:
+    app.clientside_callback(
+        ClientsideFunction("edp", "theme"),
+        Output("theme", "data"),
+        Output("toggle", "children"),
+        Input("toggle", "n_clicks"),
+    )
+
+
+def _axis(snapshot: Snapshot, key: str) -> Axis:
+    return snapshot.axes.get(key) or Axis(key, key)
+
+
+def _limit_axis(snapshot: Snapshot, name: str) -> Axis:
+    return _axis(snapshot, cost_key(snapshot.axes) if name == "cost" else name)
+
+
+def _state_and_limits(app: Dash, source: Source) -> None:
+    names = list(LIMITS)
+
+    @app.callback(Output("version", "data"), Input("tick", "n_intervals"), State("version", "data"))
+    def look(_: int | None, known: str | None) -> Any:
+        version, _found = source.read()
+        return version if version != known else no_update
+
+    @app.callback(Output("state", "children"), Input("version", "data"))
+    def state(_: str | None) -> str:
+        return parts.state_line(source.read()[1])
+
+    @app.callback(
+        [Output(f"limit-{name}", prop) for name in names for prop in ("min", "max", "step", "value")],
+        [Output({"type": "limit-name", "key": name}, "children") for name in names],
+        Input("version", "data"),
+        Input("reset", "n_clicks"),
+        [State(f"limit-{name}", prop) for name in names for prop in ("max", "value")],
+    )
+    def ranges(_: str | None, __: int | None, *before: Any) -> list[Any]:
+        found = source.read()[1]
+        settings: list[Any] = []
+        labels: list[Any] = []
+        for i, name in enumerate(names):
+            axis = _limit_axis(found, name)
+            low, high, step = bounds(axis, list(found.candidates.values()))
+            end, value = before[2 * i], before[2 * i + 1]
+            # At its end a slider limits nothing, and goes on limiting nothing as the range grows.
+            free = ctx.triggered_id == "reset" or value is None or float(value) >= float(end)
+            settings += [low, high, step, high if free else max(low, min(high, float(value)))]
+            labels.append(axis.label.split(" (")[0] if axis.label != axis.key else LIMITS[name])
+        return settings + labels
+
+    @app.callback(
+        Output("limits", "data"),
+        [Output({"type": "limit-text", "key": name}, "children") for name in names],
+        Output("remain", "children"),
+        Input("version", "data"),
+        [Input(f"limit-{name}", "value") for name in names],
+    )
+    def limit(_: str | None, *values: float | None) -> list[Any]:
+        found = source.read()[1]
+        limits: Limits = {}
+        words = []
+        for name, value in zip(names, values, strict=True):
+            axis = _limit_axis(found, name)
+            high = bounds(axis, list(found.candidates.values()))[1]
+            if value is None or float(value) >= high or axis.key not in found.axes:
+                words.append("no limit")
+                continue
+            limits[axis.key] = 10.0 ** float(value) if axis.log else float(value)
+            words.append(text(axis, limits[axis.key]))
+        return [limits, *words, parts.remain_line(found, limits)]
+
+
+def _charts(app: Dash, source: Source) -> None:
+    @app.callback(Output("x", "options"), Output("y", "options"), Output("colour", "options"), Input("version", "data"))
+    def options(_: str | None) -> Any:
+        found = source.read()[1]
+        axes = found.axes or {a.key: a for a in METRICS}
+        every = [{"label": a.label, "value": a.key} for a in axes.values()]
+        candidates = list(found.candidates.values())
+        numbers = [o for o in every if not is_categorical(axes[o["value"]], candidates)]
+        return every, every, numbers
+
+    @app.callback(
+        Output("scatter", "figure"),
+        Output("empty", "children"),
+        Input("version", "data"),
+        Input("limits", "data"),
+        Input("selected", "data"),
+        Input("x", "value"),
+        Input("y", "value"),
+        Input("colour", "value"),
+        Input("theme", "data"),
+    )
+    def scatter(
+        _: str | None, limits: Limits, selected: str | None, x: str, y: str, colour: str, theme: str | None
+    ) -> Any:
+        if theme is None:
+            return no_update
+        found = source.read()[1]
+        if not found.candidates:
+            return _blank(theme), "No trial is complete yet; points appear here as they end."
+        across, up, shade = (_axis(found, key) for key in (x, y, colour))
+        return figures.scatter(found, limits, selected, across, up, shade, theme), ""
+
+    @app.callback(
+        Output("parallel", "figure"),
+        Input("version", "data"),
+        Input("limits", "data"),
+        Input("selected", "data"),
+        Input("colour", "value"),
+        Input("theme", "data"),
+    )
+    def parallel(_: str | None, limits: Limits, selected: str | None, colour: str, theme: str | None) -> Any:
+        if theme is None:
+            return no_update
+        found = source.read()[1]
+        if not found.candidates:
+            return _blank(theme)
+        measured = ("ser", "mia_auc", "epsilon", cost_key(found.axes))
+        searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
+        axes = searched + [found.axes[key] for key in measured if key in found.axes]
+        return figures.parallel(found, limits, selected, axes, _axis(found, colour), theme)
+
+
+def _blank(theme: str) -> dict[str, Any]:
+    colour = figures.THEMES[theme]["paper"]
+    return {"data": [], "layout": _EMPTY["layout"] | {"paper_bgcolor": colour, "plot_bgcolor": colour}}
+
+
+def _table(app: Dash, source: Source) -> None:
+    @app.callback(
+        Output("sort", "data"),
+        Input({"type": "sort", "key": ALL}, "n_clicks"),
+        State("sort", "data"),
+        prevent_initial_call=True,
+    )
+    def sort(clicks: list[int | None], now: dict[str, Any]) -> Any:
+        if not any(clicks) or not ctx.triggered or not ctx.triggered[0]["value"]:
+            return no_update
+        key = ctx.triggered_id["key"]
+        return {"key": key, "descending": now["key"] == key and not now["descending"]}
+
+    @app.callback(
+        Output("table-page", "data"),
+        Input("previous", "n_clicks"),
+        Input("next", "n_clicks"),
+        Input("limits", "data"),
+        Input("sort", "data"),
+        Input("dominated", "value"),
+        State("table-page", "data"),
+        prevent_initial_call=True,
+    )
+    def turn(_: int, __: int, ___: Limits, ____: Any, _____: Any, now: int) -> int:
+        step = {"previous": -1, "next": 1}.get(ctx.triggered_id)
+        return max(0, now + step) if step else 0
+
+    @app.callback(
+        Output("rows", "children"),
+        Output("table-where", "children"),
+        Output("previous", "disabled"),
+        Output("next", "disabled"),
+        Input("version", "data"),
+        Input("limits", "data"),
+        Input("selected", "data"),
+        Input("sort", "data"),
+        Input("dominated", "value"),
+        Input("table-page", "data"),
+    )
+    def rows(
+        _: str | None, limits: Limits, selected: str | None, sort: dict[str, Any], dominated: list[str], number: int
+    ) -> Any:
+        found = source.read()[1]
+        members = parts.table_members(found, limits, bool(dominated), sort["key"], sort["descending"])
+        number = min(number, max(0, (len(members) - 1) // parts.ROWS))
+        first = number * parts.ROWS
+        shown = members[first : first + parts.ROWS]
+        where = f"{first + 1}–{first + len(shown)} of {len(members)}" if members else "none"
+        more = first + len(shown) < len(members)
+        return parts.table(found, shown, selected, sort["key"], sort["descending"]), where, number == 0, not more
+
+
+def _selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
+    @app.callback(
+        Output("selected", "data"),
+        Input("scatter", "clickData"),
+        Input("parallel", "clickData"),
+        Input({"type": "row", "key": ALL}, "n_clicks"),
+        Input("best", "n_clicks"),
+        State("limits", "data"),
+        prevent_initial_call=True,
+    )
+    def select(on_scatter: Any, on_parallel: Any, _: list[int | None], __: int | None, limits: Limits) -> Any:
+        by = ctx.triggered_id
+        if not ctx.triggered or not ctx.triggered[0]["value"]:
+            return no_update
+        if by == "best":
+            return _best(source, limits) or no_update
+        if isinstance(by, dict):
+            return by["key"]
+        point = (on_scatter if by == "scatter" else on_parallel)["points"][0]
+        return point.get("customdata") or no_update
+
+    @app.callback(
+        Output("chosen", "children"),
+        Output("details", "children"),
+        Output("epsilons", "figure"),
+        Output("epsilons-note", "children"),
+        Output("curves", "figure"),
+        Output("charts", "hidden"),
+        Output("pick", "disabled"),
+        Input("selected", "data"),
+        Input("version", "data"),
+        Input("theme", "data"),
+    )
+    def show(selected: str | None, _: str | None, theme: str | None) -> Any:
+        if theme is None:
+            return (no_update,) * 7
+        found = source.read()[1]
+        candidate = found.candidates.get(selected or "")
+        if candidate is None:
+            hint = "Choose a point in a chart or a row of the table: its settings, figures and guarantee come here."
+            return "Nothing selected", hint, _blank(theme), "", _blank(theme), True, True
+        url = f"{mlflow}/#/experiments/{source.experiment(tracking_uri)}/runs/{candidate.run_id}" if mlflow else None
+        audited = "epsilon_audited" in candidate.metrics
+        note = "" if audited else "No audit was run, so there is no lower bound. "
+        return (
+            candidate.name,
+            parts.details(found, candidate, url),
+            figures.epsilons(candidate, theme),
+            note + "The paper's figure leaves out a factor of two, and more; see README, What ε means here.",
+            figures.curves(history(source.sweep, candidate, tracking_uri), theme),
+            False,
+            False,
+        )
+
+
+def _best(source: Source, limits: Limits) -> str | None:
+    """What `edp-sweep pick` would choose within the limits."""
+    found = source.read()[1]
+    if not any(within(c, limits) for c in found.front):
+        return None
+    sweep = source.sweep
+    numbers = {c.trial for c in found.front}
+    front = [t for t in sweep.trials() if t.number in numbers]
+    return str(choose(front, found.recipe.search.objectives, limits).number)
+
+
+def _pick(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> None:
+    @app.callback(
+        Output("picked", "children"),
+        Input("pick", "n_clicks"),
+        Input("selected", "data"),
+        prevent_initial_call=True,
+    )
+    def pick(clicks: int | None, selected: str | None) -> Any:
+        if ctx.triggered_id != "pick" or not clicks or selected is None:
+            return ""
+        trial = next((t for t in source.sweep.trials() if str(t.number) == selected), None)
+        if trial is None:
+            return f"Trial {selected} is no longer there."
+        try:
+            keep(source.sweep, trial, output, tracking_uri)
+        except UserError as error:
+            return str(error)
+        return f"Picked trial {trial.number}: wrote {output}. Train it with: edp-sweep train {output.name}"

@@ -1,0 +1,253 @@
+"""What the page shows, as plain data: a sweep's candidates, its front, its baseline. Nothing here draws."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from mlflow.tracking import MlflowClient
+
+from sweeps.front import NO_GUARANTEE, dominates, pareto_front
+from sweeps.spec import Objective, Recipe, objective_values
+from sweeps.store import Sweep, SweepRecord, TrialRecord
+from sweeps.summary import epsilon_of_sweep
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A quantity that can be drawn. `better`: lower, higher, or nothing where neither is."""
+
+    key: str
+    label: str
+    log: bool = False
+    better: str = ""
+    percent: bool = False
+
+
+METRICS = (
+    Axis("ser", "SER (semantic error rate)", better="lower", percent=True),
+    Axis("mia_auc", "MIA AUC (membership attack)", better="lower"),
+    Axis("epsilon", "ε (honest)", log=True, better="lower"),
+    Axis("epsilon_paper", "ε (as the paper reckons)", log=True, better="lower"),
+    Axis("epsilon_audited", "ε (audited, at least)", log=True, better="lower"),
+    Axis("intent_accuracy", "Intent accuracy", better="higher", percent=True),
+    Axis("slot_f1", "Slot F1", better="higher", percent=True),
+    Axis("mia_tpr_at_1pct_fpr", "MIA TPR at 1% FPR", better="lower", percent=True),
+    Axis("gpu_seconds", "GPU-seconds", better="lower"),
+    Axis("worker_seconds", "Worker-seconds", better="lower"),
+)
+"""The metrics that are drawn, where a sweep has them."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration that can be picked."""
+
+    key: str
+    trial: int
+    params: dict[str, Any]
+    metrics: dict[str, float]
+    run_id: str | None
+    dominated_by: str | None
+    """Key of a candidate of the front that is nowhere worse; None on the front."""
+
+    @property
+    def on_front(self) -> bool:
+        return self.dominated_by is None
+
+    @property
+    def name(self) -> str:
+        return f"Trial {self.trial}"
+
+    def value(self, key: str) -> Any:
+        """A metric or a hyperparameter; NaN where there is none. An ε of 0 counts as 1e-12, as for the search."""
+        if key in self.metrics:
+            return max(self.metrics[key], 1e-12) if key.startswith("epsilon") else self.metrics[key]
+        return self.params.get(key, math.nan)
+
+    def interval(self, key: str) -> tuple[float, float] | None:
+        """Confidence interval of a metric, where one was estimated."""
+        low, high = self.metrics.get(f"{key}_lower"), self.metrics.get(f"{key}_upper")
+        return (low, high) if low is not None and high is not None else None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A sweep as it was at one moment."""
+
+    record: SweepRecord
+    recipe: Recipe
+    counts: dict[str, int]
+    candidates: dict[str, Candidate]
+    baseline: dict[str, float]
+    epsilon_of_sweep: float
+    axes: dict[str, Axis] = field(default_factory=dict)
+    """What can be drawn, metrics first."""
+
+    @property
+    def front(self) -> list[Candidate]:
+        """The Pareto-optimal candidates, by the first objective."""
+        return [c for c in self.candidates.values() if c.on_front]
+
+    @property
+    def running(self) -> bool:
+        return self.record.state == "running"
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether something can be drawn on a number line."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def snapshot(sweep: Sweep) -> Snapshot:
+    """What is known of a sweep now."""
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    states = ("complete", "running", "failed", "refused")
+    counts = {state: sum(t.state == state for t in trials) for state in states}
+    found = candidates(trials, recipe.search.objectives)
+    baseline = {k: v for k, v in (record.baseline or {}).items() if isinstance(v, int | float)}
+    return Snapshot(
+        record=record,
+        recipe=recipe,
+        counts={state: n for state, n in counts.items() if n},
+        candidates=found,
+        baseline=baseline,
+        epsilon_of_sweep=epsilon_of_sweep(recipe, trials, record.examples),
+        axes=drawable(list(found.values())),
+    )
+
+
+def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> dict[str, Candidate]:
+    """Every complete trial by its key: the front first, by the first objective, then the others in the same order."""
+    front = pareto_front(trials, objectives)
+    values = {t.number: objective_values(objectives, t.metrics) for t in front}
+    others = [t for t in trials if t.state == "complete" and t.metrics and t.number not in values]
+    found: dict[str, Candidate] = {}
+    for trial in front:
+        found[str(trial.number)] = _candidate(trial, None)
+    for trial in sorted(others, key=lambda t: objective_values(objectives, t.metrics)):
+        mine = objective_values(objectives, trial.metrics)
+        beaten_by = next((str(n) for n, value in values.items() if dominates(value, mine)), "")
+        found[str(trial.number)] = _candidate(trial, beaten_by)
+    return found
+
+
+def _candidate(trial: TrialRecord, dominated_by: str | None) -> Candidate:
+    return Candidate(str(trial.number), trial.number, trial.params, trial.metrics, trial.run_id, dominated_by)
+
+
+def drawable(found: list[Candidate]) -> dict[str, Axis]:
+    """The quantities that at least one candidate has, and that differ, where they are hyperparameters."""
+    axes = {a.key: a for a in METRICS if any(is_number(c.value(a.key)) for c in found)}
+    if not any(c.metrics.get("gpu_seconds") for c in found):
+        axes.pop("gpu_seconds", None)  # no GPU was there
+    names = dict.fromkeys(name for c in found for name in c.params)
+    for name in names:
+        values = [c.params[name] for c in found if name in c.params]
+        if name in axes or len({str(v) for v in values}) < 2:
+            continue
+        numbers = [v for v in values if is_number(v)]
+        positive = [v for v in numbers if v > 0]
+        log = len(positive) == len(values) and max(positive) / min(positive) >= 30
+        axes[name] = Axis(name, name, log=log)
+    return axes
+
+
+def is_categorical(axis: Axis, found: list[Candidate]) -> bool:
+    """Whether a hyperparameter has values that are no numbers."""
+    return any(not isinstance(c.params[axis.key], int | float) for c in found if axis.key in c.params)
+
+
+def cost_key(axes: dict[str, Axis]) -> str:
+    """What a configuration cost: GPU-seconds, or workers' seconds where there was no GPU."""
+    return "gpu_seconds" if "gpu_seconds" in axes else "worker_seconds"
+
+
+def limited(axes: dict[str, Axis]) -> list[Axis]:
+    """What its user may set a limit to."""
+    return [axes[key] for key in ("epsilon", "ser", "mia_auc", cost_key(axes)) if key in axes]
+
+
+def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
+    """Low and high end of a limit's slider, rounded outwards, and its step; in log10 where the axis is logarithmic."""
+    values = [float(c.value(axis.key)) for c in found if is_number(c.value(axis.key))] or [1.0]
+    values = [math.log10(v) for v in values] if axis.log else values
+    low, high = min(values), max(values)
+    step = 10.0 ** math.floor(math.log10(max(high - low, 1e-3) / 20))
+    if axis.log:
+        step = max(step, 0.1)
+    digits = max(0, -round(math.log10(step)))
+    low, high = math.floor(low / step) * step, math.ceil(high / step) * step
+    return round(low, digits), round(max(high, low + step), digits), step
+
+
+Limits = dict[str, float]
+"""Largest allowed value by metric; what is not named is not limited."""
+
+
+def within(candidate: Candidate, limits: Limits) -> bool:
+    """Whether a candidate is within all limits. What it was not measured on, it does not keep."""
+    return all(candidate.metrics.get(name, math.inf) <= most for name, most in limits.items())
+
+
+def text(axis: Axis, value: Any) -> str:
+    """A value as a person reads it."""
+    if not isinstance(value, int | float):
+        return str(value)
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if axis.percent:
+        return f"{value:.1%}"
+    if axis.key == "mia_auc":
+        return f"{value:.3f}"
+    if axis.key.endswith("_seconds"):
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < NO_GUARANTEE else f"{value:.1e}"
+
+
+class Source:
+    """A sweep that is read again when it has changed, at most every `seconds`. Safe to share between threads."""
+
+    def __init__(self, sweep: Sweep, seconds: float = 3.0) -> None:
+        self.sweep = sweep
+        self._seconds, self._lock = seconds, threading.Lock()
+        self._read_at, self._stamp = -math.inf, ""
+        self._kept: Snapshot | None = None
+        self._experiment: str | None = None
+
+    def _stamp_now(self) -> str:
+        files = [self.sweep.folder / name for name in ("sweep.json", "study.db")]
+        return " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.is_file())
+
+    def read(self) -> tuple[str, Snapshot]:
+        """The sweep, and a version that changes when it does."""
+        with self._lock:
+            now = time.monotonic()
+            if self._kept is None or now - self._read_at >= self._seconds:
+                stamp = self._stamp_now()
+                if self._kept is None or stamp != self._stamp:
+                    self._kept = snapshot(self.sweep)
+                self._stamp, self._read_at = stamp, time.monotonic()
+            return self._stamp, self._kept
+
+    def experiment(self, tracking_uri: str | None = None) -> str:
+        """Id of the sweep's experiment in the tracking store."""
+        if self._experiment is None:
+            record = self.sweep.record
+            client = MlflowClient(tracking_uri or record.tracking_uri)
+            self._experiment = str(client.get_run(record.run_id).info.experiment_id)
+        return self._experiment
+
+
+def history(sweep: Sweep, candidate: Candidate, tracking_uri: str | None = None) -> dict[str, list[tuple[int, float]]]:
+    """What was measured after each epoch of a candidate's trial: metric to (epoch, value), from the tracking store."""
+    if candidate.run_id is None:
+        return {}
+    client = MlflowClient(tracking_uri or sweep.record.tracking_uri)
+    found = {key: client.get_metric_history(candidate.run_id, key) for key in ("valid_ser", "train_loss")}
+    return {key: sorted((m.step, m.value) for m in points) for key, points in found.items()}

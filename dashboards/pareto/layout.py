@@ -1,0 +1,209 @@
+"""The page's skeleton: everything that is there from the start and is filled in by the callbacks of `app`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dash import dcc, html
+
+INDEX = """<!DOCTYPE html>
+<html lang="en">
+<head>{%metas%}<title>{%title%}</title>
+<script>
+  // Before anything is painted: what was chosen here last time, else what the system asks for.
+  document.documentElement.dataset.theme = localStorage.getItem("edp-theme")
+    || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+</script>
+{%favicon%}{%css%}</head>
+<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
+</html>"""
+
+LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
+"""What its user may set a limit to; `cost` is in GPU-seconds where there were GPUs."""
+
+_GRAPH: Any = {
+    "displaylogo": False,
+    "responsive": True,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+}
+_STILL: Any = {"displayModeBar": False, "responsive": True}
+
+
+def aria(**attributes: str) -> dict[str, Any]:
+    """Attributes for screen readers, whose names hold a dash."""
+    return {f"aria-{name}": value for name, value in attributes.items()}
+
+
+def page(name: str, output: Path, mlflow: str | None, seconds: float) -> html.Div:
+    """The whole page of sweep `name`, asked for again every `seconds` while the sweep runs."""
+    return html.Div(
+        [
+            dcc.Store(id="version"),
+            dcc.Store(id="theme"),
+            dcc.Store(id="limits", data={}),
+            dcc.Store(id="selected"),
+            dcc.Store(id="sort", data={"key": None, "descending": False}),
+            dcc.Store(id="table-page", data=0),
+            dcc.Interval(id="tick", interval=int(seconds * 1000)),
+            html.A("Skip to the table", href="#table", className="skip"),
+            html.Header(
+                [
+                    html.Div([html.H1(name), html.P(id="state", role="status")]),
+                    html.Nav(
+                        [
+                            *([html.A("MLflow", href=mlflow, target="_blank", id="mlflow")] if mlflow else []),
+                            html.Button("Dark", id="toggle", **aria(label="Switch between light and dark")),
+                        ]
+                    ),
+                ]
+            ),
+            html.Main(
+                [
+                    html.Div([_limits(), _scatter(), _parallel(), _table()], className="wide"),
+                    html.Div([_details(output)], className="narrow"),
+                ]
+            ),
+        ]
+    )
+
+
+def _card(title: str, children: list[Any], **more: Any) -> html.Section:
+    return html.Section([html.H2(title), *children], className="card", **more)
+
+
+def _limits() -> html.Section:
+    sliders = [
+        html.Div(
+            [
+                html.Label(
+                    [html.Span(label, id={"type": "limit-name", "key": key}), " at most"],
+                    htmlFor=f"limit-{key}",
+                ),
+                html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
+                _range(key),
+            ],
+            className="limit",
+        )
+        for key, label in LIMITS.items()
+    ]
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.H2("Limits"),
+                    html.P(id="remain", role="status"),
+                    html.Button("Best compromise within them", id="best"),
+                    html.Button("Reset", id="reset"),
+                ],
+                className="bar",
+            ),
+            html.Div(sliders, className="limits"),
+        ],
+        className="card",
+    )
+
+
+def _range(key: str) -> Any:
+    return dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1, debounce=0.1)
+
+
+def _choice(name: str, label: str, value: str) -> html.Div:
+    return html.Div(
+        [
+            html.Label(label, htmlFor=name),
+            dcc.Dropdown(id=name, value=value, clearable=False, searchable=False, options=[value]),
+        ],
+        className="choice",
+    )
+
+
+def _scatter() -> html.Section:
+    return _card(
+        "What each configuration buys",
+        [
+            html.Div(
+                [
+                    _choice("x", "across", "ser"),
+                    _choice("y", "up", "mia_auc"),
+                    _choice("colour", "colour", "epsilon"),
+                ],
+                className="choices",
+            ),
+            html.P("", id="empty", className="note"),
+            dcc.Graph(id="scatter", config=_GRAPH, className="scatter-chart"),
+            html.P("Lower left is better. Click a point, or choose a row of the table, to see it.", className="note"),
+        ],
+    )
+
+
+def _parallel() -> html.Section:
+    return _card(
+        "The same configurations, setting by setting",
+        [
+            html.Div(
+                dcc.Graph(id="parallel", config=_STILL, className="parallel-chart"),
+                className="scroll",
+                tabIndex=0,
+                role="region",
+                **aria(label="Parallel coordinates; the table below holds the same figures"),
+            ),
+            html.P(
+                "Solid: Pareto-optimal, coloured as above. Dotted: dominated. Thick with dots: selected. "
+                "A bar along an axis: what its limit allows. Outside the limits: left out.",
+                className="note",
+            ),
+        ],
+    )
+
+
+def _table() -> html.Section:
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.H2("Within the limits"),
+                    dcc.Checklist(
+                        id="dominated", options=[{"label": " also dominated ones", "value": "yes"}], value=[]
+                    ),
+                    html.Button("← Previous", id="previous"),
+                    html.Span(id="table-where", role="status"),
+                    html.Button("Next →", id="next"),
+                ],
+                className="bar",
+            ),
+            html.Div(id="rows", className="scroll"),
+        ],
+        className="card",
+        id="table",
+        tabIndex=-1,
+    )
+
+
+def _details(output: Path) -> html.Section:
+    return html.Section(
+        [
+            html.H2("Nothing selected", id="chosen", **aria(live="polite")),
+            html.Div(
+                [
+                    html.Button("Pick", id="pick", disabled=True, className="primary"),
+                    html.P(["writes ", html.Code(str(output))], id="pick-where", className="note"),
+                ],
+                className="pick",
+            ),
+            html.P(id="picked", role="status"),
+            html.Div(id="details"),
+            html.Div(
+                [
+                    html.H3("What is known of its ε"),
+                    dcc.Graph(id="epsilons", config=_STILL, className="epsilons-chart"),
+                    html.P(id="epsilons-note", className="note"),
+                    html.H3("Epoch by epoch"),
+                    dcc.Graph(id="curves", config=_STILL, className="curves-chart"),
+                ],
+                id="charts",
+                hidden=True,
+            ),
+        ],
+        className="card details",
+    )

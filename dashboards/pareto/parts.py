@@ -1,0 +1,163 @@
+"""The parts of the page that are words and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
+from dashboards.pareto.layout import aria
+from sweeps.front import epsilon_text, privacy_statement, relative_change
+
+ROWS = 25
+"""Of the table, a page."""
+
+
+def state_line(snapshot: Snapshot) -> str:
+    """What the sweep is doing, and what looking at all of it costs."""
+    record, recipe = snapshot.record, snapshot.recipe
+    counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
+    wanted = "a secret number" if recipe.search.sampler == "random_stopping" else f"{record.wanted} trials"
+    cost = epsilon_text(snapshot.epsilon_of_sweep) if snapshot.candidates else "–"
+    return (
+        f"{record.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name} · "
+        f"ε of the whole sweep: {cost}"
+    )
+
+
+def remain_line(snapshot: Snapshot, limits: Limits) -> str:
+    """How many candidates the limits leave."""
+    found = list(snapshot.candidates.values())
+    left = [c for c in found if within(c, limits)]
+    front = sum(c.on_front for c in left)
+    return f"{len(left)} of {len(found)} remain, {front} of {len(snapshot.front)} Pareto-optimal"
+
+
+def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
+    """Where a candidate stands."""
+    if candidate.on_front:
+        return "Pareto-optimal: nothing measured is better in one objective without being worse in another."
+    better = snapshot.candidates.get(candidate.dominated_by or "")
+    return f"Dominated: {better.name if better else 'another'} is nowhere worse."
+
+
+def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> list[Any]:
+    """A configuration, what it reached, and what it guarantees."""
+    spec = snapshot.recipe.trial(candidate.params)
+    rows = []
+    for axis in snapshot.axes.values():
+        if axis.key not in candidate.metrics:
+            continue
+        value = candidate.metrics[axis.key]
+        interval = candidate.interval(axis.key)
+        rows.append(
+            html.Tr(
+                [
+                    html.Th(axis.label, scope="row"),
+                    html.Td(text(axis, value)),
+                    html.Td(f"{text(axis, interval[0])} – {text(axis, interval[1])}" if interval else ""),
+                    html.Td(_change(axis, value, snapshot.baseline.get(axis.key))),
+                ]
+            )
+        )
+    heads = ["", "measured", "95% interval", "against SGD"]
+    has_interval = any(candidate.interval(axis.key) for axis in snapshot.axes.values())
+    if not has_interval:
+        heads.pop(2)
+        for row in rows:
+            row.children.pop(2)
+    settings = [
+        html.Tr([html.Th(name, scope="row"), html.Td(text(Axis(name, name), value))])
+        for name, value in candidate.params.items()
+    ]
+    return [
+        html.P(dominated_note(snapshot, candidate), className="standing"),
+        html.P(
+            [html.Strong("Guarantee: "), privacy_statement(candidate.metrics, spec.edp)],
+            className="statement",
+            id="statement",
+        ),
+        html.Table(
+            [html.Thead(html.Tr([html.Th(h, scope="col") for h in heads])), html.Tbody(rows)], className="figures"
+        ),
+        html.H3("Configuration"),
+        html.Table(html.Tbody(settings), className="figures"),
+        *([html.P(html.A("Its run in MLflow", href=run_url, target="_blank"))] if run_url else []),
+    ]
+
+
+def _change(axis: Axis, value: float, baseline: float | None) -> str:
+    if baseline is None or not is_number(baseline) or not is_number(value) or not axis.better or axis.log:
+        return ""
+    change = relative_change(value, baseline)
+    return f"{change:+.1f}%" if is_number(change) else ""
+
+
+def table_members(
+    snapshot: Snapshot, limits: Limits, dominated: bool, key: str | None, descending: bool
+) -> list[Candidate]:
+    """The candidates of the table, in its order; without a key, the front first."""
+    found = [c for c in snapshot.candidates.values() if (c.on_front or dominated) and within(c, limits)]
+    if key is None:
+        return found
+    numbers = sorted((c for c in found if is_number(c.value(key))), key=lambda c: c.value(key), reverse=descending)
+    others = [c for c in found if not is_number(c.value(key))]
+    return numbers + sorted(others, key=lambda c: str(c.value(key)), reverse=descending)
+
+
+def table(
+    snapshot: Snapshot,
+    members: list[Candidate],
+    selected: str | None,
+    key: str | None,
+    descending: bool,
+) -> Any:
+    """The candidates as a table: what the charts show, for the keyboard and for screen readers."""
+    if not members:
+        return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
+    columns = [a for a in snapshot.axes.values() if a.key not in ("mia_tpr_at_1pct_fpr", "intent_accuracy", "slot_f1")]
+    arrow = "▼" if descending else "▲"
+    order = "descending" if descending else "ascending"
+    heads = [
+        html.Th(
+            html.Button(
+                f"{axis.label.split(' (')[0] if axis.key != 'epsilon_paper' else 'ε paper'}"
+                + (f" {arrow}" if axis.key == key else ""),
+                id={"type": "sort", "key": axis.key},
+                className="plain",
+                title=f"sort by {axis.label}",
+            ),
+            scope="col",
+            **aria(sort=order if axis.key == key else "none"),
+        )
+        for axis in columns
+    ]
+    rows = []
+    for c in members:
+        chosen = c.key == selected
+        rows.append(
+            html.Tr(
+                [
+                    html.Th(
+                        html.Button(
+                            ("◆ " if c.on_front else "○ ") + c.name,
+                            id={"type": "row", "key": c.key},
+                            className="row",
+                            **aria(pressed="true" if chosen else "false"),
+                        ),
+                        scope="row",
+                    ),
+                    *[html.Td(text(axis, c.value(axis.key))) for axis in columns],
+                ],
+                className="chosen" if chosen else "",
+            )
+        )
+    return html.Table(
+        [
+            html.Caption("◆ Pareto-optimal, ○ dominated. A head sorts, a row's button selects."),
+            html.Thead(html.Tr([html.Th("configuration", scope="col"), *heads])),
+            html.Tbody(rows),
+        ],
+        className="members",
+    )
