@@ -72,6 +72,11 @@ def _card(title: str, children: list[Any], **more: Any) -> html.Section:
     return html.Section([html.H2(title), *children], className="card", **more)
 
 
+def _chart(name: str, config: Any) -> html.Div:
+    """A chart as tall as the style sheet says of its frame."""
+    return html.Div(dcc.Graph(id=name, config=config), className=f"{name}-chart")
+
+
 def _limits() -> html.Section:
     sliders = [
         html.Div(
@@ -131,7 +136,7 @@ def _scatter() -> html.Section:
                 className="choices",
             ),
             html.P("", id="empty", className="note"),
-            dcc.Graph(id="scatter", config=_GRAPH, className="scatter-chart"),
+            _chart("scatter", _GRAPH),
             html.P("Lower left is better. Click a point, or choose a row of the table, to see it.", className="note"),
         ],
     )
@@ -142,7 +147,7 @@ def _parallel() -> html.Section:
         "The same configurations, setting by setting",
         [
             html.Div(
-                dcc.Graph(id="parallel", config=_STILL, className="parallel-chart"),
+                _chart("parallel", _STILL),
                 className="scroll",
                 tabIndex=0,
                 role="region",
@@ -196,10 +201,10 @@ def _details(output: Path) -> html.Section:
             html.Div(
                 [
                     html.H3("What is known of its ε"),
-                    dcc.Graph(id="epsilons", config=_STILL, className="epsilons-chart"),
+                    _chart("epsilons", _STILL),
                     html.P(id="epsilons-note", className="note"),
                     html.H3("Epoch by epoch"),
-                    dcc.Graph(id="curves", config=_STILL, className="curves-chart"),
+                    _chart("curves", _STILL),
                 ],
                 id="charts",
                 hidden=True,
