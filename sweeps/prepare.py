@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from edp.spec import UserError
+from trainables.attacks.canary import make_canaries, plant, toss_coins
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.corpora import corpus_digest, load_corpus
 from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus, encode
-from trainables.spec import CLCSpec, TrialSpec
+from trainables.spec import CanariesSpec, CLCSpec, TrialSpec
 from trainables.trial import OnEpoch
 from trainables.worker import Metrics, TrialJob, TrialResult
 
@@ -26,11 +28,13 @@ ShowEpoch = Callable[[str, int, int, Metrics], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Folders of the encoded target and shadow corpus, and where the fitted attack is or will be."""
+    """Folders of the encoded target and shadow corpus, and where the fitted attack and the canaries' coins are or
+    will be."""
 
     corpus: Path
     shadow: Path
     attack: Path
+    coins: Path | None = None
 
 
 def locate(spec: TrialSpec, cache: Path) -> Prepared:
@@ -52,7 +56,12 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     )
     training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
     attack = cache / f"attack-{_key(shadow.name, model.model_dump(), training)}.json"
-    return Prepared(target, shadow, attack)
+    if not spec.canaries.count:
+        return Prepared(target, shadow, attack)
+    canaries = _key(corpus_digest(spec.corpus), spec.canaries.count)
+    # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
+    planted = cache / f"{spec.corpus.name}-with-canaries-{_key(target.name, canaries)}"
+    return Prepared(planted, shadow, attack, cache / f"coins-{canaries}.json")
 
 
 def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
@@ -61,8 +70,16 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     Raises:
         UserError: naming file, line and problem.
     """
+    if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
+        raise UserError(
+            f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "
+            f"allowed: delete {prepared.corpus} too, and new coins are tossed"
+        )
     wanted = {prepared.corpus: spec.corpus, prepared.shadow: spec.shadow.corpus}
-    return {folder: load_corpus(corpus) for folder, corpus in wanted.items() if not _is_encoded(folder)}
+    found = {folder: load_corpus(corpus) for folder, corpus in wanted.items() if not _is_encoded(folder)}
+    if spec.canaries.count and prepared.corpus in found:
+        found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries.count, spec.corpus.seed)
+    return found
 
 
 def encode_missing(spec: TrialSpec, prepared: Prepared, splits: dict[Path, Splits], say: Say) -> None:
@@ -81,6 +98,8 @@ def encode_missing(spec: TrialSpec, prepared: Prepared, splits: dict[Path, Split
         def progress(done: int, total: int, name: str = name) -> None:
             say(f"encoding {name}: {done:,} of {total:,} utterances")
 
+        if folder == prepared.corpus and prepared.coins is not None:
+            corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
         encode(corpus, spec.model, folder, features=features, progress=progress)
 
 
@@ -93,7 +112,7 @@ def shadow_trial(spec: TrialSpec) -> TrialSpec:
     epochs = spec.shadow.epochs or spec.training.epochs
     training = spec.training.model_copy(update={"method": "sgd", "epochs": epochs})
     # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
-    return spec.model_copy(update={"corpus": spec.shadow.corpus, "training": training})
+    return spec.model_copy(update={"corpus": spec.shadow.corpus, "canaries": CanariesSpec(), "training": training})
 
 
 def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:

@@ -185,7 +185,7 @@ def _run_baseline(
         tracker.log(run_id, metrics, epoch)
 
     try:
-        result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack), on_epoch)
+        result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
     except TrialError as error:
         tracker.tag(run_id, {"state": "failed", "reason": str(error)})
         tracker.end(run_id, "FAILED")

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
 from sweeps.space import PAPER_SPACE, Dimension, check_space
-from trainables.spec import CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
+from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
 
 Objective = Literal["ser", "mia_auc", "log10_epsilon", "log10_epsilon_paper"]
 
@@ -64,6 +64,7 @@ class Recipe(Frozen):
     corpus: CorpusSpec
     model: ModelSpec
     shadow: ShadowSpec
+    canaries: CanariesSpec = CanariesSpec()
     training: TrainingSpec = TrainingSpec()
     edp: FixedEDP = FixedEDP()
     space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
@@ -160,6 +161,7 @@ class Recipe(Frozen):
             "corpus": self.corpus.model_dump(),
             "model": self.model.model_dump(),
             "shadow": self.shadow.model_dump(),
+            "canaries": self.canaries.model_dump(),
             "training": self.training.model_dump(),
             "edp": {k: v for k, v in self.edp.model_dump(exclude={"epsilon"}).items() if v is not None},
         }

@@ -64,7 +64,7 @@ def train(
                     run,
                     watch.epoch,
                 )
-                result = run(TrialJob(spec, prepared.corpus, place.folder, prepared.attack), on_epoch)
+                result = run(TrialJob(spec, prepared.corpus, place.folder, prepared.attack, prepared.coins), on_epoch)
             tracker.log(run_id, result.metrics, spec.training.epochs)
             private = privacy_statement(result.metrics, spec.edp)
             tracker.tag(run_id, result.tags | {"state": "complete", "privacy": private})

@@ -43,6 +43,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.prepared.corpus,
         context.trials / str(config["folder"]),
         context.prepared.attack,
+        context.prepared.coins,
     )
     try:
         if context.mailbox is not None:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from trainables.attacks.shadow import attack_features
+from trainables.attacks.shadow import FEATURES, attack_features
 from trainables.confidence import ser_interval
 from trainables.encoding import EncodedCorpus, Split
 from trainables.models.joint import JointModel
@@ -31,6 +31,8 @@ class Answers:
     """n arrays of the likeliest tags, as long as what the model read of the utterance."""
     features: NDArray[np.float32] | None
     """(n, F) what a membership attack sees, see `trainables.attacks.shadow`; None where not asked for."""
+    losses: NDArray[np.float64] | None
+    """(n,) negative log-likelihood of the true intent and tags together; None where not asked for."""
 
 
 def collect_answers(
@@ -48,6 +50,7 @@ def collect_answers(
     Args:
         indices: of the split; None for all of it.
         group: None: this process alone.
+        features: also what membership attacks need, from the same forward pass.
 
     Returns:
         All answers on rank 0, None on the others.
@@ -72,7 +75,8 @@ def _answer(
 ) -> Answers:
     intents = np.zeros(len(chosen), dtype=np.int64)
     tags: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)] * len(chosen)
-    rows: dict[int, NDArray[np.float32]] = {}
+    rows = np.zeros((len(chosen), FEATURES), np.float32) if features else None
+    losses = np.zeros(len(chosen)) if features else None
     was_training = model.training
     model.eval()
     for places in by_length(corpus.lengths(split)[chosen], _BATCH):
@@ -80,23 +84,23 @@ def _answer(
         lengths = batch.lengths_b.numpy()
         with torch.inference_mode():
             batch = batch.to(device)
-            if features:
+            if rows is not None and losses is not None:
                 answer = model.predict(batch)
                 intents_b, tags_bt = answer.intents_b, answer.tags_bt
-                found = attack_features(
+                rows[places] = attack_features(
                     answer.intent_probs_bi.float().cpu().numpy(),
                     answer.slot_marginals_btk.float().cpu().numpy(),
                     lengths,
                 )
-                rows |= dict(zip(places.tolist(), found, strict=True))
+                assert answer.loss_b is not None, "utterances of a corpus have labels"
+                losses[places] = answer.loss_b.cpu().numpy()
             else:
                 intents_b, tags_bt, _ = model.decode(batch)
         intents[places] = intents_b.cpu().numpy()
         for place, row, length in zip(places, tags_bt.cpu().numpy(), lengths, strict=True):
             tags[place] = row[:length]
     model.train(was_training)
-    stacked = np.stack([rows[i] for i in range(len(chosen))]) if rows else None
-    return Answers(split, chosen, intents, tags, stacked)
+    return Answers(split, chosen, intents, tags, rows, losses)
 
 
 def _interleaved(shares: list[Any], split: Split, chosen: NDArray[np.int64]) -> Answers:
@@ -104,14 +108,16 @@ def _interleaved(shares: list[Any], split: Split, chosen: NDArray[np.int64]) -> 
     world, n = len(shares), len(chosen)
     intents = np.zeros(n, dtype=np.int64)
     tags: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)] * n
-    features: NDArray[np.float32] | None = None
+    asked = shares[0].features is not None
+    features = np.zeros((n, FEATURES), np.float32) if asked else None
+    losses = np.zeros(n) if asked else None
     for rank, share in enumerate(shares):
         intents[rank::world] = share.intents
         tags[rank::world] = share.tags
-        if share.features is not None:
-            features = np.zeros((n, share.features.shape[1]), np.float32) if features is None else features
+        if features is not None and losses is not None:
             features[rank::world] = share.features
-    return Answers(split, chosen, intents, tags, features)
+            losses[rank::world] = share.losses
+    return Answers(split, chosen, intents, tags, features, losses)
 
 
 def utility_metrics(answers: Answers, corpus: EncodedCorpus) -> dict[str, float]:

@@ -27,8 +27,9 @@ from trainables.features import Features, Table, features_for, load_features, ma
 from trainables.spec import ModelSpec
 from trainables.tokens import Labels, WordPieces
 
-Split = Literal["train", "valid", "test"]
+Split = Literal["train", "valid", "test", "canaries"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+"""Those that every corpus has; `canaries` only where some were made."""
 Progress = Callable[[int, int], None]
 _PROGRESS_EVERY = 10_000
 
@@ -55,6 +56,8 @@ def encode(
         UserError: for a split without utterances, an utterance without tokens, or a label outside `labels`.
     """
     every = {name: _checked(getattr(splits, name), name) for name in SPLITS}
+    if splits.canaries:
+        every["canaries"] = splits.canaries
     if labels is None:
         labels = Labels.of(utterance for name in SPLITS for utterance in every[name])
     features = features or features_for(model)
@@ -69,7 +72,8 @@ def encode(
         (building / "words.json").write_text(json.dumps(words), encoding="utf-8")
         meta = {
             "labels": labels.to_dict(),
-            "sizes": {name: len(every[name]) for name in SPLITS},
+            "sizes": {name: len(utterances) for name, utterances in every.items()},
+            "planted": splits.planted,
             "vocabulary_size": features.size if isinstance(features, WordPieces) else None,
             "digest": digest,
         }
@@ -90,11 +94,13 @@ class EncodedCorpus:
         self.folder = folder
         self.labels = Labels.from_dict(meta["labels"])
         self.digest: str = meta["digest"]
+        self.planted: int = meta.get("planted", 0)
+        """How many of the last utterances of train are canaries."""
         self.vocabulary_size: int | None = meta["vocabulary_size"]  # pieces, for `build_model`; None for CLC
         self._table = open_table(folder)
         self._arrays = {
             (split, kind): np.load(folder / f"{split}_{kind}.npy", mmap_mode="r")
-            for split in SPLITS
+            for split in meta["sizes"]
             for kind in ("offsets", "tokens", "tags", "intents")
         }
 
@@ -123,8 +129,8 @@ class EncodedCorpus:
         return words
 
     def size(self, split: Split) -> int:
-        """Number of utterances."""
-        return len(self._arrays[split, "intents"])
+        """Number of utterances; 0 of the split `canaries` where there is none."""
+        return len(self._arrays[split, "intents"]) if (split, "intents") in self._arrays else 0
 
     def lengths(self, split: Split) -> np.ndarray:
         """Tokens of each utterance, (size,) int64."""

@@ -128,12 +128,19 @@ class ShadowSpec(Frozen):
     epochs: Annotated[int | None, Field(ge=1, description="null: as many as the model under attack")] = None
 
 
+class CanariesSpec(Frozen):
+    """Utterances put in to audit a run: about half of them are trained on (`trainables.attacks.canary`)."""
+
+    count: Annotated[int, Field(ge=0, le=1_000_000, description="0: none, and no audited epsilon")] = 0
+
+
 class TrialSpec(Frozen):
     """One configuration: what `edp-sweep train` runs, what a sweep's trial runs, what `pick` writes."""
 
     corpus: CorpusSpec
     model: ModelSpec
     shadow: ShadowSpec
+    canaries: CanariesSpec = CanariesSpec()
     training: TrainingSpec = TrainingSpec()
     edp: EDPSpec = EDPSpec()
 

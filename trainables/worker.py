@@ -24,6 +24,7 @@ from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
 from trainables.answers import Answers, collect_answers, utility_metrics
+from trainables.attacks.canary import audit, canary_scores, read_coins
 from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack, membership_indices
 from trainables.checkpoint import (
     Checkpoint,
@@ -58,6 +59,8 @@ class TrialJob:
     """Folder for model, ledger and attack features, seen by all workers."""
     attack: Path | None = None
     """A fitted attack; None: no membership inference is measured."""
+    coins: Path | None = None
+    """Which canaries are trained on; read when training is over. None: no audit."""
 
 
 @dataclass(frozen=True)
@@ -303,24 +306,39 @@ def _final_metrics(
     model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any
 ) -> Metrics | None:
     """Test metrics and, with an attack, membership inference; rank 0 writes what the attack would see."""
-    test = collect_answers(model, corpus, "test", None, device=device, group=group, features=True)
-    members, non_members = membership_indices(corpus.size("train"), corpus.size("test"), seed=job.spec.corpus.seed)
-    train = collect_answers(model, corpus, "train", members, device=device, group=group, features=True)
+    everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
+    test = collect_answers(model, corpus, "test", None, **everybody)
+    real = corpus.size("train") - corpus.planted
+    members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed)
+    train = collect_answers(model, corpus, "train", members, **everybody)
+    canaries = collect_answers(model, corpus, "canaries", None, **everybody) if corpus.size("canaries") else None
     if test is None or train is None:
         return None
     metrics = utility_metrics(test, corpus)
-    inside, outside = _features(train), _features(test)[non_members]
+    (inside, inside_losses), (outside, outside_losses) = _seen(train), _seen(test)
+    outside, outside_losses = outside[non_members], outside_losses[non_members]
+    seen = {
+        "members": inside,
+        "non_members": outside,
+        "member_losses": inside_losses,
+        "non_member_losses": outside_losses,
+    }
+    if canaries is not None and job.coins is not None:
+        seen["canary_losses"] = _seen(canaries)[1]
+        metrics |= audit(canary_scores(seen["canary_losses"]), read_coins(job.coins), job.spec.edp.delta).metrics()
     job.output.mkdir(parents=True, exist_ok=True)
-    np.savez(job.output / "attack_features.npz", members=inside, non_members=outside)
+    np.savez(job.output / "attack_features.npz", **seen)
     if job.attack is not None:
         attack = load_attack(job.attack)
         metrics |= attack_metrics(attack_scores(attack, inside), attack_scores(attack, outside))
     return metrics
 
 
-def _features(answers: Answers) -> Any:
+def _seen(answers: Answers) -> tuple[Any, Any]:
+    """Features (n, F) and losses (n,) of answers that were collected with them."""
     assert answers.features is not None
-    return answers.features
+    assert answers.losses is not None
+    return answers.features, answers.losses
 
 
 def _write(output: Path, model: torch.nn.Module, ledger: Ledger, corpus: EncodedCorpus) -> None:

@@ -51,7 +51,8 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
     n_valid = (VALID_PERCENT * len(groups) + 50) // 100
     _give_train_every_label(groups, n_train)
     parts = groups[:n_train], groups[n_train : n_train + n_valid], groups[n_train + n_valid :]
-    return Splits(*([utterance for group in part for utterance in group] for part in parts))
+    train, valid, test = ([utterance for group in part for utterance in group] for part in parts)
+    return Splits(train, valid, test)
 
 
 def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> list[Utterance]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -21,6 +21,10 @@ class Splits:
     train: list[Utterance]
     valid: list[Utterance]
     test: list[Utterance]
+    canaries: list[Utterance] = field(default_factory=list)
+    """Canaries and their siblings (`trainables.attacks.canary`); the trained ones stand in train too."""
+    planted: int = 0
+    """How many of the last utterances of train are canaries."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from trainables.batch import Batch
-from trainables.models.crf import CRF
+from trainables.models.crf import CRF, crf_nll
 from trainables.tokens import Labels
 
 
@@ -27,7 +27,8 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of a batch, and how sure it is; `loss_b` is None where the batch has no labels."""
+    """What a model says of a batch, and how sure it is; `loss_b` (float64) is None where
+    the batch has no labels."""
 
     intents_b: Tensor
     tags_bt: Tensor
@@ -99,8 +100,17 @@ class JointModel(nn.Module):
             mask_bt=output.mask_bt,
             intent_probs_bi=intent_probs_bi,
             slot_marginals_btk=marginals_btk,
-            loss_b=None if batch.intent_b is None else self._loss(output, batch),
+            loss_b=None if batch.intent_b is None else self._exact_loss(output, batch),
         )
+
+    def _exact_loss(self, output: ModelOutput, batch: Batch) -> Tensor:
+        """The loss in double precision: of a confident model's, float32 leaves mostly rounding, and attacks read it."""
+        assert batch.tags_bt is not None, "a loss needs labels"
+        assert batch.intent_b is not None, "a loss needs labels"
+        crf = self.crf
+        scores = crf.transitions_jk.double(), crf.start_k.double(), crf.end_k.double()
+        slot_loss_b = crf_nll(output.emissions_btk.double(), batch.tags_bt, output.mask_bt, *scores)
+        return slot_loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
 
     def _loss(self, output: ModelOutput, batch: Batch) -> Tensor:
         assert batch.tags_bt is not None, "a loss needs labels"

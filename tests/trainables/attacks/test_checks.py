@@ -1,0 +1,146 @@
+"""That the attacks work: they find what a model has memorised, and nothing where there is nothing to find."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edp.epsilon import epsilon
+from tests.edp.workers import run_workers
+from tests.trainables.test_worker import spec, trial
+from trainables.attacks.canary import audit, canary_scores, make_canaries, plant, read_coins, toss_coins
+from trainables.attacks.likelihood import loss_scores
+from trainables.attacks.roc import AttackResult, measure
+from trainables.corpora import load_corpus
+from trainables.encoding import encode
+from trainables.spec import TrialSpec
+from trainables.worker import TrialJob, TrialResult
+
+CANARIES = 300
+DELTA = 5e-4
+
+
+def small(**training: Any) -> TrialSpec:
+    one = spec(
+        corpus={"utterances": 200},
+        model={"hidden_size": 24, "dropout": 0.0},
+        training={"method": "sgd", "micro_batches": 1, "batch_size": 16} | training,
+        edp={"C": 1.0, "z0": 60.0, "reproducible_noise": None, "delta": DELTA},
+    )
+    return one
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoded corpus with canaries, its coins beside it."""
+    folder = tmp_path_factory.mktemp("planted")
+    # Coins of a seed: a bound of 95 % is wrong once in twenty tosses, and a test must not be.
+    coins = np.random.default_rng(1).random(CANARIES) < 0.5
+    (folder / "coins.json").write_text(json.dumps(coins.astype(int).tolist()))
+    corpus = make_canaries(load_corpus(small().corpus), CANARIES, seed=0)
+    encode(plant(corpus, toss_coins(folder / "coins.json", CANARIES)), small().model, folder / "encoded")
+    return folder
+
+
+def run(planted: Path, output: Path, function: Any = trial, **training: Any) -> TrialResult:
+    job = TrialJob(small(**training), planted / "encoded", output, None, planted / "coins.json")
+    (result,) = run_workers(function, 1, job)
+    assert isinstance(result, TrialResult), result
+    return result
+
+
+def loss_attack(output: Path) -> AttackResult:
+    with np.load(output / "attack_features.npz") as seen:
+        return measure("loss", loss_scores(seen["member_losses"]), loss_scores(seen["non_member_losses"]))
+
+
+@pytest.fixture(scope="module")
+def overfitted(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialResult, Path]:
+    output = tmp_path_factory.mktemp("overfitted")
+    return run(planted, output, epochs=16), output
+
+
+def test_a_model_that_was_overfitted_is_found_out_and_the_more_the_longer(
+    overfitted: tuple[TrialResult, Path], planted: Path, tmp_path: Path
+) -> None:
+    run(planted, tmp_path, epochs=3)
+    short, long = loss_attack(tmp_path), loss_attack(overfitted[1])
+    assert long.auc_ci[0] > 0.7
+    assert long.auc > short.auc + 0.1
+    assert long.tpr_at_1pct_fpr > 0.05
+
+
+def test_the_audit_of_plain_sgd_finds_a_leak_that_its_ledger_admits(overfitted: tuple[TrialResult, Path]) -> None:
+    metrics = overfitted[0].metrics
+    assert metrics["epsilon_audited"] > 0.5
+    assert metrics["epsilon"] == float("inf")
+    assert metrics["canaries"] == CANARIES
+
+
+def untrained(rank: int, world: int, job: TrialJob) -> TrialResult | None:
+    """A trial whose steps change nothing."""
+    import torch
+
+    torch.optim.Adam.step = lambda self, closure=None: None
+    return trial(rank, world, job)
+
+
+def test_an_untrained_model_gives_nothing_away(planted: Path, tmp_path: Path) -> None:
+    result = run(planted, tmp_path, untrained, epochs=1)
+    low, high = loss_attack(tmp_path).auc_ci
+    assert low <= 0.5 <= high
+    assert result.metrics["epsilon_audited"] == 0
+
+
+def test_members_and_non_members_of_whom_neither_was_trained_on_are_not_told_apart(
+    overfitted: tuple[TrialResult, Path], planted: Path
+) -> None:
+    with np.load(overfitted[1] / "attack_features.npz") as seen:
+        losses, canaries = seen["non_member_losses"], seen["canary_losses"]
+    half = np.random.default_rng(0).permutation(len(losses)) < len(losses) // 2
+    low, high = measure("loss", loss_scores(losses[half]), loss_scores(losses[~half])).auc_ci
+    assert low <= 0.5 <= high
+    # Siblings in the place of their canaries: coins by which nobody was trained.
+    siblings = canaries[CANARIES:].reshape(CANARIES, -1)
+    never = np.concatenate([siblings[:, 0], np.repeat(siblings[:, 1:].mean(1), siblings.shape[1])])
+    assert audit(canary_scores(never), read_coins(planted / "coins.json"), DELTA).epsilon == 0
+
+
+def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
+    """A leak: noise that is accounted for and never added."""
+    import edp.hook
+
+    edp.hook.gaussian_ = lambda out, std, generator: out.zero_()
+    return trial(rank, world, job)
+
+
+def test_noise_that_was_switched_off_behind_the_ledgers_back_is_caught(planted: Path, tmp_path: Path) -> None:
+    result = run(planted, tmp_path, without_noise, method="edp", epochs=16)
+    honest = epsilon(result.ledger, DELTA)
+    assert result.metrics["epsilon"] == honest < 0.5
+    assert result.metrics["epsilon_audited"] > honest
+
+
+def test_on_a_strongly_noised_run_no_attack_beats_its_honest_epsilon(planted: Path, tmp_path: Path) -> None:
+    result = run(planted, tmp_path, method="edp", epochs=16)
+    honest = result.metrics["epsilon"]
+    assert honest < 0.5
+    assert result.metrics["epsilon_audited"] <= honest
+    attack = loss_attack(tmp_path)
+    # (ε, δ) bounds TPR by e^ε FPR + δ at every threshold, for an attacker who knows all other members.
+    assert attack.tpr_at_1pct_fpr_ci[0] <= np.exp(honest) * 0.01 + DELTA
+    assert attack.auc_ci[0] <= 0.5 + honest
+
+
+def test_canaries_are_members_in_the_accounting_and_not_in_the_attack(
+    overfitted: tuple[TrialResult, Path], planted: Path, tmp_path: Path
+) -> None:
+    coins = read_coins(planted / "coins.json")
+    result = run(planted, tmp_path, method="edp", epochs=1)
+    assert result.ledger.steps == -(-(90 + int(coins.sum())) // 16)
+    with np.load(overfitted[1] / "attack_features.npz") as seen:
+        assert len(seen["members"]) == len(seen["non_members"]) == 90
