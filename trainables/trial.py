@@ -21,6 +21,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from edp.spec import Frozen
 from trainables.mailbox import Mailbox
+from trainables.memory import keep_freed_memory
 from trainables.worker import Metrics, TrialFailed, TrialJob, TrialResult, run_trial
 
 OnEpoch = Callable[[int, Metrics], None]
@@ -128,6 +129,7 @@ def _serve(config: dict[str, Any]) -> None:
     """What each worker of a group does until the mailbox is closed."""
     mailbox = config["mailbox"]
     torch.set_num_threads(config["threads"])
+    keep_freed_memory()
     rank = ray.train.get_context().get_world_rank()
     ray.get(mailbox.join.remote(rank))
     torch.distributed.barrier()  # nobody takes a job before all have joined: a group of restarted workers starts level

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from trainables.batch import Batch, WordInputs
 from trainables.models.joint import JointModel
+from trainables.models.lstm import Packing, bidirectional_lstm
 from trainables.spec import CLCSpec
 from trainables.tokens import ALPHABET_SIZE, Labels
 
@@ -44,10 +45,17 @@ class CLC(JointModel):
         inputs = batch.inputs
         assert isinstance(inputs, WordInputs), "CLC reads words; encode the corpus for it"
         word_ue = torch.cat([inputs.vectors_ud, self.chars(inputs.chars_uc)], 1)
-        token_bte = self.dropout(word_ue[inputs.word_bt])
         # packed, because a bi-LSTM over padding starts its way back in the padding
-        packed = pack_padded_sequence(token_bte, batch.lengths_b, batch_first=True, enforce_sorted=False)
-        hidden_bth, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        if word_ue.device.type == "cpu":
+            packing = Packing.of(batch.lengths_b)
+            token_ne = self.dropout(word_ue[inputs.word_bt.flatten()[packing.flat_n]])
+            hidden_nh = bidirectional_lstm(self.lstm, token_ne, packing)
+            padded_nh = hidden_nh.new_zeros(inputs.word_bt.numel(), hidden_nh.shape[1])
+            hidden_bth = padded_nh.index_copy(0, packing.flat_n, hidden_nh).unflatten(0, inputs.word_bt.shape)
+        else:
+            token_bte = self.dropout(word_ue[inputs.word_bt])
+            packed = pack_padded_sequence(token_bte, batch.lengths_b, batch_first=True, enforce_sorted=False)
+            hidden_bth, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         sentence_bh = hidden_bth.masked_fill(~batch.mask_bt[:, :, None], -torch.inf).amax(1)
         return sentence_bh, hidden_bth
 
