@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from edp.spec import UserError
+from sweeps.cli_attack import attack
 from sweeps.cli_data import data
 from sweeps.cli_epsilon import epsilon
 from sweeps.console import complain, err, out, print_json
@@ -38,6 +39,7 @@ _RUNS = Path("runs")
 
 app.add_typer(data, name="data")
 app.command()(epsilon)
+app.command()(attack)
 
 
 @app.command()

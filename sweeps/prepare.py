@@ -52,15 +52,16 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
         public = model.vocabulary
     common = [features, corpus_digest(public) if public is not None else None]
     target, shadow = (
-        cache / f"{corpus.name}-{_key(common, corpus_digest(corpus))}" for corpus in (spec.corpus, spec.shadow.corpus)
+        cache / f"{corpus.name}-{cache_key(common, corpus_digest(corpus))}"
+        for corpus in (spec.corpus, spec.shadow.corpus)
     )
     training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
-    attack = cache / f"attack-{_key(shadow.name, model.model_dump(), training)}.json"
+    attack = cache / f"attack-{cache_key(shadow.name, model.model_dump(), training)}.json"
     if not spec.canaries.count:
         return Prepared(target, shadow, attack)
-    canaries = _key(corpus_digest(spec.corpus), spec.canaries.count)
+    canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count)
     # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
-    planted = cache / f"{spec.corpus.name}-with-canaries-{_key(target.name, canaries)}"
+    planted = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
     return Prepared(planted, shadow, attack, cache / f"coins-{canaries}.json")
 
 
@@ -138,5 +139,5 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     partial.replace(prepared.attack)
 
 
-def _key(*parts: object) -> str:
+def cache_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]

@@ -8,12 +8,13 @@ that one is public, the rest is the private corpus.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,6 +172,23 @@ class EncodedCorpus:
                 strict=True,
             )
         ]
+
+    def with_train(self, chosen: Mapping[Split, np.ndarray]) -> EncodedCorpus:
+        """The same corpus with other utterances to train on, those at the given indices of its splits.
+
+        Held in this process's memory: pickled, it would be the corpus in its folder again.
+        """
+        other = copy.copy(self)
+        lengths_n = np.concatenate([self.lengths(split)[rows] for split, rows in chosen.items()])
+        intents_n = np.concatenate([self.intent_ids(split, rows) for split, rows in chosen.items()])
+        flat = {
+            ("train", kind): np.concatenate([self._flat(split, kind, rows)[0] for split, rows in chosen.items()])
+            for kind in ("tokens", "tags")
+        }
+        offsets = {("train", "offsets"): np.concatenate([[0], lengths_n.cumsum()]), ("train", "intents"): intents_n}
+        other._arrays = self._arrays | flat | offsets
+        other.planted = 0
+        return other
 
     def _flat(self, split: Split, kind: str, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         offsets = self._arrays[split, "offsets"]
