@@ -150,7 +150,7 @@ def _state_and_limits(app: Dash, source: Source) -> None:
                 words.append("no limit")
                 continue
             limits[axis.key] = 10.0 ** float(value) if axis.log else float(value)
-            words.append(text(axis, limits[axis.key]))
+            words.append(f"≤ {text(axis, limits[axis.key])}")
         return [limits, *words, parts.remain_line(found, limits)]
 
 
@@ -167,6 +167,7 @@ def _charts(app: Dash, source: Source) -> None:
     @app.callback(
         Output("scatter", "figure"),
         Output("empty", "children"),
+        Output("hint", "children"),
         Input("version", "data"),
         Input("limits", "data"),
         Input("selected", "data"),
@@ -179,12 +180,12 @@ def _charts(app: Dash, source: Source) -> None:
         _: str | None, limits: Limits, selected: str | None, x: str, y: str, colour: str, theme: str | None
     ) -> Any:
         if theme is None:
-            return no_update
+            return (no_update,) * 3
         found = source.read()[1]
         if not found.candidates:
-            return _blank(theme), "No trial is complete yet; points appear here as they end."
+            return _blank(theme), "No trial is complete yet; points appear here as they end.", ""
         across, up, shade = (_axis(found, key) for key in (x, y, colour))
-        return figures.scatter(found, limits, selected, across, up, shade, theme), ""
+        return figures.scatter(found, limits, selected, across, up, shade, theme), "", parts.hint(across, up)
 
     @app.callback(
         Output("parallel", "figure"),
@@ -311,7 +312,8 @@ def _selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str 
             candidate.name,
             parts.details(found, candidate, url),
             figures.epsilons(candidate, theme),
-            note + "The paper's figure leaves out a factor of two, and more; see README, What ε means here.",
+            note + "Grey: 10,000 or more is no formal guarantee. The paper's figure is no bound for the mechanism "
+            "that ran; the README says why.",
             figures.curves(history(source.sweep, candidate, tracking_uri), theme),
             False,
             False,

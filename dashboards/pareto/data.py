@@ -207,6 +207,8 @@ def text(axis: Axis, value: Any) -> str:
         return f"{value:.3f}"
     if axis.key.endswith("_seconds"):
         return f"{value:,.0f}"
+    if 1000 <= abs(value) < NO_GUARANTEE:
+        return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < NO_GUARANTEE else f"{value:.1e}"
 
 

@@ -11,12 +11,17 @@ from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number,
 from sweeps.front import NO_GUARANTEE
 
 Figure = dict[str, Any]
+EPSILON = Axis("epsilon", "ε", log=True)
 
 THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2933", "muted": "#7b8794", "grid": "#e4e7eb", "accent": "#b91c5c"},
     "dark": {"paper": "#1b2129", "ink": "#e4e9ef", "muted": "#8f9bab", "grid": "#343d49", "accent": "#ff7eb6"},
 }
-SCALES = {"light": "Viridis", "dark": "Plasma"}
+# Without the end that is too close to the background.
+SCALES = {
+    "light": sample_colorscale("Viridis", [i / 10 * 0.88 for i in range(11)]),
+    "dark": sample_colorscale("Viridis", [0.28 + i / 10 * 0.72 for i in range(11)]),
+}
 _BINS = 8
 
 
@@ -120,16 +125,26 @@ def scatter(
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
     shades = {c.key: _shade(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
+    scale = {
+        "colorscale": [[i / 10, tint] for i, tint in enumerate(SCALES[theme])],
+        "cmin": min(known),
+        "cmax": max(known) if max(known) > min(known) else min(known) + 1,
+    }
     inside = {c.key for c in drawn if within(c, limits)}
     groups = (
-        ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.35),
-        ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.5),
+        ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
+        ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.65),
         ("Pareto-optimal", [c for c in drawn if c.key in inside and c.on_front], "diamond", 13, 1.0),
     )
     traces: list[Figure] = []
     for name, members, symbol, size, opacity in groups:
-        outside = symbol.startswith("x")
-        colours = [shades[c.key] if shades[c.key] is not None else max(known) for c in members]
+        marker: Figure = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
+        if symbol == "x-thin-open":
+            marker["color"] = t["muted"]
+        else:
+            marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
+        if symbol == "diamond":
+            marker["line"] = {"width": 1, "color": t["ink"]}
         trace: Figure = {
             "type": "scatter",
             "mode": "markers",
@@ -141,21 +156,17 @@ def scatter(
             "hovertemplate": "%{text}<extra></extra>",
             "opacity": opacity,
             "showlegend": bool(members),
-            "marker": {
-                "symbol": symbol,
-                "size": size,
-                "color": t["muted"] if outside else colours,
-                "line": {
-                    "width": 1.5 if symbol != "diamond" else 1,
-                    "color": t["ink"] if symbol == "diamond" else None,
-                },
-            }
-            | ({} if outside else {"coloraxis": "coloraxis"}),
+            "marker": marker,
         }
         if symbol == "diamond":
             for along, axis in (("x", x), ("y", y)):
-                trace[f"error_{along}"] = _error_bars(members, axis)
+                trace[f"error_{along}"] = _error_bars(members, axis, t["muted"])
         traces.append(trace)
+    # The key to the colours is a trace of its own, so that it stays when limits leave no point.
+    traces.append(
+        {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
+        | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour)}}
+    )
     chosen = snapshot.candidates.get(selected or "")
     if chosen is not None and _drawn(chosen, x, y):
         traces.append(
@@ -169,7 +180,6 @@ def scatter(
         + [v for v in [snapshot.baseline.get(a.key)] if is_number(v)]
         for a in (x, y)
     )
-    unit = f"log10 {colour.label}" if colour.log else colour.label
     layout = _layout(
         theme,
         xaxis=_axis(x, theme, xs) if not _words(drawn, x) else {"type": "category", "title": {"text": x.label}},
@@ -178,17 +188,6 @@ def scatter(
         annotations=notes,
         showlegend=True,
         legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemsizing": "constant"},
-        coloraxis={
-            "colorscale": SCALES[theme],
-            "cmin": min(known),
-            "cmax": max(known) if max(known) > min(known) else min(known) + 1,
-            "colorbar": {
-                "title": {"text": unit, "side": "right"},
-                "thickness": 14,
-                "outlinewidth": 0,
-                "tickformat": ".0%" if colour.percent else "",
-            },
-        },
     )
     return {"data": traces, "layout": layout}
 
@@ -197,7 +196,16 @@ def _words(drawn: list[Candidate], axis: Axis) -> bool:
     return any(isinstance(c.value(axis.key), str) for c in drawn)
 
 
-def _error_bars(members: list[Candidate], axis: Axis) -> Figure:
+def _key(colour: Axis) -> Figure:
+    return {
+        "title": {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "right"},
+        "thickness": 14,
+        "outlinewidth": 0,
+        "tickformat": ".0%" if colour.percent else "",
+    }
+
+
+def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
     """Confidence intervals, where they were estimated."""
     found = [c.interval(axis.key) for c in members]
     if not any(found):
@@ -210,6 +218,7 @@ def _error_bars(members: list[Candidate], axis: Axis) -> Figure:
         "arrayminus": [v - i[0] if i else 0 for i, v in zip(found, values, strict=True)],
         "thickness": 1,
         "width": 3,
+        "color": colour,
     }
 
 
@@ -357,7 +366,6 @@ def epsilons(candidate: Candidate, theme: str) -> Figure:
     high = max(math.ceil(math.log10(max(finite))) + 1, 5)
     if any(math.isinf(v) for _, v, _ in rows):
         high += 1
-    axis = Axis("epsilon", "ε", log=True)
     traces: list[Figure] = []
     for name, value, side in rows:
         end = math.log10(max(value, 10**low)) if math.isfinite(value) else high
@@ -370,26 +378,32 @@ def epsilons(candidate: Candidate, theme: str) -> Figure:
         traces.append(
             {"type": "scatter", "mode": "markers+text", "x": [10.0**end], "y": [name]}
             | {"marker": {"symbol": "line-ns-open", "size": 18, "color": t["ink"], "line": {"width": 3}}}
-            | {"text": [f"{'≤' if side == 'most' else '≥'} {text(axis, value)}"], "textposition": "top center"}
+            | {"text": [f"{'≤' if side == 'most' else '≥'} {text(EPSILON, value)}"]}
+            | {"textposition": "top left" if end > (low + high) / 2 else "top right"}
             | {"hoverinfo": "skip", "cliponaxis": False, "textfont": {"color": t["ink"]}}
         )
+    powers = range(low, high + 1, max(1, math.ceil((high - low) / 6)))
     layout = _layout(
         theme,
-        xaxis=_axis(axis, theme, [10.0**low, 10.0**high], range=[low, high], fixedrange=True)
-        | {"title": {"text": "ε (smaller protects more)"}},
-        yaxis={"type": "category", "fixedrange": True, "automargin": True, "range": [-0.6, len(rows) - 0.2]},
-        margin={"l": 10, "r": 25, "t": 12, "b": 45},
+        xaxis={
+            "type": "log",
+            "range": [low, high],
+            "tickvals": [10.0**i for i in powers],
+            "ticktext": [f"10<sup>{i}</sup>" for i in powers],
+            "tickangle": 0,
+            "gridcolor": t["grid"],
+            "zeroline": False,
+            "fixedrange": True,
+            "title": {"text": "ε (smaller protects more)", "standoff": 8},
+        },
+        yaxis={"type": "category", "fixedrange": True, "automargin": True, "range": [-0.6, len(rows) + 0.15]}
+        | {"ticklabelstandoff": 6},
+        margin={"l": 10, "r": 12, "t": 4, "b": 45},
         showlegend=False,
         shapes=[
             {"type": "rect", "xref": "x", "yref": "paper", "x0": NO_GUARANTEE, "x1": 10.0**high, "y0": 0, "y1": 1}
-            | {"fillcolor": t["muted"], "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
+            | {"fillcolor": t["muted"], "opacity": 0.15, "line": {"width": 0}, "layer": "below"}
         ],
-        annotations=[
-            {"xref": "x", "yref": "paper", "x": 4, "y": 1, "text": "no formal guarantee →", "showarrow": False}
-            | {"xanchor": "left", "yanchor": "bottom", "font": {"size": 11, "color": t["muted"]}}
-        ]
-        if high - 4 > 0.3 * (high - low)
-        else [],
     )
     return {"data": traces, "layout": layout}
 

@@ -49,7 +49,7 @@ def page(name: str, output: Path, mlflow: str | None, seconds: float) -> html.Di
             html.A("Skip to the table", href="#table", className="skip"),
             html.Header(
                 [
-                    html.Div([html.H1(name), html.P(id="state", role="status")]),
+                    html.Div([html.H1(f"Sweep {name}"), html.P(id="state", role="status")]),
                     html.Nav(
                         [
                             *([html.A("MLflow", href=mlflow, target="_blank", id="mlflow")] if mlflow else []),
@@ -82,7 +82,7 @@ def _limits() -> html.Section:
         html.Div(
             [
                 html.Label(
-                    [html.Span(label, id={"type": "limit-name", "key": key}), " at most"],
+                    html.Span(label, id={"type": "limit-name", "key": key}),
                     htmlFor=f"limit-{key}",
                 ),
                 html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
@@ -137,7 +137,7 @@ def _scatter() -> html.Section:
             ),
             html.P("", id="empty", className="note"),
             _chart("scatter", _GRAPH),
-            html.P("Lower left is better. Click a point, or choose a row of the table, to see it.", className="note"),
+            html.P(id="hint", className="note"),
         ],
     )
 

@@ -34,6 +34,14 @@ def remain_line(snapshot: Snapshot, limits: Limits) -> str:
     return f"{len(left)} of {len(found)} remain, {front} of {len(snapshot.front)} Pareto-optimal"
 
 
+def hint(x: Axis, y: Axis) -> str:
+    """Where in the scatter to look."""
+    side = {"lower": "left", "higher": "right"}.get(x.better)
+    end = {"lower": "Lower", "higher": "Upper"}.get(y.better)
+    where = f"{end} {side} is better. " if side and end else ""
+    return where + "Click a point, or choose a row of the table, to see it."
+
+
 def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
     """Where a candidate stands."""
     if candidate.on_front:
