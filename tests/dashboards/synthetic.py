@@ -1,0 +1,119 @@
+"""A finished sweep whose figures are drawn from a formula: the study and the MLflow runs are made by the project's own
+code, only the training is left out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edp.ledger import Ledger
+from sweeps.callback import close_trial_run, open_trial_run
+from sweeps.privacy import planned
+from sweeps.run import finish
+from sweeps.search import StudySearcher
+from sweeps.settings import load_recipe
+from sweeps.spec import Recipe
+from sweeps.store import Sweep, SweepRecord
+from sweeps.tracking import Tracker, default_tracking_uri, flat
+from trainables.worker import TrialResult
+
+EXAMPLES = 1350
+
+
+def figures(recipe: Recipe, params: dict[str, Any], rng: np.random.Generator) -> tuple[dict[str, float], Ledger]:
+    """Metrics that lean the way real ones do: more noise is worse in SER, better in MIA AUC and ε."""
+    spec = recipe.trial(params)
+    ledger = planned(spec, EXAMPLES)
+    noise = np.log10(params["z0"]) / 6 + 1
+    ser = float(np.clip(0.2 + 0.8 * noise**4 + rng.normal(0, 0.03), 0.05, 1.1))
+    auc = float(np.clip(0.56 - 0.05 * noise + rng.normal(0, 0.006), 0.48, 0.7))
+    return {
+        "ser": ser,
+        "ser_lower": ser - 0.02,
+        "ser_upper": ser + 0.02,
+        "intent_accuracy": 1 - ser / 2,
+        "slot_f1": 1 - ser / 2,
+        "mia_auc": auc,
+        "mia_auc_lower": auc - 0.02,
+        "mia_auc_upper": auc + 0.02,
+        "mia_tpr_at_1pct_fpr": 0.012,
+        "epsilon": 8 / params["z0"] ** 1.8,
+        "epsilon_paper": 2 / params["z0"] ** 1.8,
+        "delta": spec.edp.delta,
+        "seconds_per_epoch": 2.0,
+        "gpu_seconds": float(rng.uniform(50, 400)),
+        "worker_seconds": 80.0,
+    }, ledger
+
+
+def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, state: str = "finished") -> Sweep:
+    """A sweep of `trials` complete trials in `storage`.
+
+    Args:
+        tracked: whether MLflow has runs of it; its front is only written there then.
+    """
+    stem, recipe = load_recipe("quickstart", [f"search.trials={max(trials, 1)}", "search.sampler=random"])
+    sweep = Sweep.new(storage, name)
+    uri = default_tracking_uri(storage)
+    tracker = Tracker(uri, stem, storage / "mlflow-artifacts") if tracked else None
+    sweep.save_recipe(recipe)
+    run_id = ""
+    if tracker:
+        run_id = tracker.start(
+            name, params=flat(recipe.model_dump(mode="json", exclude={"space"})), tags={"role": "sweep"}
+        )
+    baseline = {"ser": 0.21, "mia_auc": 0.57, "epsilon": float("inf"), "epsilon_paper": float("inf")}
+    sweep.save(
+        SweepRecord(
+            name=name,
+            recipe=stem,
+            state="running",
+            tracking_uri=uri,
+            run_id=run_id,
+            wanted=trials,
+            pid=os.getpid(),
+            baseline=baseline,
+            examples=EXAMPLES,
+        )
+    )
+    add_trials(sweep, trials, tracker)
+    if tracker:
+        finish(sweep, recipe, tracker, state)
+    else:
+        sweep.update(state=state)
+    return sweep
+
+
+def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> None:
+    """So many more trials, each with the curve of its epochs."""
+    recipe, rng = sweep.recipe, np.random.default_rng(len(sweep.trials()))
+    found: dict[str, Any] = {}
+    searcher = StudySearcher(
+        sweep.study(recipe),
+        recipe.dimensions,
+        recipe.search.objectives,
+        settle=lambda params: params,
+        on_suggest=lambda trial_id, trial, params: found.update(trial=trial),
+        on_refused=lambda trial, params, reason: "",
+    )
+    for i in range(trials):
+        config = searcher.suggest(str(i))
+        assert isinstance(config, dict)
+        metrics, ledger = figures(recipe, config["params"], rng)
+        epochs = [
+            {"epoch": float(e), "valid_ser": metrics["ser"] + 0.3 / e, "train_loss": 10.0 / e}
+            for e in range(1, recipe.training.epochs + 1)
+        ]
+        outcome = TrialResult(metrics=metrics, tags={}, ledger=ledger)
+        if tracker:
+            run_id = open_trial_run(tracker, sweep, recipe, config["number"], config["params"])
+            found["trial"].set_user_attr("run_id", run_id)
+            for epoch in epochs:
+                tracker.log(run_id, {k: v for k, v in epoch.items() if k != "epoch"}, int(epoch["epoch"]))
+        complete = searcher.tell(str(i), outcome, ledger, epochs)
+        if tracker:
+            folder = sweep.trial_folder(config["number"])
+            close_trial_run(tracker, run_id, recipe.trial(config["params"]), folder, outcome, complete)

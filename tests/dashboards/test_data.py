@@ -1,0 +1,143 @@
+"""What the page shows is what the sweep holds: front, limits, ranges, intervals, and a fresh look when it changed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from dashboards.pareto import figures, parts
+from dashboards.pareto.data import Axis, Source, bounds, candidates, limited, snapshot, text, within
+from sweeps.front import pareto_front
+from tests.dashboards.synthetic import add_trials, sweep_of
+
+OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return Source(sweep_of(tmp_path_factory.mktemp("runs"), "made", 30, tracked=False), seconds=0)
+
+
+def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: Source) -> None:
+    found = snapshot(source.sweep)
+    trials = source.sweep.trials()
+    assert [c.trial for c in found.front] == [t.number for t in pareto_front(trials, OBJECTIVES)]
+    assert {c.trial for c in found.candidates.values()} == {t.number for t in trials}
+    for candidate in found.candidates.values():
+        if candidate.dominated_by is not None:
+            better = found.candidates[candidate.dominated_by]
+            assert better.on_front
+            assert all(better.metrics[k] <= candidate.metrics[k] for k in ("ser", "mia_auc", "epsilon"))
+
+
+def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
+    found = snapshot(source.sweep)
+    sers = sorted(c.metrics["ser"] for c in found.candidates.values())
+    kept = [c for c in found.candidates.values() if within(c, {"ser": sers[9]})]
+    assert len(kept) == 10
+    front = sum(c.on_front for c in kept)
+    assert parts.remain_line(found, {"ser": sers[9]}) == (
+        f"10 of 30 remain, {front} of {len(found.front)} Pareto-optimal"
+    )
+    assert not within(kept[0], {"never_measured": 1.0})
+
+
+def test_a_sliders_ends_hold_all_values_whatever_their_size(source: Source) -> None:
+    found = snapshot(source.sweep)
+    every = list(found.candidates.values())
+    assert [axis.key for axis in limited(found.axes)] == ["epsilon", "ser", "mia_auc", "gpu_seconds"]
+    for axis in limited(found.axes):
+        low, high, step = bounds(axis, every)
+        values = [math.log10(c.metrics[axis.key]) if axis.log else c.metrics[axis.key] for c in every]
+        assert low <= min(values) <= max(values) <= high
+        assert 10 <= (high - low) / step <= 400
+    assert bounds(Axis("ser", "SER"), [])[0] < bounds(Axis("ser", "SER"), [])[1]
+    one = [every[0]]
+    assert bounds(found.axes["ser"], one)[0] < bounds(found.axes["ser"], one)[1]
+
+
+def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: Source) -> None:
+    trials = source.sweep.trials()
+    trials[0].metrics["epsilon"] = math.inf
+    found = candidates(trials, ("ser", "mia_auc"))
+    worst = found[str(trials[0].number)]
+    assert not within(worst, {"epsilon": 1e300})
+    assert within(worst, {})
+    shown = figures.epsilons(worst, "light")
+    assert "≤ ∞" in str(shown)
+
+
+def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> None:
+    found = snapshot(source.sweep)
+    axes = found.axes
+    limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
+    chosen = found.front[0].key
+    figure = figures.scatter(found, limit, chosen, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+    marks = {trace.get("name"): trace for trace in figure["data"]}
+    inside = {c.key for c in found.candidates.values() if within(c, limit)}
+    front = {c.key for c in found.front}
+    assert set(marks["Pareto-optimal"]["customdata"]) == inside & front
+    assert set(marks["dominated"]["customdata"]) == inside - front
+    assert len(marks["outside the limits"]["customdata"]) == 15
+    symbols = [marks[name]["marker"]["symbol"] for name in ("Pareto-optimal", "dominated", "outside the limits")]
+    assert len(set(symbols)) == 3
+    assert marks["Pareto-optimal"]["error_x"]["array"] == pytest.approx([0.02] * len(inside & front))
+    assert marks[f"selected: {found.front[0].name}"]["x"] == [found.front[0].metrics["ser"]]
+    # The SGD baseline, on both axes, and within their ranges.
+    lines = [(shape["x0"], shape["x1"]) for shape in figure["layout"]["shapes"]]
+    assert (0.21, 0.21) in lines
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert low < 0.57 < high
+
+
+def test_the_parallel_view_holds_a_line_for_each_candidate_within_the_limits(source: Source) -> None:
+    found = snapshot(source.sweep)
+    limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
+    axes = list(found.axes.values())
+    figure = figures.parallel(found, limit, None, axes, found.axes["epsilon"], "dark")
+    drawn = {key for trace in figure["data"] for key in trace["customdata"] if key is not None}
+    assert drawn == {c.key for c in found.candidates.values() if within(c, limit)}
+    for trace in figure["data"]:
+        assert all(y is None or -0.001 <= y <= 1.001 for y in trace["y"])
+
+
+def test_the_table_sorts_and_leaves_out_what_is_dominated_unless_asked(source: Source) -> None:
+    found = snapshot(source.sweep)
+    assert parts.table_members(found, {}, False, None, False) == found.front
+    every = parts.table_members(found, {}, True, "epsilon", True)
+    epsilons = [c.metrics["epsilon"] for c in every]
+    assert len(every) == 30
+    assert epsilons == sorted(epsilons, reverse=True)
+    by_word = parts.table_members(found, {}, True, "decay", False)
+    assert [c.params["decay"] for c in by_word] == sorted(c.params["decay"] for c in every)
+
+
+def test_values_are_written_as_a_person_reads_them() -> None:
+    assert text(Axis("ser", "SER", percent=True), 0.2345) == "23.4%"
+    assert text(Axis("mia_auc", "MIA AUC"), 0.53449) == "0.534"
+    assert text(Axis("epsilon", "ε"), 123456.0) == "1.2e+05"
+    assert text(Axis("epsilon", "ε"), math.inf) == "∞"
+    assert text(Axis("gpu_seconds", "GPU-seconds"), 12345.6) == "12,346"
+    assert text(Axis("decay", "decay"), "linear") == "linear"
+
+
+def test_a_running_sweep_is_read_again_when_a_trial_has_ended(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "grows", 2, tracked=False, state="running")
+    source = Source(sweep, seconds=0)
+    version, found = source.read()
+    assert len(found.candidates) == 2
+    assert source.read() == (version, found)
+    add_trials(sweep, 1)
+    later, more = source.read()
+    assert later != version
+    assert len(more.candidates) == 3
+
+
+def test_a_sweep_without_a_complete_trial_has_an_empty_page_rather_than_none(tmp_path: Path) -> None:
+    found = snapshot(sweep_of(tmp_path, "new", 0, tracked=False, state="running"))
+    assert found.candidates == {}
+    assert "no trials yet" in parts.state_line(found)
+    assert parts.remain_line(found, {}) == "0 of 0 remain, 0 of 0 Pareto-optimal"
+    assert "No trial is complete yet" in str(parts.table(found, [], None, None, False))
