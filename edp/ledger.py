@@ -60,6 +60,10 @@ class Ledger(Frozen):
     alpha_release: AlphaRelease | None = None
     entries: tuple[LedgerEntry, ...] = ()
 
+    def until(self, epoch: int) -> Ledger:
+        """What was executed before `epoch` (counted from 0): the ledger of the model after so many epochs."""
+        return self.model_copy(update={"entries": tuple(entry for entry in self.entries if entry.epoch < epoch)})
+
     def record(self, epoch: int, mechanism: Mechanism) -> Ledger:
         """The ledger after one more step; equal neighbours of an epoch become one entry with more steps."""
         if self.entries:

@@ -16,6 +16,7 @@ from sweeps.store import Sweep
 from sweeps.tracking import Tracker, environment_tags, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.checkpoint import read_ledger
+from trainables.epochs import read_curve
 from trainables.spec import TrialSpec
 from trainables.worker import TrialResult
 
@@ -32,7 +33,6 @@ class SweepCallback(tune.Callback):
         self._sweep, self._recipe, self._tracker, self._watch = sweep, recipe, tracker, watch
         self._runs: dict[str, str] = {}
         self._trials: dict[str, optuna.Trial] = {}
-        self._epochs: dict[str, list[dict[str, float]]] = {}
         self._outcomes: dict[str, Outcome] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class SweepCallback(tune.Callback):
         self._watch.trial(trial.number, "waiting", params)
 
     def _remember(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
-        self._trials[trial_id], self._epochs[trial_id] = trial, []
+        self._trials[trial_id] = trial
         folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", trial.number))
         folder.mkdir(parents=True, exist_ok=True)
         write_yaml(self._recipe.trial(params), folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
@@ -89,7 +89,6 @@ class SweepCallback(tune.Callback):
             self._outcomes[trial.trial_id] = result["outcome"]
             return
         metrics = result["epoch_metrics"]
-        self._epochs[trial.trial_id].append({"epoch": result["epoch"], **metrics})
         self._tracker.log(self._runs[trial.trial_id], metrics, result["epoch"])
         self._watch.trial_epoch(self._trials[trial.trial_id].number, result["epoch"], metrics)
 
@@ -108,16 +107,16 @@ class SweepCallback(tune.Callback):
         number = trial.number
         folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", number))
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
-        complete = self.searcher.tell(trial_id, outcome, ledger, self._epochs.pop(trial_id))
+        state = self.searcher.tell(trial_id, outcome, ledger, read_curve(folder))
         if run_id is not None:
             spec = self._recipe.trial(trial.user_attrs["params"])
-            close_trial_run(self._tracker, run_id, spec, folder, outcome, complete)
-        self.show_end(number, outcome, complete)
+            close_trial_run(self._tracker, run_id, spec, folder, outcome, state)
+        self.show_end(number, outcome, state)
 
-    def show_end(self, number: int, outcome: Outcome, complete: bool) -> None:
+    def show_end(self, number: int, outcome: Outcome, state: str) -> None:
         """A trial has ended."""
         if isinstance(outcome, TrialResult):
-            self._watch.trial(number, "complete" if complete else "failed", metrics=outcome.metrics)
+            self._watch.trial(number, state, metrics=outcome.metrics, reason=outcome.stopped or "")
         else:
             self._watch.trial(number, "failed", reason=outcome)
 
@@ -136,17 +135,18 @@ def open_trial_run(tracker: Tracker, sweep: Sweep, recipe: Recipe, number: int, 
     )
 
 
-def close_trial_run(
-    tracker: Tracker, run_id: str, spec: TrialSpec, folder: Path, outcome: Outcome, complete: bool
-) -> None:
-    """Final metrics, artifacts and state of a trial's run."""
+def close_trial_run(tracker: Tracker, run_id: str, spec: TrialSpec, folder: Path, outcome: Outcome, state: str) -> None:
+    """Final metrics of the kept epochs, each at its own step, artifacts and state of a trial's run."""
     if isinstance(outcome, TrialResult):
-        tracker.log(run_id, outcome.metrics, spec.training.epochs)
-        tracker.tag(run_id, outcome.tags | {"privacy": privacy_statement(outcome.metrics, spec.edp)})
+        for kept in outcome.epochs[:-1]:
+            tracker.log(run_id, kept.metrics, kept.epoch)
+        tracker.log(run_id, outcome.metrics, outcome.epochs[-1].epoch if outcome.epochs else spec.training.epochs)
+        early = {"reason": outcome.stopped} if outcome.stopped else {}
+        tracker.tag(run_id, outcome.tags | early | {"privacy": privacy_statement(outcome.metrics, spec.edp)})
         for name, place in (("ledger.json", None), ("config.yaml", None), ("model.pt", "model")):
             tracker.artifact(run_id, folder / name, place)
     else:
         tracker.tag(run_id, {"reason": outcome})
         tracker.artifact(run_id, folder / "ledger.json")
-    tracker.tag(run_id, {"state": "complete" if complete else "failed"})
-    tracker.end(run_id, "FINISHED" if complete else "FAILED")
+    tracker.tag(run_id, {"state": state})
+    tracker.end(run_id, "FAILED" if state == "failed" else "FINISHED")

@@ -134,18 +134,17 @@ def pick(
     as_json: Json = False,
 ) -> None:
     """One configuration of the front, within limits, as a file that `train` accepts."""
-    from sweeps.pick import pick as pick_trial
+    from sweeps.pick import pick as pick_point
     from sweeps.store import Sweep
-    from sweeps.summary import trial_line
+    from sweeps.summary import point_line
 
     sweep = Sweep.existing(storage, name)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
-    trial = pick_trial(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
+    point = pick_point(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
     if as_json:
-        kept = {key: trial.public()[key] for key in ("number", "params", "metrics", "run_id")}
-        print_json({**kept, "output": str(output), "model": None})
+        print_json({**point.public(), "output": str(output), "model": None})
         return
-    out.print(f"picked {trial_line(trial)}", highlight=False, soft_wrap=True)
+    out.print(f"picked {point_line(point)}", highlight=False, soft_wrap=True)
     out.print(f"wrote {output}; train it with: edp-sweep train {output}", highlight=False, soft_wrap=True)
 
 

@@ -6,10 +6,11 @@ SER and MIA AUC are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
-from sweeps.front import dominates
 from sweeps.spec import Objective, objective_values
-from sweeps.store import TrialRecord
+from sweeps.store import Point, TrialRecord
+from trainables.pareto import dominates
 
 Metrics = dict[str, float]
 
@@ -43,36 +44,39 @@ def lead_is_noise(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, 
 
 
 def ties(
-    trials: list[TrialRecord], front: list[TrialRecord], objectives: tuple[Objective, ...]
-) -> dict[int, list[int]]:
-    """Trials whose place is not told from noise, and the front's trials that they are not told apart from.
+    trials: Sequence[TrialRecord], front: Sequence[Point], objectives: tuple[Objective, ...]
+) -> dict[str, list[str]]:
+    """Points whose place is not told from noise, and the front's points that they are not told apart from.
 
-    The front is computed on estimates. A trial's place hangs on where one of a pair is ahead of the other:
+    The front is computed on estimates. A point's place hangs on where one of a pair is ahead of the other:
 
-    - A dominated trial p is tied with a trial q of the front that dominates it, where q's lead is noise: p may be as
+    - A dominated point p is tied with a point q of the front that dominates it, where q's lead is noise: p may be as
       good as q.
-    - A trial p of the front is tied with another one, q, where p's own lead over q is noise: q is ahead in something
+    - A point p of the front is tied with another one, q, where p's own lead over q is noise: q is ahead in something
       else, and p may truly be ahead in nothing.
 
-    ε is exact: a dominated trial is told apart from every q of a smaller ε, however close their SER and MIA AUC are.
+    ε is exact: a dominated point is told apart from every q of a smaller ε, however close their SER and MIA AUC are.
 
     Returns:
-        Trial number to the numbers that it is tied with, both in order; trials that are tied with none are left out.
+        A point's name to the names of those that it is tied with, both in order of trial and epoch; points that are
+        tied with none are left out.
     """
-    on_front = {t.number for t in front}
-    found: dict[int, list[int]] = {}
-    for trial in trials:
-        if trial.state != "complete" or not trial.metrics:
-            continue
-        values = objective_values(objectives, trial.metrics)
-        for other in front:
-            if other.number == trial.number:
+    on_front = {point.name for point in front}
+    found: dict[str, list[str]] = {}
+    for point in _in_order(point for t in trials if t.state in ("complete", "stopped") for point in t.points):
+        values = objective_values(objectives, point.metrics)
+        for other in _in_order(front):
+            if other.name == point.name:
                 continue
-            if trial.number in on_front:
-                tied = lead_is_noise(trial.metrics, other.metrics, objectives)
+            if point.name in on_front:
+                tied = lead_is_noise(point.metrics, other.metrics, objectives)
             else:
                 over = dominates(objective_values(objectives, other.metrics), values)
-                tied = over and lead_is_noise(other.metrics, trial.metrics, objectives)
+                tied = over and lead_is_noise(other.metrics, point.metrics, objectives)
             if tied:
-                found.setdefault(trial.number, []).append(other.number)
-    return {number: sorted(others) for number, others in sorted(found.items())}
+                found.setdefault(point.name, []).append(other.name)
+    return found
+
+
+def _in_order(points: Iterable[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: (point.trial, point.epoch))

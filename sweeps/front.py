@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import plotly.graph_objects as go
 
 from edp.spec import EDPSpec
 from sweeps.spec import Objective, objective_values
-from sweeps.store import TrialRecord
+from sweeps.store import Point, TrialRecord
+from trainables.pareto import non_dominated
 
 NO_GUARANTEE = 1e4
 """An ε of this size or more is no formal guarantee, and is labelled so wherever it is listed."""
@@ -23,16 +25,16 @@ AXES: dict[str, str] = {
 }
 
 
-def dominates(one: list[float], other: list[float]) -> bool:
-    """Whether `one` is nowhere worse and somewhere better than `other`; all are minimised."""
-    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
+def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...]) -> list[Point]:
+    """The kept epochs, of all trials that ended well or were stopped early, that no other one dominates.
 
-
-def pareto_front(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> list[TrialRecord]:
-    """The complete trials that no other one dominates, by the first objective."""
-    points = [(t, objective_values(objectives, t.metrics)) for t in trials if t.state == "complete" and t.metrics]
-    front = [(t, p) for t, p in points if not any(dominates(q, p) for _, q in points)]
-    return [t for t, _ in sorted(front, key=lambda item: item[1])]
+    Returns:
+        By the first objective, then the others, then trial and epoch.
+    """
+    points = [point for trial in trials if trial.state in ("complete", "stopped") for point in trial.points]
+    values = [objective_values(objectives, point.metrics) for point in points]
+    front = [(values[i], points[i]) for i in non_dominated(values)]
+    return [point for _, point in sorted(front, key=lambda item: (item[0], item[1].trial, item[1].epoch))]
 
 
 def epsilon_text(epsilon: float) -> str:
@@ -77,56 +79,57 @@ def params_text(params: dict[str, Any]) -> str:
 
 
 def front_figure(
-    trials: list[TrialRecord],
-    front: list[TrialRecord],
+    trials: Sequence[TrialRecord],
+    front: Sequence[Point],
     baseline: dict[str, float] | None,
     objectives: tuple[Objective, ...],
     title: str,
 ) -> go.Figure:
-    """All complete trials over the first two objectives, coloured by the third; the baseline as dashed lines."""
-    on_front = {t.number for t in front}
+    """All kept epochs over the first two objectives, coloured by the third; the baseline as dashed lines."""
+    on_front = {(p.trial, p.epoch) for p in front}
     x, y = (objectives[0], objectives[1]) if len(objectives) > 1 else (objectives[0], objectives[0])
     colour = objectives[2] if len(objectives) > 2 else y
-    complete = [t for t in trials if t.state == "complete"]
-    values = {t.number: objective_values((x, y, colour), t.metrics) for t in complete}
+    points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
+    values = {(p.trial, p.epoch): objective_values((x, y, colour), p.metrics) for p in points}
     shades = [v[2] for v in values.values() if math.isfinite(v[2])] or [0.0]
     figure = go.Figure()
     for name, members, symbol, opacity, size in (
-        ("dominated", [t for t in complete if t.number not in on_front], "circle-open", 0.45, 9),
+        ("dominated", [p for p in points if (p.trial, p.epoch) not in on_front], "circle-open", 0.45, 9),
         ("Pareto-optimal", front, "diamond", 1.0, 13),
     ):
         figure.add_trace(
             go.Scatter(
-                x=[values[t.number][0] for t in members],
-                y=[values[t.number][1] for t in members],
+                x=[values[p.trial, p.epoch][0] for p in members],
+                y=[values[p.trial, p.epoch][1] for p in members],
                 mode="markers+text",
-                text=[f"  {t.number}" for t in members],
+                text=[f"  {p.name}" for p in members],
                 textposition="middle right",
                 name=name,
                 opacity=opacity,
                 marker={
                     "symbol": symbol,
                     "size": size,
-                    "color": [values[t.number][2] for t in members],
+                    "color": [values[p.trial, p.epoch][2] for p in members],
                     "coloraxis": "coloraxis",
                     "line": {"width": 1.5},
                 },
                 customdata=[
                     [
-                        t.number,
-                        params_text(t.params),
-                        epsilon_text(t.metrics["epsilon"]),
-                        epsilon_text(t.metrics["epsilon_paper"]),
+                        p.trial,
+                        p.epoch,
+                        params_text(p.params),
+                        epsilon_text(p.metrics["epsilon"]),
+                        epsilon_text(p.metrics["epsilon_paper"]),
                     ]
-                    for t in members
+                    for p in members
                 ],
                 hovertemplate=(
-                    "<b>trial %{customdata[0]}</b><br>%{customdata[1]}<br>"
+                    "<b>trial %{customdata[0]}, epoch %{customdata[1]}</b><br>%{customdata[2]}<br>"
                     + AXES[x]
                     + ": %{x:.4f}<br>"
                     + AXES[y]
                     + ": %{y:.4f}<br>"
-                    "ε: %{customdata[2]}<br>ε (paper): %{customdata[3]}<extra></extra>"
+                    "ε: %{customdata[3]}<br>ε (paper): %{customdata[4]}<extra></extra>"
                 ),
             )
         )

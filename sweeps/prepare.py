@@ -17,9 +17,10 @@ from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.corpora import corpus_digest, load_corpus
 from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus, encode
+from trainables.epochs import Metrics
 from trainables.spec import CanariesSpec, CLCSpec, TrialSpec
 from trainables.trial import OnEpoch
-from trainables.worker import Metrics, TrialJob, TrialResult
+from trainables.worker import TrialJob, TrialResult
 
 Say = Callable[[str], None]
 RunJob = Callable[[TrialJob, OnEpoch], TrialResult]

@@ -23,7 +23,7 @@ from sweeps.space import corners
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker
-from trainables.worker import TrialResult
+from trainables.worker import EpochResult, TrialResult
 
 # The truncated negative binomial distribution with shape 1: a geometric number of trials.
 _SHAPE = 1.0
@@ -57,7 +57,7 @@ class SecretCallback(SweepCallback):
         if "outcome" in result:
             self._outcomes[trial.trial_id] = result["outcome"]
 
-    def show_end(self, number: int, outcome: Outcome, complete: bool) -> None:
+    def show_end(self, number: int, outcome: Outcome, state: str) -> None:
         """Shows nothing."""
 
 
@@ -70,7 +70,8 @@ def release_best(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
     for trial in best:
         if trial.run_id is None and trial.ledger is not None:
             run_id = open_trial_run(tracker, sweep, recipe, trial.number, trial.params)
-            outcome = TrialResult(trial.metrics, trial.ledger, {})
+            kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
+            outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
             place = sweep.trial_folder(trial.folder)
-            close_trial_run(tracker, run_id, recipe.trial(trial.params), place, outcome, complete=True)
+            close_trial_run(tracker, run_id, recipe.trial(trial.params), place, outcome, "complete")
             sweep.update(released_run_id=run_id)

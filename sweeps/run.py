@@ -288,9 +288,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str) -> None:
         title = f"{sweep.name}: {recipe.corpus.name}, {recipe.model.kind.upper()}"
         write_front_page(front_figure(trials, front, record.baseline, recipe.search.objectives, title), page)
         tracker.artifact(record.run_id, page)
-    for trial in front:
-        if trial.run_id:
-            tracker.tag(trial.run_id, {"pareto": "true"})
+    for run in {point.run_id for point in front if point.run_id}:
+        tracker.tag(run, {"pareto": "true"})
     tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
     tracker.tag(
         record.run_id,

@@ -98,10 +98,19 @@ class StudySearcher(Searcher):
         folder = trial.user_attrs.get("retry_of", trial.number)
         return {"number": trial.number, "params": params, "folder": folder}
 
-    def tell(self, trial_id: str, outcome: Outcome, ledger: Ledger | None, epochs: list[dict[str, float]]) -> bool:
-        """Tells the study how a trial ended, and what it executed; True if it is complete."""
+    def tell(self, trial_id: str, outcome: Outcome, ledger: Ledger | None, curve: list[dict[str, float]]) -> str:
+        """Tells the study how a trial ended, what it executed and what its epochs came to, once.
+
+        A complete trial is told its last epoch's values: what the sampler asked for is a configuration trained for all
+        its epochs. One that was stopped early has no such values, and those of its last epoch would credit its
+        configuration with a smaller ε than it costs: it is told as pruned. TPE then counts it among the worse ones,
+        the other samplers pass over it; its kept epochs are candidates for the front all the same.
+
+        Returns:
+            complete, stopped or failed.
+        """
         trial = self._asked.pop(trial_id)
-        trial.set_user_attr("epochs", epochs)
+        trial.set_user_attr("epochs", curve)
         if ledger is not None:
             trial.set_user_attr("ledger", ledger.model_dump_json())
         if isinstance(outcome, str):
@@ -111,8 +120,17 @@ class StudySearcher(Searcher):
         bad = [name for name, value in zip(self._objectives, values, strict=True) if not math.isfinite(value)]
         if bad:
             return self._fail(trial, f"{', '.join(bad)} is not finite")
+        trial.set_user_attr("points", [vars(epoch) for epoch in outcome.epochs if self._finite(epoch.metrics)])
+        if outcome.stopped is not None:
+            trial.set_user_attr("reason", outcome.stopped)
+            trial.set_user_attr("state", "stopped")
+            self._study.tell(trial, state=TrialState.PRUNED)
+            return "stopped"
         self._study.tell(trial, values)
-        return True
+        return "complete"
+
+    def _finite(self, metrics: dict[str, float]) -> bool:
+        return all(math.isfinite(value) for value in objective_values(self._objectives, metrics))
 
     def _refuse(self, trial: optuna.Trial, refusal: Refused) -> None:
         trial.set_user_attr("params", refusal.params)
@@ -120,10 +138,10 @@ class StudySearcher(Searcher):
         trial.set_user_attr("run_id", self._on_refused(trial, refusal.params, str(refusal)))
         self._fail(trial, str(refusal))
 
-    def _fail(self, trial: optuna.Trial, reason: str) -> bool:
+    def _fail(self, trial: optuna.Trial, reason: str) -> str:
         trial.set_user_attr("reason", reason)
         self._study.tell(trial, state=TrialState.FAIL)
-        return False
+        return "failed"
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
         """Nothing to do: `tell` was called by the sweep's callback, which also knows why a trial ended."""

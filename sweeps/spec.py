@@ -37,6 +37,9 @@ class SearchSpec(Frozen):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    keep_epochs: Annotated[
+        int, Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, the last among them")
+    ] = 3
 
     @field_validator("objectives")
     @classmethod

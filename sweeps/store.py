@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from edp.spec import Frozen, UserError
 from sweeps.settings import read_yaml, write_yaml
 from sweeps.spec import Recipe, objective_values
 from trainables.checkpoint import read_ledger
+from trainables.epochs import epoch_folder, read_curve
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -44,8 +44,41 @@ class SweepRecord(Frozen):
 
 
 @dataclass(frozen=True)
+class Point:
+    """An epoch of a trial whose model was kept: a configuration trained for so long, as good as a trial of its own."""
+
+    trial: int
+    epoch: int
+    """Epochs that were done: what `training.epochs` must be to train it again."""
+    params: dict[str, Any]
+    metrics: dict[str, float]
+    """Of the test split, under the names of a trial's final metrics."""
+    run_id: str | None
+    folder: Path
+    """Holds this epoch's `model.pt` and `ledger.json`."""
+    ledger: Ledger | None
+    last: bool = True
+    """Whether it is its trial's last epoch."""
+
+    @property
+    def name(self) -> str:
+        """The trial's number, and the epoch where it is not the last: `2`, `2@3`."""
+        return str(self.trial) if self.last else f"{self.trial}@{self.epoch}"
+
+    def public(self) -> dict[str, Any]:
+        """What `--json` prints of a point."""
+        return {
+            "number": self.trial,
+            "epoch": self.epoch,
+            "params": self.params,
+            "metrics": self.metrics,
+            "run_id": self.run_id,
+        }
+
+
+@dataclass(frozen=True)
 class TrialRecord:
-    """A trial as the study knows it. `state`: running, complete, failed or refused."""
+    """A trial as the study knows it. `state`: running, complete, stopped (early, and measured), failed or refused."""
 
     number: int
     state: str
@@ -56,6 +89,10 @@ class TrialRecord:
     ledger: Ledger | None
     folder: int
     """Number of the folder that holds its model: that of the trial it goes on from, if it was interrupted."""
+    points: tuple[Point, ...] = ()
+    """The kept epochs, the last one last."""
+    curve: tuple[dict[str, float], ...] = ()
+    """What each epoch reported, the first one first: losses, seconds, ε, and `valid_` metrics."""
 
     def public(self) -> dict[str, Any]:
         """What `--json` prints of a trial."""
@@ -66,6 +103,7 @@ class TrialRecord:
             "metrics": self.metrics,
             "run_id": self.run_id,
             "reason": self.reason,
+            "points": [{"epoch": point.epoch, "metrics": point.metrics} for point in self.points],
         }
 
 
@@ -171,13 +209,9 @@ class Sweep:
         if not path.is_file():
             return []
         study = optuna.load_study(study_name=self.name, storage=f"sqlite:///{path}")
-        records = [_record(trial) for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
+        found = [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
         # An interrupted trial goes on under a new number.
-        records = [record for record in records if record.state != "interrupted"]
-        # A trial that has not ended, or never will, has executed what its ledger says all the same.
-        records = [
-            r if r.ledger is not None else replace(r, ledger=read_ledger(self.trial_folder(r.folder))) for r in records
-        ]
+        records = [self._record(trial) for trial in found if trial.user_attrs.get("state") != "interrupted"]
         return self._released(records) if self.recipe.search.sampler == "random_stopping" else records
 
     def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
@@ -188,7 +222,45 @@ class Sweep:
         complete = [record for record in records if record.state == "complete"]
         best = sorted(complete, key=lambda record: objective_values((objective,), record.metrics))[:1]
         # Its number would say something of how many there were.
-        return [replace(record, number=0, run_id=self.record.released_run_id) for record in best]
+        return [_renamed(record, 0, self.record.released_run_id) for record in best]
+
+    def _record(self, trial: FrozenTrial) -> TrialRecord:
+        attributes = trial.user_attrs
+        number = attributes.get("retry_of", trial.number)
+        folder = self.trial_folder(number)
+        state = attributes.get("state") or {
+            TrialState.COMPLETE: "complete",
+            TrialState.RUNNING: "running",
+        }.get(trial.state, "failed")
+        kept = attributes.get("ledger")
+        # A trial that has not ended, or never will, has executed what its folder says all the same.
+        ledger = Ledger.model_validate_json(kept) if kept else read_ledger(folder)
+        curve = attributes.get("epochs") or read_curve(folder)
+        shared = {"params": attributes.get("params", {}), "run_id": attributes.get("run_id")}
+        epochs = attributes.get("points", [])
+        points = [
+            Point(
+                trial=trial.number,
+                epoch=point["epoch"],
+                metrics=point["metrics"],
+                folder=folder if point is epochs[-1] else epoch_folder(folder, point["epoch"]),
+                ledger=ledger.until(point["epoch"]) if ledger is not None else None,
+                last=point is epochs[-1],
+                **shared,
+            )
+            for point in epochs
+        ]
+        return TrialRecord(
+            number=trial.number,
+            state=state,
+            metrics=attributes.get("metrics", {}),
+            reason=attributes.get("reason"),
+            ledger=ledger,
+            folder=number,
+            points=tuple(points),
+            curve=tuple(curve),
+            **shared,
+        )
 
 
 def folder_name(text: str) -> str:
@@ -201,20 +273,6 @@ def all_sweeps(storage: Path) -> list[Sweep]:
     return [Sweep(storage, path.parent.name) for path in sorted(storage.glob("*/sweep.json"))]
 
 
-def _record(trial: FrozenTrial) -> TrialRecord:
-    attributes = trial.user_attrs
-    state = attributes.get("state") or {
-        TrialState.COMPLETE: "complete",
-        TrialState.RUNNING: "running",
-    }.get(trial.state, "failed")
-    ledger = attributes.get("ledger")
-    return TrialRecord(
-        number=trial.number,
-        state=state,
-        params=attributes.get("params", {}),
-        metrics=attributes.get("metrics", {}),
-        run_id=attributes.get("run_id"),
-        reason=attributes.get("reason"),
-        ledger=Ledger.model_validate(json.loads(ledger)) if ledger else None,
-        folder=attributes.get("retry_of", trial.number),
-    )
+def _renamed(record: TrialRecord, number: int, run_id: str | None) -> TrialRecord:
+    points = tuple(replace(point, trial=number, run_id=run_id) for point in record.points)
+    return replace(record, number=number, run_id=run_id, points=points)

@@ -15,7 +15,7 @@ from sweeps.confidence import ties
 from sweeps.front import MARK, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
 from sweeps.random_stopping import epsilon_of_best
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, TrialRecord
+from sweeps.store import Point, Sweep, TrialRecord
 
 
 def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord], examples: int | None) -> float:
@@ -49,7 +49,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "objectives": list(recipe.search.objectives),
         "trials": [t.public() for t in trials],
         "baseline": record.baseline,
-        "front": [t.number for t in front],
+        "front": list(dict.fromkeys(point.trial for point in front)),
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
 
@@ -60,21 +60,23 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
     trials = sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     tied = ties(trials, front, recipe.search.objectives)
-    on_front = {t.number for t in front}
-    keys = ("number", "params", "metrics", "run_id")
+    on_front = {point.name for point in front}
     return {
         "sweep": sweep.name,
         "objectives": list(recipe.search.objectives),
-        "front": [{key: t.public()[key] for key in keys} | {"tied_with": tied.get(t.number, [])} for t in front],
-        "dominated_but_tied": [{"number": n, "tied_with": with_} for n, with_ in tied.items() if n not in on_front],
+        "front": [point.public() | {"tied_with": tied.get(point.name, [])} for point in front],
+        "dominated_but_tied": [
+            point.public() | {"tied_with": tied[point.name]}
+            for trial in trials
+            for point in trial.points
+            if point.name in tied and point.name not in on_front
+        ],
         "baseline": sweep.record.baseline,
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
 
 
-def parent_metrics(
-    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[TrialRecord]
-) -> dict[str, float]:
+def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
     """Counts and the sweep's own ε, for the parent run."""
     return {
         "trials_complete": float(sum(t.state == "complete" for t in trials)),
@@ -87,12 +89,15 @@ def parent_metrics(
 def print_sweep(sweep: Sweep, console: Console) -> None:
     """State, trials and front, for a person."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
-    counts = {state: sum(t.state == state for t in trials) for state in ("complete", "failed", "refused", "running")}
+    counts = {
+        state: sum(t.state == state for t in trials)
+        for state in ("complete", "stopped", "failed", "refused", "running")
+    }
     shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
     wanted = "a secret number" if recipe.search.sampler == "random_stopping" else str(record.wanted)
     console.print(f"sweep {sweep.name}: {record.state}; {shown} of {wanted}", highlight=False, soft_wrap=True)
     for trial in trials:
-        if trial.state in ("failed", "refused"):
+        if trial.state in ("stopped", "failed", "refused"):
             console.print(
                 f"  trial {trial.number} {trial.state}: {trial.reason}",
                 highlight=False,
@@ -111,8 +116,9 @@ def print_front(sweep: Sweep, console: Console) -> None:
         return
     tied = ties(trials, front, recipe.search.objectives)
     baseline = record.baseline or {}
+    models = sum(len(trial.points) for trial in trials)
     table = Table(
-        title=f"Pareto front of {sweep.name}: {len(front)} of {len(trials)} trials",
+        title=f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
         title_justify="left",
         title_style="bold",
         caption=_caption(tied),
@@ -126,25 +132,25 @@ def print_front(sweep: Sweep, console: Console) -> None:
     if baseline:
         row = ("SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", f"∞ {MARK}", "∞", "")
         table.add_row(*row, end_section=True)
-    for trial in front:
-        metrics = trial.metrics
+    for point in front:
+        metrics = point.metrics
         table.add_row(
-            f"{'~' if trial.number in tied else ''}{trial.number}",
+            f"{'~' if point.name in tied else ''}{point.name}",
             f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1)}",
             _change(metrics["ser"], baseline.get("ser")),
             f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3)}",
             _change(metrics["mia_auc"], baseline.get("mia_auc")),
             epsilon_cell(metrics["epsilon"]),
             f"{metrics['epsilon_paper']:.3g}",
-            params_text(trial.params),
+            params_text(point.params),
         )
     console.print(table)
-    for number, others in tied.items():
-        console.print(tie_line(number, others, {t.number for t in front}), highlight=False, soft_wrap=True)
+    for name, others in tied.items():
+        console.print(tie_line(name, others, {p.name for p in front}), highlight=False, soft_wrap=True)
     console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
 
 
-def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[TrialRecord]) -> str:
+def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> str:
     """Markdown for the parent run's page."""
     record = sweep.record
     searched = ", ".join(f"`{name}`" for name in recipe.dimensions)
@@ -162,11 +168,11 @@ def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], 
     if record.baseline:
         b = record.baseline
         lines.append(f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ (no formal guarantee) | ∞ | plain SGD |")
-    for trial in front:
-        m = trial.metrics
+    for point in front:
+        m = point.metrics
         lines.append(
-            f"| {trial.number} | {m['ser']:.2%} | {m['mia_auc']:.3f} | {epsilon_text(m['epsilon'])} "
-            f"| {m['epsilon_paper']:.3g} | {params_text(trial.params)} |"
+            f"| {point.name} | {m['ser']:.2%} | {m['mia_auc']:.3f} | {epsilon_text(m['epsilon'])} "
+            f"| {m['epsilon_paper']:.3g} | {params_text(point.params)} |"
         )
     lines += [
         "",
@@ -177,16 +183,18 @@ def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], 
     return "\n".join(lines)
 
 
-def tie_line(number: int, others: list[int], on_front: set[int]) -> str:
-    """What `sweeps.confidence.ties` found of one trial, in words."""
-    names = ", ".join(str(other) for other in others)
-    if number in on_front:
-        return f"~ trial {number} leads trial {names} in nothing beyond noise"
-    return f"~ trial {number} is dominated by trial {names}, but not beyond noise"
+def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
+    """What `sweeps.confidence.ties` found of one point, in words."""
+    if name in on_front:
+        return f"~ {name} leads {', '.join(others)} in nothing beyond noise"
+    return f"~ {name} is dominated by {', '.join(others)}, but not beyond noise"
 
 
-def _caption(tied: dict[int, list[int]]) -> str:
-    lines = f"Δ: against the SGD baseline. ±: 95 % interval. {MARK}: ε of 1e4 or more is no formal guarantee."
+def _caption(tied: dict[str, list[str]]) -> str:
+    lines = (
+        "2@3: trial 2 after epoch 3. Δ: against the SGD baseline. ±: 95 % interval. "
+        f"{MARK}: ε of 1e4 or more is no formal guarantee."
+    )
     return f"{lines} ~: not told from noise" if tied else lines
 
 
@@ -213,9 +221,9 @@ def metrics_line(metrics: dict[str, float]) -> str:
     )
 
 
-def trial_line(trial: TrialRecord) -> str:
-    """A trial in one line."""
-    return f"trial {trial.number} ({params_text(trial.params)}): {metrics_line(trial.metrics)}"
+def point_line(point: Point) -> str:
+    """A point in one line."""
+    return f"trial {point.trial}, epoch {point.epoch} ({params_text(point.params)}): {metrics_line(point.metrics)}"
 
 
 def next_steps(sweep: Sweep, storage: Path) -> str:
@@ -223,7 +231,7 @@ def next_steps(sweep: Sweep, storage: Path) -> str:
     where = "" if storage == Path("runs") else f" --storage {storage}"
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
     # A limit that leaves something to choose from: the front's median.
-    sers = sorted(t.metrics["ser"] for t in front)
+    sers = sorted(p.metrics["ser"] for p in front)
     limit = f" --max-ser {math.ceil(sers[len(sers) // 2] * 100) / 100:g}" if sers else ""
     steps = [
         (f"edp-sweep pick {sweep.name}{where}{limit}", "one configuration within limits, as picked.yaml"),

@@ -33,6 +33,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
 
     A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it.
     """
+    secret = context.recipe.search.sampler == "random_stopping"
     number, params = config["number"], config["params"]
 
     def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
@@ -44,6 +45,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.trials / str(config["folder"]),
         context.prepared.attack,
         context.prepared.coins,
+        keep=1 if secret else context.recipe.search.keep_epochs,
     )
     try:
         if context.mailbox is not None:

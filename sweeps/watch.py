@@ -75,7 +75,7 @@ class Watch:
             row.metrics = dict(metrics)
         if self._live is not None:
             self._live.update(self._table())
-        elif state in ("running", "complete", "failed", "refused"):
+        elif state in ("running", "complete", "stopped", "failed", "refused"):
             self.say(f"trial {number} {state}: {self._news(row)}")
 
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
@@ -110,7 +110,7 @@ class Watch:
         )
 
     def _left(self) -> str:
-        ended = sum(row.state in ("complete", "failed", "refused") for row in self._rows.values())
+        ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in self._rows.values())
         left = self.wanted - self.already - ended
         if not ended or left <= 0:
             return f"{max(left, 0)} to go"

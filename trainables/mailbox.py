@@ -7,11 +7,16 @@ the group went down ends as failed, and the restarted group takes the next one.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Literal
 
 import ray
 
-from trainables.worker import TrialJob
+from trainables.epochs import Metrics
+from trainables.worker import Stop, TrialJob
+
+# So long rank 0 waits at an epoch's end to hear whether to stop: whoever sent the job may be gone.
+_PATIENCE_S = 20.0
 
 Kind = Literal["started", "epoch", "result", "failed"]
 Message = tuple[Kind, Any]
@@ -26,6 +31,8 @@ class _Mailbox:
         self._ended = 0
         self._cursor: dict[int, int] = {}
         self._replies: dict[str, asyncio.Queue[Message]] = {}
+        self._answered: dict[str, int] = {}
+        self._stops: dict[str, Stop] = {}
         self._note = ""
         self._closed: str | None = None
         self._changed = asyncio.Condition()
@@ -59,11 +66,26 @@ class _Mailbox:
             return job_id, job
 
     async def post(self, job_id: str, message: Message) -> None:
-        """A message of rank 0's; the last of a job ends it."""
-        if message[0] == "epoch":
-            self._replies[job_id].put_nowait(message)
-        elif self._ended < len(self._jobs) and self._jobs[self._ended][0] == job_id:
+        """Rank 0's last message about a job."""
+        if self._ended < len(self._jobs) and self._jobs[self._ended][0] == job_id:
             self._end(message)
+
+    async def epoch(self, job_id: str, epoch: int, metrics: Metrics) -> Stop | None:
+        """Rank 0 has done an epoch. Answers whether to stop now, when whoever sent the job has seen the epoch."""
+        self._replies[job_id].put_nowait(("epoch", (epoch, metrics)))
+        async with self._changed:
+            with suppress(TimeoutError):
+                seen = self._changed.wait_for(lambda: job_id in self._stops or self._answered.get(job_id, 0) >= epoch)
+                await asyncio.wait_for(seen, _PATIENCE_S)
+        return self._stops.get(job_id)
+
+    async def answer(self, job_id: str, epoch: int, stop: Stop | None) -> None:
+        """Whoever sent the job has seen an epoch of it; with `stop`, the job ends at the next end of an epoch."""
+        async with self._changed:
+            self._answered[job_id] = epoch
+            if stop is not None:
+                self._stops[job_id] = stop
+            self._changed.notify_all()
 
     async def note(self, reason: str) -> None:
         """Why a worker is about to take its group down; the first one counts, the others follow from it."""

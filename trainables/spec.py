@@ -89,6 +89,9 @@ class TrainingSpec(Frozen):
     learning_rate_decay: Annotated[
         Literal["none", "linear"], Field(description="linear: epoch t of T at learning_rate (1 - t/T)")
     ] = "none"
+    decay_epochs: Annotated[
+        int | None, Field(ge=1, description="T of learning_rate_decay, where training ends before; null: epochs")
+    ] = None
     sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces a micro-batch is run in")] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
@@ -104,6 +107,10 @@ class TrainingSpec(Frozen):
             raise ValueError(
                 f"batch_size = {self.batch_size} is not a multiple of micro_batches = {self.micro_batches}"
             )
+        if self.decay_epochs is not None and self.decay_epochs < self.epochs:
+            raise ValueError(
+                f"decay_epochs = {self.decay_epochs} is less than epochs = {self.epochs}; allowed: at least epochs"
+            )
         if self.clips % self.workers:
             raise ValueError(
                 f"workers = {self.workers} does not divide micro_batches = {self.clips}; "
@@ -118,7 +125,8 @@ class TrainingSpec(Frozen):
 
     def learning_rate_in(self, epoch: int) -> float:
         """Adam's learning rate in an epoch, counted from 0."""
-        return self.learning_rate * (1 - epoch / self.epochs if self.learning_rate_decay == "linear" else 1)
+        decay = epoch / (self.decay_epochs or self.epochs) if self.learning_rate_decay == "linear" else 0
+        return self.learning_rate * (1 - decay)
 
 
 class ShadowSpec(Frozen):

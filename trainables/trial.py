@@ -20,11 +20,13 @@ import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from edp.spec import Frozen
+from trainables.epochs import Metrics
 from trainables.mailbox import Mailbox
 from trainables.memory import keep_freed_memory
-from trainables.worker import Metrics, TrialFailed, TrialJob, TrialResult, run_trial
+from trainables.worker import Stop, TrialFailed, TrialJob, TrialResult, run_trial
 
-OnEpoch = Callable[[int, Metrics], None]
+OnEpoch = Callable[[int, Metrics], Stop | None]
+"""Hears of an epoch, and answers whether the job is to stop at its end."""
 
 # Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -105,7 +107,8 @@ def run_job(mailbox: Any, job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         kind, payload = ray.get(mailbox.next_message.remote(job_id))
         match kind:
             case "epoch":
-                on_epoch(*payload)
+                stop = on_epoch(*payload)
+                ray.get(mailbox.answer.remote(job_id, payload[0], stop))
             case "result":
                 return payload
             case "failed":
@@ -136,9 +139,8 @@ def _serve(config: dict[str, Any]) -> None:
     while (item := ray.get(mailbox.next_job.remote(rank))) is not None:
         job_id, job = item
 
-        def report(epoch: int, metrics: Metrics, job_id: str = job_id) -> None:
-            if rank == 0:
-                mailbox.post.remote(job_id, ("epoch", (epoch, metrics)))
+        def report(epoch: int, metrics: Metrics, job_id: str = job_id) -> Stop | None:
+            return ray.get(mailbox.epoch.remote(job_id, epoch, metrics)) if rank == 0 else None
 
         try:
             result = run_trial(job, report)

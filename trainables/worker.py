@@ -5,12 +5,13 @@ Everything here runs in every worker of one process group; rank 0 alone reports 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +26,46 @@ from edp.ledger import Ledger
 from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
 from trainables.answers import Answers, collect_answers, utility_metrics
 from trainables.attacks.canary import audit, canary_scores, read_coins
+from trainables.attacks.roc import auc
 from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack, membership_indices
 from trainables.checkpoint import (
     Checkpoint,
     discard_checkpoint,
     load_checkpoint,
+    read_ledger,
     restored_ledger,
     save_checkpoint,
     spec_key,
     write_ledger,
 )
 from trainables.encoding import EncodedCorpus
+from trainables.epochs import EpochLog, Metrics, epoch_folder, write_model
 from trainables.models import JointModel, build_model
 from trainables.scales import layer_scales
 from trainables.spec import TrainingSpec, TrialSpec
 
-Metrics = dict[str, float]
-Report = Callable[[int, Metrics], None]
+# An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.
+_VALID_MEMBERS = 2_000
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A trial is to end at the end of this epoch."""
+
+    reason: str
+    measure: bool = True
+    """Whether it ends well, measured as it stands; else it leaves its checkpoint, to go on from another time."""
+
+
+Report = Callable[[int, Metrics], Stop | None]
 
 
 class TrialFailed(RuntimeError):
     """This trial cannot go on, and every worker knows it: the group may serve the next one."""
+
+
+class TrialLeft(TrialFailed):
+    """The trial was told to leave off; its checkpoint is there to go on from."""
 
 
 @dataclass(frozen=True)
@@ -61,28 +81,43 @@ class TrialJob:
     """A fitted attack; None: no membership inference is measured."""
     coins: Path | None = None
     """Which canaries are trained on; read when training is over. None: no audit."""
+    keep: int = 1
+    """How many epochs' models are kept and measured, the last among them. Takes an attack, and a private method."""
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """A kept epoch: how many epochs were done then, and what its model comes to on the test split."""
+
+    epoch: int
+    metrics: Metrics
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial. `metrics` are of the test split; see DESIGN for their names."""
+    """What came of a trial. `metrics` are of the last epoch on the test split; see DESIGN for their names."""
 
     metrics: Metrics
     ledger: Ledger
     tags: dict[str, str]
+    epochs: tuple[EpochResult, ...] = ()
+    """The kept epochs, the last one last."""
+    stopped: str | None = None
+    """Why the trial ended before its last planned epoch."""
 
 
 def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     """Trains and measures one configuration, on every worker of the default process group at once.
 
     Args:
-        report: called with the number of epochs done and their metrics, on every rank (a barrier for Ray Train).
+        report: called with the number of epochs done and their metrics, on every rank; rank 0's answer counts.
 
     Returns:
         The result on rank 0, None on the others.
 
     Raises:
         TrialFailed: on all ranks alike, when gradients or the loss are not finite.
+        TrialLeft: on all ranks alike, when `report` answered to leave off.
     """
     started = time.perf_counter()
     spec, rank = job.spec, dist.get_rank()
@@ -95,40 +130,57 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     trainer = Trainer(model, corpus, spec, device, checkpoint)
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
     seconds = checkpoint.seconds if checkpoint is not None else []
+    keep = job.keep if job.attack is not None and spec.training.method != "sgd" else 1
+    log = EpochLog(job.output, keep, len(seconds)) if rank == 0 else None
+    if log is not None and log.curve:
+        started -= log.curve[-1]["trial_seconds"]  # what the epochs before an interruption took
+    stop: Stop | None = None
     try:
         for epoch in range(len(seconds), spec.training.epochs):
             begin = time.perf_counter()
             train_loss = trainer.run_epoch(epoch)
             seconds.append(time.perf_counter() - begin)
-            answers = collect_answers(model, corpus, "valid", None, device=device, group=objects)
-            metrics = {"train_loss": train_loss, "epoch_seconds": seconds[-1]}
-            if answers is not None:  # rank 0
-                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta)
-                metrics |= {f"valid_{k}": v for k, v in utility_metrics(answers, corpus).items()}
+            valid = _valid_metrics(model, corpus, job, device, objects)
+            metrics = {"train_loss": train_loss, "epoch_seconds": seconds[-1]} | valid
+            if log is not None:  # rank 0
+                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(started, device)
+                log.add(metrics, functools.partial(_contents, model, corpus), trainer.ledger)
                 save_checkpoint(trainer.checkpoint(seconds), job.output)
                 write_ledger(trainer.ledger, job.output)
-            report(epoch + 1, metrics)
+            stop = _agreed(report(epoch + 1, metrics), objects)
+            if stop is not None:
+                break
+        if stop is not None and not stop.measure:
+            raise TrialLeft(stop.reason)
         final = _final_metrics(model, corpus, job, device, objects)
+        if rank == 0:
+            write_model(job.output, _contents(model, corpus), trainer.ledger)
+        earlier = _earlier_epochs(model, corpus, job, device, objects, log)
     except TrialFailed:
         if rank == 0:
             write_ledger(trainer.ledger, job.output)
         raise
     finally:
         dist.destroy_process_group(objects)
-    total = time.perf_counter() - started
     if rank != 0 or final is None:
         return None
-    final |= privacy_metrics(trainer.ledger, spec.edp.delta)
-    final |= {
-        "seconds_per_epoch": float(np.median(seconds)),
-        "trial_seconds": total,
-        "gpu_seconds": total * dist.get_world_size() if device.type == "cuda" else 0.0,
-        "worker_seconds": total * dist.get_world_size(),
-    }
+    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(started, device)
+    final["seconds_per_epoch"] = float(np.median(seconds))
     tags = {"device": device.type, "pretrained_source": model.pretrained_source}
-    _write(job.output, model, trainer.ledger, corpus)
     discard_checkpoint(job.output)
-    return TrialResult(final, trainer.ledger, tags)
+    early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None
+    return TrialResult(final, trainer.ledger, tags, (*earlier, EpochResult(len(seconds), final)), early)
+
+
+def _cost(started: float, device: torch.device) -> Metrics:
+    """What was spent since `started`, on all workers; how much of a GPU each has is not known here."""
+    total = time.perf_counter() - started
+    workers = total * dist.get_world_size()
+    return {
+        "trial_seconds": total,
+        "gpu_seconds": workers if device.type == "cuda" else 0.0,
+        "worker_seconds": workers,
+    }
 
 
 def pick_device(training: TrainingSpec) -> torch.device:
@@ -302,6 +354,59 @@ def _mix(*parts: int) -> int:
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
 
 
+def _valid_metrics(
+    model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any
+) -> Metrics:
+    """Utility on the validation split and, with an attack, how well it tells that split from as many of the training
+    utterances; {} on ranks other than 0."""
+    everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
+    valid = collect_answers(model, corpus, "valid", None, **everybody)
+    found = {f"valid_{k}": v for k, v in utility_metrics(valid, corpus).items()} if valid is not None else {}
+    if job.attack is None:
+        return found
+    members, non_members = membership_indices(
+        corpus.size("train") - corpus.planted, corpus.size("valid"), seed=job.spec.corpus.seed, at_most=_VALID_MEMBERS
+    )
+    train = collect_answers(model, corpus, "train", members, **everybody)
+    if valid is not None and train is not None:
+        attack = load_attack(job.attack)
+        inside, outside = _seen(train)[0], _seen(valid)[0][non_members]
+        found["valid_mia_auc"] = auc(attack_scores(attack, inside), attack_scores(attack, outside))
+    return found
+
+
+def _agreed(stop: Stop | None, group: Any) -> Stop | None:
+    """What rank 0 was told, on every rank."""
+    told = [stop]
+    dist.broadcast_object_list(told, src=0, group=group)
+    return told[0]
+
+
+def _earlier_epochs(
+    model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any, log: EpochLog | None
+) -> list[EpochResult]:
+    """Measures the kept epochs before the last as the last was; on rank 0. Leaves one of their weights in `model`.
+
+    Their costs are those of training so far, without the measuring.
+    """
+    kept = [log.finish() if log is not None else []]
+    dist.broadcast_object_list(kept, src=0, group=group)
+    measured = []
+    for epoch in kept[0]:
+        folder = epoch_folder(job.output, epoch)
+        saved = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
+        model.load_state_dict(saved["state_dict"])
+        found = _final_metrics(model, corpus, replace(job, output=folder), device, group)
+        if found is not None and log is not None:
+            ledger = read_ledger(folder)
+            assert ledger is not None
+            found |= privacy_metrics(ledger, job.spec.edp.delta)
+            found |= {name: log.curve[epoch - 1][name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
+            found["seconds_per_epoch"] = float(np.median([metrics["epoch_seconds"] for metrics in log.curve[:epoch]]))
+            measured.append(EpochResult(epoch, found))
+    return measured
+
+
 def _final_metrics(
     model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any
 ) -> Metrics | None:
@@ -341,14 +446,6 @@ def _seen(answers: Answers) -> tuple[Any, Any]:
     return answers.features, answers.losses
 
 
-def _write(output: Path, model: torch.nn.Module, ledger: Ledger, corpus: EncodedCorpus) -> None:
-    write_ledger(ledger, output)
-    partial = output / "model.pt.partial"
-    torch.save(
-        {
-            "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},
-            "labels": corpus.labels.to_dict(),
-        },
-        partial,
-    )
-    partial.rename(output / "model.pt")
+def _contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:
+    """What `model.pt` holds."""
+    return {"state_dict": {k: v.cpu() for k, v in model.state_dict().items()}, "labels": corpus.labels.to_dict()}

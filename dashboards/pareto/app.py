@@ -326,9 +326,9 @@ def _best(source: Source, limits: Limits) -> str | None:
     if not any(within(c, limits) for c in found.front):
         return None
     sweep = source.sweep
-    numbers = {c.trial for c in found.front}
-    front = [t for t in sweep.trials() if t.number in numbers]
-    return str(choose(front, found.recipe.search.objectives, limits).number)
+    names = {c.key for c in found.front}
+    front = [p for t in sweep.trials() for p in t.points if p.name in names]
+    return choose(front, found.recipe.search.objectives, limits).name
 
 
 def _pick(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> None:
@@ -341,11 +341,12 @@ def _pick(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> 
     def pick(clicks: int | None, selected: str | None) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
             return ""
-        trial = next((t for t in source.sweep.trials() if str(t.number) == selected), None)
-        if trial is None:
+        point = next((p for t in source.sweep.trials() for p in t.points if p.name == selected), None)
+        if point is None:
             return f"Trial {selected} is no longer there."
         try:
-            keep(source.sweep, trial, output, tracking_uri)
+            keep(source.sweep, point, output, tracking_uri)
         except UserError as error:
             return str(error)
-        return f"Picked trial {trial.number}: wrote {output}. Train it with: edp-sweep train {output.name}"
+        what = f"trial {point.trial} after epoch {point.epoch}"
+        return f"Picked {what}: wrote {output}. Train it with: edp-sweep train {output.name}"

@@ -10,10 +10,11 @@ from typing import Any, TypeGuard
 
 from mlflow.tracking import MlflowClient
 
-from sweeps.front import NO_GUARANTEE, dominates, pareto_front
+from sweeps.front import NO_GUARANTEE, pareto_front
 from sweeps.spec import Objective, Recipe, objective_values
-from sweeps.store import Sweep, SweepRecord, TrialRecord
+from sweeps.store import Point, Sweep, SweepRecord, TrialRecord
 from sweeps.summary import epsilon_of_sweep
+from trainables.pareto import dominates
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Candidate:
 
     key: str
     trial: int
+    epoch: int
+    last: bool
     params: dict[str, Any]
     metrics: dict[str, float]
     run_id: str | None
@@ -60,7 +63,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return f"Trial {self.trial}"
+        return f"Trial {self.trial}" if self.last else f"Trial {self.trial}, epoch {self.epoch}"
 
     def value(self, key: str) -> Any:
         """A metric or a hyperparameter; NaN where there is none. An ε of 0 counts as 1e-12, as for the search."""
@@ -105,7 +108,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 def snapshot(sweep: Sweep) -> Snapshot:
     """What is known of a sweep now."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
-    states = ("complete", "running", "failed", "refused")
+    states = ("complete", "stopped", "running", "failed", "refused")
     counts = {state: sum(t.state == state for t in trials) for state in states}
     found = candidates(trials, recipe.search.objectives)
     baseline = {k: v for k, v in (record.baseline or {}).items() if isinstance(v, int | float)}
@@ -121,22 +124,23 @@ def snapshot(sweep: Sweep) -> Snapshot:
 
 
 def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> dict[str, Candidate]:
-    """Every complete trial by its key: the front first, by the first objective, then the others in the same order."""
+    """Every kept epoch by its point's name: the front first, by the first objective, then the others in that order."""
     front = pareto_front(trials, objectives)
-    values = {t.number: objective_values(objectives, t.metrics) for t in front}
-    others = [t for t in trials if t.state == "complete" and t.metrics and t.number not in values]
-    found: dict[str, Candidate] = {}
-    for trial in front:
-        found[str(trial.number)] = _candidate(trial, None)
-    for trial in sorted(others, key=lambda t: objective_values(objectives, t.metrics)):
-        mine = objective_values(objectives, trial.metrics)
-        beaten_by = next((str(n) for n, value in values.items() if dominates(value, mine)), "")
-        found[str(trial.number)] = _candidate(trial, beaten_by)
+    values = {p.name: objective_values(objectives, p.metrics) for p in front}
+    every = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
+    found = {p.name: _candidate(p, None) for p in front}
+    others = [p for p in every if p.name not in found]
+    for point in sorted(others, key=lambda p: objective_values(objectives, p.metrics)):
+        mine = objective_values(objectives, point.metrics)
+        beaten_by = next((name for name, value in values.items() if dominates(value, mine)), "")
+        found[point.name] = _candidate(point, beaten_by)
     return found
 
 
-def _candidate(trial: TrialRecord, dominated_by: str | None) -> Candidate:
-    return Candidate(str(trial.number), trial.number, trial.params, trial.metrics, trial.run_id, dominated_by)
+def _candidate(point: Point, dominated_by: str | None) -> Candidate:
+    return Candidate(
+        point.name, point.trial, point.epoch, point.last, point.params, point.metrics, point.run_id, dominated_by
+    )
 
 
 def drawable(found: list[Candidate]) -> dict[str, Axis]:

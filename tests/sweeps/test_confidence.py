@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from sweeps.confidence import difference, lead_is_noise, ties
 from sweeps.front import pareto_front
-from sweeps.store import TrialRecord
+from sweeps.store import Point, TrialRecord
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -18,10 +19,11 @@ def trial(number: int, ser: float, auc: float, epsilon: float, *, half: float = 
     metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon, "delta": 5e-4}
     for name in ("ser", "mia_auc"):
         metrics |= {f"{name}_lower": metrics[name] - half, f"{name}_upper": metrics[name] + half}
-    return TrialRecord(number, "complete", {}, metrics, None, None, None, number)
+    point = Point(number, 4, {}, metrics, None, Path(str(number)), None)
+    return TrialRecord(number, "complete", {}, metrics, None, None, None, number, (point,))
 
 
-def tied(*trials: TrialRecord) -> dict[int, list[int]]:
+def tied(*trials: TrialRecord) -> dict[str, list[str]]:
     return ties(list(trials), pareto_front(list(trials), OBJECTIVES), OBJECTIVES)
 
 
@@ -40,7 +42,7 @@ def test_epsilon_is_exact_also_where_it_is_infinite() -> None:
 
 
 def test_a_dominated_trial_at_the_same_epsilon_is_tied_where_the_lead_is_noise() -> None:
-    assert tied(trial(0, 0.30, 0.50, 8), trial(1, 0.31, 0.51, 8)) == {1: [0]}
+    assert tied(trial(0, 0.30, 0.50, 8), trial(1, 0.31, 0.51, 8)) == {"1": ["0"]}
     assert tied(trial(0, 0.30, 0.50, 8), trial(1, 0.40, 0.51, 8)) == {}, "one clear lead is enough"
 
 
@@ -49,7 +51,7 @@ def test_a_dominated_trial_is_told_from_one_of_smaller_epsilon() -> None:
 
 
 def test_a_trial_is_on_the_front_by_noise_where_another_costs_less_and_is_not_clearly_worse() -> None:
-    assert tied(trial(0, 0.30, 0.50, 800), trial(1, 0.31, 0.50, 8)) == {0: [1]}
+    assert tied(trial(0, 0.30, 0.50, 800), trial(1, 0.31, 0.50, 8)) == {"0": ["1"]}
     assert tied(trial(0, 0.20, 0.50, 800), trial(1, 0.31, 0.50, 8)) == {}, "it buys something with its epsilon"
 
 
@@ -64,6 +66,6 @@ def test_figures_without_intervals_are_taken_as_exact() -> None:
 
 
 def test_the_wider_the_intervals_the_more_is_tied() -> None:
-    for half, expected in ((0.001, {}), (0.5, {0: [1, 2], 1: [2]})):
+    for half, expected in ((0.001, {}), (0.5, {"0": ["1", "2"], "1": ["2"]})):
         trials = [trial(i, 0.2 + i / 20, 0.6 - i / 50, 10.0 ** (6 - i), half=half) for i in range(3)]
         assert tied(*trials) == expected

@@ -21,7 +21,7 @@ from sweeps.front import (
 )
 from sweeps.pick import choose
 from sweeps.spec import objective_values
-from sweeps.store import TrialRecord
+from sweeps.store import Point, TrialRecord
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -29,7 +29,8 @@ OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 def trial(number: int, ser: float, auc: float, epsilon: float, state: str = "complete") -> TrialRecord:
     metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon / 4, "delta": 5e-4}
     params: dict[str, Any] = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
-    return TrialRecord(number, state, params, metrics, None, None, None, number)
+    point = Point(number, 4, params, metrics, None, Path(str(number)), None)
+    return TrialRecord(number, state, params, metrics, None, None, None, number, (point,))
 
 
 points = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-3, 1e20))
@@ -38,7 +39,7 @@ points = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-3, 1e20))
 @given(st.lists(points, max_size=30))
 def test_the_front_is_exactly_what_no_other_trial_dominates(found: list[tuple[float, float, float]]) -> None:
     trials = [trial(i, *point) for i, point in enumerate(found)]
-    front = {t.number for t in pareto_front(trials, OBJECTIVES)}
+    front = {p.trial for p in pareto_front(trials, OBJECTIVES)}
     values = {t.number: objective_values(OBJECTIVES, t.metrics) for t in trials}
 
     def beaten(one: int) -> bool:
@@ -56,19 +57,20 @@ def test_failed_and_running_trials_are_never_on_the_front() -> None:
         trial(1, 0.1, 0.1, 1, state="failed"),
         trial(2, 0.1, 0.1, 1, state="running"),
     ]
-    assert [t.number for t in pareto_front(trials, OBJECTIVES)] == [0]
+    assert [p.trial for p in pareto_front(trials, OBJECTIVES)] == [0]
 
 
 def test_pick_takes_the_point_closest_to_the_ideal_after_scaling_to_the_fronts_range() -> None:
-    front = [trial(0, 0.1, 0.9, 1e6), trial(1, 0.2, 0.6, 1e2), trial(2, 0.9, 0.5, 1e0)]
-    assert choose(front, OBJECTIVES, {}).number == 1
-    assert choose(front, OBJECTIVES, {"ser": 0.15}).number == 0
-    assert choose(front, OBJECTIVES, {"epsilon": 50}).number == 2
+    trials = [trial(0, 0.1, 0.9, 1e6), trial(1, 0.2, 0.6, 1e2), trial(2, 0.9, 0.5, 1e0)]
+    front = [t.points[-1] for t in trials]
+    assert choose(front, OBJECTIVES, {}).trial == 1
+    assert choose(front, OBJECTIVES, {"ser": 0.15}).trial == 0
+    assert choose(front, OBJECTIVES, {"epsilon": 50}).trial == 2
 
 
 def test_pick_says_how_far_off_the_limits_are() -> None:
     with pytest.raises(UserError, match=r"ser <= 0\.05 \(the front's lowest: 0\.1\)"):
-        choose([trial(0, 0.1, 0.9, 1e6)], OBJECTIVES, {"ser": 0.05})
+        choose(trial(0, 0.1, 0.9, 1e6).points, OBJECTIVES, {"ser": 0.05})
     with pytest.raises(UserError, match="no complete trial"):
         choose([], OBJECTIVES, {})
 

@@ -60,9 +60,9 @@ def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are()
     search = searcher(one, known)
     for trial_id in "abc":
         suggest(search, trial_id)
-    assert search.tell("a", result(), Ledger(), [])
-    assert not search.tell("b", "a worker died", Ledger(), [])
-    assert not search.tell("c", result(mia_auc=math.nan), None, [])
+    assert search.tell("a", result(), Ledger(), []) == "complete"
+    assert search.tell("b", "a worker died", Ledger(), []) == "failed"
+    assert search.tell("c", result(mia_auc=math.nan), None, []) == "failed"
     states = [trial.state for trial in known.trials]
     assert states == [TrialState.COMPLETE, TrialState.FAIL, TrialState.FAIL]
     assert known.trials[1].user_attrs["reason"] == "a worker died"

@@ -12,8 +12,9 @@ import pytest
 import ray
 
 from tests.trainables.test_worker import corpus, spec
+from trainables.epochs import Metrics
 from trainables.trial import GroupSpec, TrialError, WorkerGroup, run_fresh, run_job
-from trainables.worker import Metrics, TrialJob
+from trainables.worker import Stop, TrialJob
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray
@@ -58,6 +59,19 @@ def test_a_fresh_trainer_gives_the_same_result_as_the_warm_group(
     fresh = run_fresh(job(corpus, tmp_path / "fresh"), TWO, tmp_path / "train", "fresh", lambda e, m: None).metrics
     for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
         assert fresh[name] == warm[name]
+
+
+def test_who_sent_a_job_may_end_it_at_an_epochs_end(group: WorkerGroup, corpus: Path, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def stop_at_2(epoch: int, metrics: Metrics) -> Stop | None:
+        seen.append(epoch)
+        return Stop("hopeless") if epoch == 2 else None
+
+    result = run_job(group.mailbox, job(corpus, tmp_path / "stopped", training={"epochs": 500}), stop_at_2)
+    assert seen == [1, 2]
+    assert result.stopped == "hopeless"
+    assert result.ledger.steps == 8
 
 
 def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,13 +15,15 @@ from edp.epsilon import epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from edp.noise import stream
 from tests.edp.workers import run_workers
+from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.checkpoint import read_ledger
 from trainables.corpora import load_corpus
 from trainables.encoding import EncodedCorpus, encode
+from trainables.epochs import read_curve
 from trainables.models import build_model
 from trainables.scales import layer_scales
 from trainables.spec import TrialSpec
-from trainables.worker import TrialFailed, TrialJob, TrialResult, run_trial
+from trainables.worker import Stop, TrialFailed, TrialJob, TrialResult, run_trial
 
 SPEC: dict[str, Any] = {
     "corpus": {"name": "communication", "utterances": 120},
@@ -175,6 +178,7 @@ def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "model.pt",
         "ledger.json",
+        "curve.json",
         "attack_features.npz",
     }
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
@@ -287,6 +291,70 @@ def test_a_run_that_stopped_early_has_a_ledger_of_the_epochs_that_it_ran(corpus:
     assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(0, 4), (1, 4)]
     saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
     assert Ledger.model_validate_json(saved["ledger"]) == ledger
+
+
+@pytest.fixture(scope="module")
+def attack(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An attack that was fitted to the answers of a model without privacy."""
+    folder = tmp_path_factory.mktemp("attack")
+    run(corpus, folder, 1, training={"method": "sgd", "epochs": 1})
+    with np.load(folder / "attack_features.npz") as features:
+        save_attack(fit_attack(features["members"], features["non_members"]), folder / "attack.json")
+    return folder / "attack.json"
+
+
+def stopped(rank: int, world: int, job: TrialJob, after: int, measure: bool) -> TrialResult | str | None:
+    try:
+        # Rank 0 alone knows.
+        return run_trial(job, lambda epoch, _: Stop("enough", measure) if (rank, epoch) == (0, after) else None)
+    except TrialFailed as error:
+        return str(error)
+
+
+def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, attack: Path, tmp_path: Path) -> None:
+    training = {"epochs": 4, "workers": 2}
+    job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3)
+    result = run_workers(trial, 2, job)[0]
+    assert len(result.epochs) == 3
+    assert result.epochs[-1].epoch == 4
+    assert result.epochs[-1].metrics == result.metrics
+    assert len(read_curve(job.output)) == 4
+    for kept in result.epochs[:-1]:
+        folder = job.output / "epochs" / str(kept.epoch)
+        alone = TrialJob(spec(training=training | {"epochs": kept.epoch}), corpus, tmp_path / str(kept.epoch), attack)
+        (other, _) = run_workers(trial, 2, alone)
+        torch.testing.assert_close(weights(folder), weights(alone.output), rtol=0, atol=1e-6)
+        assert set(kept.metrics) == set(other.metrics)
+        for name, value in kept.metrics.items():
+            assert name.endswith(("_seconds", "_per_epoch")) or value == pytest.approx(other.metrics[name], abs=1e-3)
+        assert read_ledger(folder) == other.ledger == result.ledger.until(kept.epoch)
+    assert {path.name for path in (job.output / "epochs").iterdir()} == {str(kept.epoch) for kept in result.epochs[:-1]}
+
+
+def test_a_trial_that_is_stopped_is_measured_where_it_stands(corpus: Path, attack: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(training={"epochs": 6, "workers": 2}), corpus, tmp_path / "out", attack, keep=2)
+    result, other = run_workers(stopped, 2, job, 3, True)
+    assert other is None
+    assert result.stopped == "enough"
+    assert result.epochs[-1].epoch == 3
+    assert {entry.epoch for entry in result.ledger.entries} == {0, 1, 2}
+    assert result.metrics["epsilon"] == epsilon(result.ledger, job.spec.edp.delta)
+    assert not (job.output / "checkpoint.pt").exists()
+
+
+def test_a_trial_that_is_told_to_leave_goes_on_another_time_with_its_kept_epochs(
+    corpus: Path, attack: Path, tmp_path: Path
+) -> None:
+    training = {"epochs": 4, "workers": 2}
+    whole = TrialJob(spec(training=training), corpus, tmp_path / "whole", attack, keep=3)
+    job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3)
+    assert run_workers(stopped, 2, job, 2, False) == ["enough", "enough"]
+    assert not (job.output / "model.pt").exists()
+    resumed, expected = run_workers(trial, 2, job)[0], run_workers(trial, 2, whole)[0]
+    assert [kept.epoch for kept in resumed.epochs] == [kept.epoch for kept in expected.epochs]
+    assert [m["valid_mia_auc"] for m in read_curve(job.output)] == pytest.approx(
+        [m["valid_mia_auc"] for m in read_curve(whole.output)], abs=1e-3
+    )
 
 
 def test_a_bert_trial_runs_from_a_random_start_and_says_so(tmp_path: Path) -> None:

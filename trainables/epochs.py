@@ -1,0 +1,129 @@
+"""A trial's epochs as candidates: what each reported, and the models of the few that are worth keeping.
+
+ε rises with every epoch, so nearly all of a trial's epochs are non-dominated. Kept are the ones that together cover
+most of the trial's own (validation SER, validation MIA AUC, log10 ε), its last epoch always among them; what is kept is
+decided as the trial goes, so the folder never holds more than one model above the number asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from edp.ledger import Ledger
+from trainables.checkpoint import write_ledger
+from trainables.pareto import Values, hypervolume, non_dominated
+
+Metrics = dict[str, float]
+
+# Where the scaled objectives of a trial end: a little beyond its worst, so that its extremes count too.
+_REFERENCE = (1.1, 1.1, 1.1)
+
+
+def point_of(metrics: Metrics) -> tuple[float, float, float]:
+    """What the epochs of a trial, and trials at a rung, are compared by; all three are minimised.
+
+    Returns:
+        Validation SER, validation MIA AUC, and log10 of the honest ε.
+    """
+    return metrics["valid_ser"], metrics["valid_mia_auc"], math.log10(max(metrics["epsilon"], 1e-12))
+
+
+def worth_keeping(points: Sequence[Values], most: int) -> list[int]:
+    """Places of at most `most` points: the last, and of the non-dominated ones those that cover most volume.
+
+    Each objective is scaled to the range of `points`; what is dropped, one after the other, is whatever the covered
+    volume loses least by.
+    """
+    last = len(points) - 1
+    scaled = _scaled(points)
+    kept = sorted({*non_dominated(points), last})
+    while len(kept) > most:
+        rest = {i: hypervolume([scaled[j] for j in kept if j != i], _REFERENCE) for i in kept if i != last}
+        kept.remove(max(rest, key=lambda i: rest[i]))
+    return kept
+
+
+def _scaled(points: Sequence[Values]) -> list[tuple[float, ...]]:
+    """Each objective from 0 (best) to 1; one that is infinite or equal everywhere is 0 and decides nothing."""
+    columns = []
+    for column in zip(*points, strict=True):
+        low, high = min(column), max(column)
+        width = high - low
+        columns.append([(v - low) / width if 0 < width < math.inf else 0.0 for v in column])
+    return list(zip(*columns, strict=True))
+
+
+class EpochLog:
+    """The epochs that a trial has done, in its folder: `curve.json` and `epochs/NUMBER/`. Rank 0 alone writes it.
+
+    Args:
+        folder: of the trial.
+        keep: models to keep, the last epoch's among them; 1: none but the last.
+        done: epochs that the trial goes on from; what a crash left of later ones is removed.
+    """
+
+    def __init__(self, folder: Path, keep: int, done: int) -> None:
+        self._folder, self._keep = folder, keep
+        self.curve = read_curve(folder)[:done]
+        for epoch in self.kept():
+            if epoch > done:
+                shutil.rmtree(epoch_folder(folder, epoch))
+
+    def kept(self) -> list[int]:
+        """The epochs whose models are here, by number (1 is the first)."""
+        return sorted(int(path.parent.name) for path in (self._folder / "epochs").glob("*/model.pt"))
+
+    def add(self, metrics: Metrics, contents: Callable[[], dict[str, Any]], ledger: Ledger) -> None:
+        """One more epoch, with its model's contents and ledger. Models that it makes superfluous are removed."""
+        self.curve.append(metrics)
+        write_curve(self.curve, self._folder)
+        if self._keep == 1:
+            return
+        write_model(epoch_folder(self._folder, len(self.curve)), contents(), ledger)
+        self._prune()
+
+    def finish(self) -> list[int]:
+        """The trial has ended at its last epoch, whose model has its place elsewhere: what is kept besides it."""
+        shutil.rmtree(epoch_folder(self._folder, len(self.curve)), ignore_errors=True)
+        return self.kept()
+
+    def _prune(self) -> None:
+        here = self.kept()
+        best = worth_keeping([point_of(self.curve[epoch - 1]) for epoch in here], self._keep)
+        for place, epoch in enumerate(here):
+            if place not in best:
+                shutil.rmtree(epoch_folder(self._folder, epoch))
+
+
+def epoch_folder(folder: Path, epoch: int) -> Path:
+    """Where a kept epoch that is not the trial's last has its model and ledger."""
+    return folder / "epochs" / str(epoch)
+
+
+def read_curve(folder: Path) -> list[Metrics]:
+    """What each epoch of a trial has reported so far, the first one first."""
+    path = folder / "curve.json"
+    return json.loads(path.read_text()) if path.is_file() else []
+
+
+def write_curve(curve: list[Metrics], folder: Path) -> None:
+    """Replaces the curve, in one step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / "curve.json.partial"
+    partial.write_text(json.dumps(curve))
+    partial.replace(folder / "curve.json")
+
+
+def write_model(folder: Path, contents: dict[str, Any], ledger: Ledger) -> None:
+    """`ledger.json` and, last, `model.pt`, each in one step."""
+    write_ledger(ledger, folder)
+    partial = folder / "model.pt.partial"
+    torch.save(contents, partial)
+    partial.replace(folder / "model.pt")

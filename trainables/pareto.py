@@ -1,0 +1,36 @@
+"""Several objectives at once, all minimised: who dominates whom, and how much of the space a set of points covers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Values = Sequence[float]
+
+
+def dominates(one: Values, other: Values) -> bool:
+    """Whether `one` is nowhere worse and somewhere better than `other`."""
+    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
+
+
+def non_dominated(points: Sequence[Values]) -> list[int]:
+    """Places of the points that no other one dominates; equal points stay together."""
+    return [i for i, one in enumerate(points) if not any(dominates(other, one) for other in points)]
+
+
+def hypervolume(points: Sequence[Values], reference: Values) -> float:
+    """The volume that `points` dominate within `reference`, by slicing along the last objective.
+
+    Points that are not better than `reference` everywhere add nothing.
+    """
+    inside = [tuple(p) for p in points if all(a < r for a, r in zip(p, reference, strict=True))]
+    if not inside:
+        return 0.0
+    if len(reference) == 1:
+        return reference[0] - min(p[0] for p in inside)
+    front = sorted((inside[i] for i in non_dominated(inside)), key=lambda p: p[-1])
+    ends = [*(p[-1] for p in front[1:]), reference[-1]]
+    return sum(
+        (end - point[-1]) * hypervolume([p[:-1] for p in front[: i + 1]], reference[:-1])
+        for i, (point, end) in enumerate(zip(front, ends, strict=True))
+        if end > point[-1]
+    )
