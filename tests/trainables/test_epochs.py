@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edp.ledger import Ledger
@@ -17,6 +17,7 @@ from trainables.pareto import dominates, hypervolume, non_dominated
 point = st.tuples(*[st.integers(0, 9).map(float)] * 3)
 
 
+@settings(deadline=None)
 @given(st.lists(point, max_size=8))
 def test_hypervolume_counts_the_unit_cubes_that_some_point_dominates(points: list[tuple[float, ...]]) -> None:
     cubes = itertools.product(range(9), repeat=3)
@@ -24,6 +25,7 @@ def test_hypervolume_counts_the_unit_cubes_that_some_point_dominates(points: lis
     assert hypervolume(points, (9, 9, 9)) == covered
 
 
+@settings(deadline=None)
 @given(st.lists(point, min_size=1, max_size=12), st.integers(1, 4))
 def test_what_is_kept_is_non_dominated_and_holds_the_last(points: list[tuple[float, ...]], most: int) -> None:
     kept = worth_keeping(points, most)
