@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,8 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     )
     with np.load(folder / "attack_features.npz") as features:
         attack = fit_attack(features["members"], features["non_members"])
-    partial = prepared.attack.with_suffix(".partial")
+    # A name of its own: another command may be at the same attack.
+    partial = prepared.attack.with_suffix(f".{os.getpid()}.partial")
     save_attack(attack, partial)
     partial.replace(prepared.attack)
 
