@@ -15,12 +15,14 @@ from rich.console import Console
 from edp.spec import UserError
 from sweeps.attack_figures import write_attack_page
 from sweeps.attack_job import answers_of, train_sides
+from sweeps.front import pareto_front
 from sweeps.prepare import Prepared, cache_key, encode_missing, locate, read_missing
 from sweeps.session import ray_session
 from sweeps.settings import load_config
 from sweeps.spec import ResourcesSpec
-from sweeps.store import Sweep, all_sweeps
+from sweeps.store import Point, Sweep, all_sweeps
 from sweeps.tracking import Tracker, default_tracking_uri
+from sweeps.watch import Watch
 from trainables.attacks.canary import audit, canary_scores, read_coins
 from trainables.attacks.references import Arrays, Kind, Side, attacked, same_corpus_parts, side_spec
 from trainables.attacks.roc import AttackResult, strongest
@@ -48,10 +50,15 @@ class Target:
     tracking_uri: str
     experiment: str
     resources: ResourcesSpec
+    epoch: int
+    """Epochs that it was trained for."""
+    artifacts: str = "attacks"
+    """Folder among its run's artifacts."""
 
 
 def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
-    """The model that `run` names: SWEEP/NUMBER, SWEEP/baseline, a folder of `edp-sweep train`, or an MLflow run's id.
+    """The model that `run` names: SWEEP/NUMBER (SWEEP/2@3: of trial 2 the third epoch), SWEEP/baseline, a folder of
+    `edp-sweep train`, or an MLflow run's id.
 
     Raises:
         UserError: when there is no such run, or it has left no model.
@@ -83,24 +90,45 @@ def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
             raise UserError(f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: wait for it")
         folder, spec, run_id = sweep.folder / "baseline", recipe.baseline(), record.baseline["run_id"]
     else:
-        trials = {str(trial.number): trial for trial in sweep.trials() if trial.state == "complete"}
-        if which not in trials:
+        ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
+        points = {point.name: point for trial in ended for point in trial.points}
+        if which not in points:
             raise UserError(
-                f"run = {sweep.name}/{which}: no complete trial of this number; "
-                f"allowed: {', '.join(['baseline', *trials])}"
+                f"run = {sweep.name}/{which}: no trial of this number has left a model; "
+                f"allowed: {', '.join(['baseline', *points])}"
             )
-        trial = trials[which]
-        folder, spec, run_id = sweep.trial_folder(trial.folder), recipe.trial(trial.params), trial.run_id
+        return _of_point(sweep, points[which], tracking_uri)
     uri = tracking_uri or record.tracking_uri
     name = f"{sweep.name}/{which}"
-    return _with_model(Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources))
+    target = Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources, spec.training.epochs)
+    return _with_model(target)
+
+
+def _of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Target:
+    record, recipe = sweep.record, sweep.recipe
+    return _with_model(
+        Target(
+            name=f"{sweep.name}/{point.name}",
+            folder=point.folder,
+            spec=recipe.trial(point.params),
+            sweep=sweep,
+            run_id=point.run_id,
+            tracking_uri=tracking_uri or record.tracking_uri,
+            experiment=record.recipe,
+            resources=recipe.resources,
+            epoch=point.epoch,
+            artifacts="attacks" if point.last else f"attacks-epoch-{point.epoch}",
+        )
+    )
 
 
 def _of_training(place: Sweep, run_id: str | None, tracking_uri: str | None) -> Target:
     spec = load_config(place.folder / "config.yaml", [])
     uri = tracking_uri or default_tracking_uri(place.folder.parent)
     run_id = run_id or _run_of_training(place.name, uri)
-    return _with_model(Target(place.name, place.folder, spec, place, run_id, uri, "train", ResourcesSpec()))
+    return _with_model(
+        Target(place.name, place.folder, spec, place, run_id, uri, "train", ResourcesSpec(), spec.training.epochs)
+    )
 
 
 def _with_model(target: Target) -> Target:
@@ -180,6 +208,17 @@ def attack_in_session(
     return document
 
 
+def attack_front(sweep: Sweep, prepared: Prepared, watch: Watch) -> None:
+    """Attacks what stands on the front and was not attacked yet; for the end of a sweep, while Ray runs."""
+    recipe = sweep.recipe
+    for point in pareto_front(sweep.trials(), recipe.search.objectives):
+        if (point.folder / "attacks.json").is_file():
+            continue
+        found = attack_in_session(_of_point(sweep, point), prepared, recipe.attacks.references, "sgd", watch.console)
+        best = next(one for one in found["attacks"] if one["name"] == found["strongest"])
+        watch.say(f"attacked trial {point.name}: strongest {best['name']}, AUC {best['auc']:.3f}")
+
+
 def _side_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
     """What must be equal for reference models to be the same: all trials of a sweep share those of plain SGD."""
     side = side_spec(spec, kind, 0)
@@ -244,7 +283,7 @@ def _keep(target: Target, document: dict[str, Any], results: list[AttackResult])
     }
     if document["epsilon_audited"] is not None:
         metrics["epsilon_audited"] = document["epsilon_audited"]
-    tracker.log(target.run_id, metrics, target.spec.training.epochs)
+    tracker.log(target.run_id, metrics, target.epoch)
     tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
     for file in ("attacks.json", "attacks.html"):
-        tracker.artifact(target.run_id, target.folder / file, "attacks")
+        tracker.artifact(target.run_id, target.folder / file, target.artifacts)

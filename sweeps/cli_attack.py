@@ -13,7 +13,12 @@ from sweeps.console import err, out, print_json
 
 
 def attack(
-    run: Annotated[str, typer.Argument(help="SWEEP/NUMBER, SWEEP/baseline, a training's folder or an MLflow run's id")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="SWEEP/NUMBER, SWEEP/NUMBER@EPOCH, SWEEP/baseline, a training's folder or an MLflow run's id"
+        ),
+    ],
     references: Annotated[int, typer.Option(help="K: reference models of RMIA and LiRA, an even number")] = 4,
     reference_training: Annotated[
         Literal["sgd", "own"],

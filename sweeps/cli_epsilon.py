@@ -112,7 +112,7 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     out.print(table)
     lines = [
         f"ε = {document['epsilon']:.6g} (honest), {document['epsilon_paper']:.6g} (as the paper reckons), "
-        f"at δ = {spec.delta:g}; an attacker has shown: nothing, no run was audited",
+        f"at δ = {spec.delta:g}; audited: no; that takes a run with canaries (canaries.count) and edp-sweep attack",
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
     if document["epsilon"] >= 1e4:

@@ -19,6 +19,7 @@ from optuna.trial import TrialState
 from ray import tune
 
 from edp.spec import UserError
+from sweeps.attack import attack_front
 from sweeps.callback import SweepCallback
 from sweeps.front import front_figure, pareto_front, write_front_page
 from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
@@ -153,6 +154,8 @@ def _run(
         if recipe.search.sampler == "random_stopping":
             sweep.update(state=state)
             release_best(sweep, recipe, tracker)
+        if recipe.attacks.at_end:
+            attack_front(sweep, prepared, watch)
     except KeyboardInterrupt:
         state = "stopped"
         raise SweepStopped(f"stopped; go on with: edp-sweep resume {sweep.name}") from None

@@ -60,6 +60,13 @@ class ResourcesSpec(Frozen):
     ] = "auto"
 
 
+class AttacksSpec(Frozen):
+    """The attacks of `edp-sweep attack` on a sweep's front."""
+
+    at_end: Annotated[bool, Field(description="run them on the front when the sweep has ended")] = False
+    references: Annotated[int, Field(ge=2, multiple_of=2, description="K: reference models of RMIA and LiRA")] = 4
+
+
 class Recipe(Frozen):
     """A sweep. Raises pydantic.ValidationError for what does not fit together, with the field's path."""
 
@@ -76,6 +83,7 @@ class Recipe(Frozen):
         float | None, Field(gt=0, description="a trial that would cost a larger honest epsilon is refused")
     ] = None
     resources: ResourcesSpec = ResourcesSpec()
+    attacks: AttacksSpec = AttacksSpec()
 
     @model_validator(mode="before")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +127,13 @@ def print_front(sweep: Sweep, console: Console) -> None:
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    for name in ("trial", "SER", "ΔSER", "MIA AUC", "ΔMIA", "ε honest", "ε paper"):
+    audited = any("epsilon_audited" in point.metrics for point in front)
+    for name in ("trial", "SER", "ΔSER", "MIA AUC", "ΔMIA", "ε honest", "ε paper", *(["ε audited"] if audited else [])):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold", min_width=14)
     if baseline:
-        row = ("SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", f"∞ {MARK}", "∞", "")
-        table.add_row(*row, end_section=True)
+        row = ["SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", f"∞ {MARK}", "∞"]
+        table.add_row(*row, *([audited_text(baseline)] if audited else []), "", end_section=True)
     for point in front:
         metrics = point.metrics
         table.add_row(
@@ -142,6 +144,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
             _change(metrics["mia_auc"], baseline.get("mia_auc")),
             epsilon_cell(metrics["epsilon"]),
             f"{metrics['epsilon_paper']:.3g}",
+            *([audited_text(metrics)] if audited else []),
             params_text(point.params),
         )
     console.print(table)
@@ -162,17 +165,20 @@ def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], 
         f"{recipe.training.micro_batches} micro-batches a step; searched: {searched}; "
         f"objectives: {', '.join(recipe.search.objectives)}.",
         "",
-        "| trial | SER | MIA AUC | ε (honest) | ε (paper) | configuration |",
-        "|---|---|---|---|---|---|",
+        "| trial | SER | MIA AUC | ε (honest) | ε (paper) | ε (audited) | configuration |",
+        "|---|---|---|---|---|---|---|",
     ]
     if record.baseline:
         b = record.baseline
-        lines.append(f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ (no formal guarantee) | ∞ | plain SGD |")
+        lines.append(
+            f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ (no formal guarantee) | ∞ | {audited_text(b)} "
+            "| plain SGD |"
+        )
     for point in front:
         m = point.metrics
         lines.append(
             f"| {point.name} | {m['ser']:.2%} | {m['mia_auc']:.3f} | {epsilon_text(m['epsilon'])} "
-            f"| {m['epsilon_paper']:.3g} | {params_text(point.params)} |"
+            f"| {m['epsilon_paper']:.3g} | {audited_text(m)} | {params_text(point.params)} |"
         )
     lines += [
         "",
@@ -211,13 +217,19 @@ def _change(value: float, baseline: float | None) -> str:
     return "" if math.isnan(change) else f"{change:+.1f}%"
 
 
+def audited_text(metrics: Mapping[str, Any]) -> str:
+    """What an audit has shown, a lower bound of ε; nothing where there was none."""
+    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
+
+
 def metrics_line(metrics: dict[str, float]) -> str:
     """The figures of a trained model in one line."""
     return (
         f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, "
         f"slot F1 {metrics['slot_f1']:.2%}, MIA AUC {metrics['mia_auc']:.3f}, "
         f"ε {epsilon_text(metrics['epsilon'])} at δ = {metrics['delta']:g} "
-        f"(the paper would say {metrics['epsilon_paper']:.3g})"
+        f"(the paper would say {metrics['epsilon_paper']:.3g}"
+        + (f"; an audit has shown {audited_text(metrics)})" if "epsilon_audited" in metrics else ")")
     )
 
 

@@ -37,7 +37,7 @@ class Watch:
     """
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self.console = console
         self._rows: dict[int, _Row] = {}
         self._live: Live | None = None
         self.wanted, self.epochs, self.already = 0, 0, 0
@@ -49,7 +49,7 @@ class Watch:
 
     def say(self, line: str) -> None:
         """One line of news."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""
@@ -88,8 +88,8 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._began = time.monotonic()
-        if self._console.is_terminal:
-            self._live = Live(self._table(), console=self._console, refresh_per_second=2)
+        if self.console.is_terminal:
+            self._live = Live(self._table(), console=self.console, refresh_per_second=2)
             self._live.__enter__()
         return self
 

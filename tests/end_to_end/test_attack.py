@@ -1,0 +1,242 @@
+"""`edp-sweep attack` for real: a sweep with canaries, its attacks, a killed worker, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow.tracking import MlflowClient
+from rich.console import Console
+
+from sweeps.attack_job import train_sides
+from sweeps.spec import ResourcesSpec
+from tests.conftest import TINY_RECIPE, Command
+from tests.trainables.test_worker import corpus, spec
+from trainables.attacks.references import Side, attacked, halves, same_corpus_parts, side_spec
+from trainables.encoding import EncodedCorpus
+from trainables.trial import TrialError
+
+__all__ = ["corpus"]
+pytestmark = pytest.mark.ray
+
+NAMES = {"shadow", "shadow_same_corpus", "loss", "rmia_offline", "rmia_online", "lira_offline", "lira_online"}
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def swept(ray_cluster: str, storage: Path, command: Command) -> dict[str, Any]:
+    """What `run --json` printed of this module's sweep, which attacks its front with two references at its end."""
+    kept = storage / "document.json"
+    if not kept.is_file():
+        recipe = storage / "audited.yaml"
+        recipe.write_text(TINY_RECIPE.replace("workers: 8", "workers: 1").replace("trials: 2", "trials: 1"))
+        settings = ["canaries.count=40", "attacks.at_end=true", "attacks.references=2", "search.keep_epochs=1"]
+        words = [word for setting in settings for word in ("--set", setting)]
+        code, out, err = command("run", str(recipe), "--name", "audited", "--storage", str(storage), "--json", *words)
+        assert code == 0, err
+        assert "attacked trial 0" in err
+        kept.write_text(out)
+    return json.loads(kept.read_text())
+
+
+def references(storage: Path) -> dict[str, float]:
+    """When each file of the cache was written."""
+    return {str(path): path.stat().st_mtime for path in (storage / "cache").glob("references-*/*.npz")}
+
+
+def test_a_sweep_with_canaries_is_audited_and_attacks_its_front_at_its_end(
+    swept: dict[str, Any], storage: Path
+) -> None:
+    client = MlflowClient(swept["tracking_uri"])
+    for metrics in (swept["trials"][0]["metrics"], swept["baseline"]):
+        assert metrics["canaries"] == 40
+        assert 0 <= metrics["epsilon_audited"] < math.inf
+    run = client.get_run(swept["trials"][0]["run_id"])
+    assert run.data.metrics["epsilon_audited"] == swept["trials"][0]["metrics"]["epsilon_audited"]
+    assert {f"attack_{name}_auc" for name in NAMES} <= set(run.data.metrics)
+    found = {file.path for file in client.list_artifacts(run.info.run_id, "attacks")}
+    assert found == {"attacks/attacks.json", "attacks/attacks.html"}
+    (coins,) = (storage / "cache").glob("coins-*.json")
+    tossed = json.loads(coins.read_text())
+    corpus = EncodedCorpus.open(next((storage / "cache").glob("communication-with-canaries-*")))
+    assert corpus.size("train") == 54 + sum(tossed)
+    assert not list(corpus.folder.rglob("*coins*"))
+
+
+def test_the_baseline_is_attacked_with_the_same_references_and_again_for_nothing(
+    swept: dict[str, Any], storage: Path, command: Command
+) -> None:
+    before = references(storage)
+    assert len(before) == 3, "two references and the shadow of the same corpus"
+    words = ("--references", "2", "--storage", str(storage), "--json")
+    code, out, err = command("attack", "audited/baseline", *words)
+    assert code == 0, err
+    document = json.loads(out)
+    assert references(storage) == before
+    assert document["run_id"] == swept["baseline"]["run_id"]
+    assert {one["name"] for one in document["attacks"]} == NAMES
+    for one in document["attacks"]:
+        assert one["auc_ci"][0] <= one["auc"] <= one["auc_ci"][1]
+        assert one["tpr_at_01pct_fpr"] <= one["tpr_at_1pct_fpr"]
+        assert {"tpr_at_1pct_fpr_ci", "tpr_at_01pct_fpr_ci", "members", "non_members"} <= set(one)
+    best = max(document["attacks"], key=lambda one: one["auc"])
+    assert document["strongest"] == best["name"]
+    assert document["epsilon"] == math.inf
+    assert document["epsilon_audited"] == swept["baseline"]["epsilon_audited"]
+    shadow = next(one for one in document["attacks"] if one["name"] == "shadow")
+    assert shadow["auc"] == pytest.approx(swept["baseline"]["mia_auc"], abs=0.02)
+    # By its run's id, in words.
+    code, out, err = command("attack", swept["baseline"]["run_id"], "--references", "2", "--storage", str(storage))
+    assert code == 0, err
+    assert "lira_online" in out
+    assert "audited ε ≥" in out
+    page = (storage / "audited" / "baseline" / "attacks.html").read_text()
+    assert "ROC of each attack" in page
+
+
+def test_references_of_the_models_own_training_are_others(
+    swept: dict[str, Any], storage: Path, command: Command
+) -> None:
+    before = references(storage)
+    words = ("--references", "2", "--reference-training", "own", "--storage", str(storage), "--json")
+    code, out, err = command("attack", "audited/0", *words)
+    assert code == 0, err
+    assert json.loads(out)["reference_training"] == "own"
+    assert len(references(storage)) == len(before) + 2
+
+
+def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folders_name(
+    swept: dict[str, Any], storage: Path, tmp_path: Path, command: Command
+) -> None:
+    picked = tmp_path / "picked.yaml"
+    where = ("--storage", str(storage))
+    assert command("pick", "audited", "--output", str(picked), *where)[0] == 0
+    code, out, err = command("train", str(picked), "--json", *where)
+    assert code == 0, err
+    trained = json.loads(out)
+    words = ("--references", "2", "--json", *where)
+    code, out, err = command("attack", Path(trained["output"]).name, *words)
+    assert code == 0, err
+    assert json.loads(out)["run_id"] == trained["run_id"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nothing/0"], "no sweep of this name"),
+        (["nothing"], "run = 'nothing'"),
+        (["audited/7"], "allowed: baseline, 0"),
+        (["audited/0", "--references", "3"], "--references = 3"),
+        (["audited/0", "--reference-training", "dp"], "dp"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    words: list[str], says: str, swept: dict[str, Any], storage: Path, command: Command
+) -> None:
+    code, out, err = command("attack", *words, "--storage", str(storage))
+    assert code == 2
+    assert says in err
+    assert out == ""
+
+
+def sides(corpus: Path, folder: Path, count: int, **training: Any) -> list[Side]:
+    one = spec(training=training)
+    return [Side(side_spec(one, "sgd", k), corpus, folder / f"{k}.npz", k) for k in range(count)]
+
+
+def test_a_reference_whose_worker_is_killed_is_trained_again(ray_cluster: str, corpus: Path, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill() -> None:
+        started = tmp_path / ".0.npz.epochs"
+        while not started.is_file():
+            time.sleep(0.05)
+        killed.append(_pid_of_a_task(ray_cluster))
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    train_sides(sides(corpus, tmp_path, 1, epochs=150), ResourcesSpec(), Console(quiet=True))
+    killer.join()
+    assert killed
+    with np.load(tmp_path / "0.npz") as found:
+        assert np.isfinite(found["member_losses"]).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["0.npz"], "nothing half-made is left"
+
+
+def _pid_of_a_task(address: str) -> int:
+    """Process id of the one that trains in this test's own cluster."""
+    from ray.util.state import list_tasks
+
+    while not (
+        tasks := list_tasks(address=address, detail=True, filters=[("name", "=", "_train"), ("state", "=", "RUNNING")])
+    ):
+        time.sleep(0.1)
+    return int(tasks[0]["worker_pid"])
+
+
+def test_a_reference_that_cannot_be_trained_ends_with_the_reason(
+    ray_cluster: str, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrialError, match="the learning rate may be too high"):
+        train_sides(sides(corpus, tmp_path, 1, learning_rate=1e30), ResourcesSpec(), Console(quiet=True))
+    assert not list(tmp_path.glob("*.npz"))
+
+
+def test_each_utterance_is_inside_one_reference_of_a_pair_with_all_of_its_copies(corpus: Path) -> None:
+    encoded = EncodedCorpus.open(corpus)
+    first, second, third = (halves(encoded, 0, k) for k in range(3))
+    for split in ("train", "test"):
+        assert (first[split] ^ second[split]).all()
+        assert 0.3 < first[split].mean() < 0.7
+        assert (third[split] != first[split]).any()
+    # A corpus whose test split is its training split over again: copies go together.
+    twice = replace_test_with_train(encoded)
+    copies = halves(twice, 0, 0)
+    assert (copies["train"] == copies["test"]).all()
+
+
+def replace_test_with_train(encoded: EncodedCorpus) -> EncodedCorpus:
+    other = encoded.with_train({"train": np.arange(encoded.size("train"))})
+    for kind in ("offsets", "tokens", "tags", "intents"):
+        other._arrays["test", kind] = other._arrays["train", kind]
+    return other
+
+
+def test_the_shadow_of_the_same_corpus_shares_no_utterance_with_what_it_attacks(corpus: Path) -> None:
+    encoded = EncodedCorpus.open(corpus)
+    inside, outside, left = same_corpus_parts(encoded, 0)
+    assert sorted([*inside, *outside, *left]) == list(range(encoded.size("test")))
+    assert len(inside) == len(outside) == encoded.size("test") // 4
+    members, non_members = attacked(encoded, 0)
+    assert len(members) == len(non_members)
+
+
+def test_another_training_split_is_the_utterances_that_were_chosen(corpus: Path) -> None:
+    encoded = EncodedCorpus.open(corpus)
+    rows = {"train": np.array([3, 1]), "test": np.array([0, 5, 2])}
+    other = encoded.with_train(rows)
+    expected = [*encoded.utterances("train", rows["train"]), *encoded.utterances("test", rows["test"])]
+    assert other.utterances("train", np.arange(5)) == expected
+    assert other.size("train") == 5
+    assert encoded.size("train") == 54
+
+
+def test_references_of_plain_sgd_do_not_depend_on_what_a_trial_searched() -> None:
+    one = spec()
+    other = spec(edp={"C": 0.1, "z0": 2.0}, training={"workers": 8})
+    assert side_spec(one, "sgd", 3).training == side_spec(other, "sgd", 3).training
+    assert side_spec(one, "own", 3).training.method == "edp"
+    assert side_spec(one, "own", 3).training.seed != side_spec(one, "own", 4).training.seed
