@@ -30,7 +30,8 @@ from sweeps.search import StudySearcher
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, SweepRecord, folder_name
+from sweeps.stopping import start_stopper
+from sweeps.store import Sweep, SweepRecord, folder_name, study_storage
 from sweeps.summary import parent_description, parent_metrics
 from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat, trial_tags
 from sweeps.tune_trial import TrialContext, tune_trial
@@ -68,6 +69,8 @@ def start_sweep(
         TrialError: when the shadow model or the baseline cannot be trained.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
+    if recipe.search.study is not None:
+        study_storage(recipe.search.study)
     sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")
     prepared = locate(recipe.baseline(), sweep.cache)
     corpora = read_missing(recipe.baseline(), prepared)
@@ -239,6 +242,7 @@ def _run_trials(
         name=sweep.name,
         group=placed.group,
         mailbox=mailbox,
+        stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
     with nullcontext() if secret else watch:
         tune.Tuner(
@@ -256,6 +260,8 @@ def _run_trials(
     # Tune answers Ctrl-C by returning early, as if it were done.
     if any(trial.state == TrialState.RUNNING for trial in study.get_trials(deepcopy=False)):
         raise KeyboardInterrupt
+    if searcher.gave_up is not None:
+        raise SweepFailed(searcher.gave_up)
     if not any(trial.state == TrialState.COMPLETE for trial in study.get_trials(deepcopy=False)):
         reasons = [trial.user_attrs.get("reason", "") for trial in study.get_trials(deepcopy=False)]
         raise SweepFailed(f"no trial of {sweep.name} came to an end: {reasons[-1] if reasons else 'none was started'}")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
@@ -23,24 +25,25 @@ from sweeps.spec import Objective, SearchSpec, objective_values
 from trainables.worker import TrialResult
 
 
-def sampler(search: SearchSpec) -> BaseSampler:
-    """The recipe's sampler, seeded."""
+def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
+    """The recipe's sampler, seeded.
+
+    Args:
+        known: trials that the study has already. A sampler that starts anew must not start from the same numbers.
+    """
+    startup = min(10, max(2, search.trials // 3))
+    seed = search.seed if known == 0 else int(np.random.SeedSequence([search.seed, known]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match search.sampler:
             case "tpe":
-                return TPESampler(
-                    seed=search.seed,
-                    n_startup_trials=min(10, max(2, search.trials // 3)),
-                    multivariate=True,
-                    group=True,
-                )
+                return TPESampler(seed=seed, n_startup_trials=startup, multivariate=True, group=True)
             case "nsga2":
-                return NSGAIISampler(seed=search.seed, population_size=max(4, min(50, search.trials // 3)))
+                return NSGAIISampler(seed=seed, population_size=max(4, min(50, search.trials // 3)))
             case "gp":
-                return GPSampler(seed=search.seed)
+                return GPSampler(seed=seed, n_startup_trials=startup)
             case "random":
-                return RandomSampler(seed=search.seed)
+                return RandomSampler(seed=seed)
             case "random_stopping":
                 return RandomSampler()  # from the operating system's entropy: nobody may foresee the candidates
 
@@ -50,6 +53,9 @@ Outcome = TrialResult | str
 
 _REFUSALS = 50
 """So many refused configurations in a row end the search: there may be nothing within the budget."""
+
+_FAILURES = 10
+"""So many failed trials in a row end the search: something is wrong with all of them."""
 
 
 class StudySearcher(Searcher):
@@ -77,9 +83,20 @@ class StudySearcher(Searcher):
         self._study, self._space, self._objectives = study, space, objectives
         self._settle, self._on_suggest, self._on_refused = settle, on_suggest, on_refused
         self._asked: dict[str, optuna.Trial] = {}
+        self._failures: list[str] = []
+
+    @property
+    def gave_up(self) -> str | None:
+        """Why nothing more is suggested, in one line with each reason counted; None while it is not so."""
+        if len(self._failures) < _FAILURES:
+            return None
+        counts = Counter(self._failures).most_common()
+        return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]  # Ray forgets its own FINISHED
         """The next configuration that may start; FINISHED when none is found."""
+        if self.gave_up is not None:
+            return str(Searcher.FINISHED)
         for _ in range(_REFUSALS):
             trial = self._study.ask()
             params = ask(self._space, trial)
@@ -114,12 +131,15 @@ class StudySearcher(Searcher):
         if ledger is not None:
             trial.set_user_attr("ledger", ledger.model_dump_json())
         if isinstance(outcome, str):
+            self._failures.append(outcome)
             return self._fail(trial, outcome)
         values = objective_values(self._objectives, outcome.metrics)
         trial.set_user_attr("metrics", outcome.metrics)
         bad = [name for name, value in zip(self._objectives, values, strict=True) if not math.isfinite(value)]
         if bad:
-            return self._fail(trial, f"{', '.join(bad)} is not finite")
+            self._failures.append(f"{', '.join(bad)} is not finite")
+            return self._fail(trial, self._failures[-1])
+        self._failures.clear()
         trial.set_user_attr("points", [vars(epoch) for epoch in outcome.epochs if self._finite(epoch.metrics)])
         if outcome.stopped is not None:
             trial.set_user_attr("reason", outcome.stopped)

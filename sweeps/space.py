@@ -51,6 +51,21 @@ class Dimension(Frozen):
         assert self.uniform is not None
         return trial.suggest_float(name, *self.uniform)
 
+    def holds(self, value: Any) -> bool:
+        """Whether `value` may be suggested."""
+        if self.choice is not None:
+            return any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in self.choice)
+        low, high = self.ends()
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return low <= value <= high and (self.int is None or value == round(value))
+
+    def text(self) -> str:
+        """What may be suggested, in words."""
+        if self.choice is not None:
+            return ", ".join(str(c) for c in self.choice)
+        return "{} to {}".format(*self.ends())
+
     def ends(self) -> tuple[Any, ...]:
         """Every choice, or both ends of the range."""
         return self.choice or self.int or self.log_uniform or self.uniform or ()

@@ -6,9 +6,12 @@ import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
+from sqlalchemy.engine import make_url
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
+from sweeps.guesses import guesses
 from sweeps.space import PAPER_SPACE, Dimension, check_space
+from sweeps.stopping import StopSpec
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
 
 Objective = Literal["ser", "mia_auc", "log10_epsilon", "log10_epsilon_paper"]
@@ -35,11 +38,36 @@ class SearchSpec(Frozen):
         ),
     ] = "tpe"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    points_to_evaluate: Annotated[
+        tuple[dict[str, bool | int | float | str], ...] | None,
+        Field(description="what is tried first; null: the paper's best guesses and one safe point; []: nothing"),
+    ] = None
+    study: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(postgresql|mysql|sqlite)(\+\w+)?://",
+            description="database of the study, with a $VARIABLE for its password; null: a file in the sweep's folder",
+        ),
+    ] = None
     objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     keep_epochs: Annotated[
         int, Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, the last among them")
     ] = 3
+    stop: Annotated[
+        StopSpec | None, Field(description="ends trials that others dominate (`sweeps.stopping`); null: none")
+    ] = StopSpec()
+
+    @field_validator("study")
+    @classmethod
+    def _no_password_in_plain_text(cls, study: str | None) -> str | None:
+        password = make_url(study).password if study is not None else None
+        if password and "$" not in str(password):
+            raise ValueError(
+                "holds a password, which would be written into recipe.yaml and MLflow; "
+                "allowed: a variable of the environment in its place, such as postgresql://user:$PASSWORD@host/database"
+            )
+        return study
 
     @field_validator("objectives")
     @classmethod
@@ -98,6 +126,7 @@ class Recipe(Frozen):
         if self.training.method == "sgd":
             raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
         check_space(self)
+        guesses(self)
         if self.search.sampler == "random_stopping":
             self._check_random_stopping()
         if self.edp.epsilon is not None or "epsilon" in self.space:
@@ -133,6 +162,10 @@ class Recipe(Frozen):
             raise ValueError(
                 "search.sampler = random_stopping: its bound needs candidates at one fixed cost; "
                 "give edp.epsilon, the target of every candidate"
+            )
+        if self.search.points_to_evaluate:
+            raise ValueError(
+                "search.points_to_evaluate: candidates of random_stopping are independent draws; allowed: none"
             )
         if len(self.search.objectives) != 1 or self.search.objectives[0].startswith("log10_"):
             raise ValueError(

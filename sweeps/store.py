@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import ConfigDict
+from sqlalchemy.exc import SQLAlchemyError
 
 from edp.ledger import Ledger
 from edp.spec import Frozen, UserError
+from sweeps.guesses import enqueue_guesses
 from sweeps.settings import read_yaml, write_yaml
 from sweeps.spec import Recipe, objective_values
 from trainables.checkpoint import read_ledger
@@ -192,27 +196,52 @@ class Sweep:
         return self.folder / "trials" / str(number)
 
     def study(self, recipe: Recipe) -> optuna.Study:
-        """The study, created when it is new. Only the driver writes to it."""
+        """The study, created when it is new, with the search's first points. Only the driver writes to it.
+
+        Raises:
+            UserError: when its database cannot be opened.
+        """
         from sweeps.search import sampler
 
-        return optuna.create_study(
-            study_name=self.name,
-            storage=f"sqlite:///{self.folder / 'study.db'}",
-            sampler=sampler(recipe.search),
+        storage = study_storage(self._study_url(recipe))
+        study = optuna.create_study(
+            study_name=self._study_name(recipe),
+            storage=storage,
             directions=["minimize"] * len(recipe.search.objectives),
             load_if_exists=True,
         )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names(list(recipe.search.objectives))  # for optuna-dashboard
+        study.sampler = sampler(recipe.search, len(study.get_trials(deepcopy=False)))
+        enqueue_guesses(study, recipe)
+        return study
+
+    def _study_url(self, recipe: Recipe) -> str:
+        return recipe.search.study or f"sqlite:///{self.folder / 'study.db'}"
+
+    def _study_name(self, recipe: Recipe) -> str:
+        """In a shared database, other storage folders may have sweeps of this name."""
+        return self.name if recipe.search.study is None else f"{self.name}-{self.record.run_id[:8]}"
 
     def trials(self) -> list[TrialRecord]:
-        """All trials, by number."""
-        path = self.folder / "study.db"
-        if not path.is_file():
+        """All trials, by number.
+
+        Raises:
+            UserError: when the study's database cannot be opened.
+        """
+        recipe = self.recipe
+        if recipe.search.study is None and not (self.folder / "study.db").is_file():
             return []
-        study = optuna.load_study(study_name=self.name, storage=f"sqlite:///{path}")
+        try:
+            storage = study_storage(self._study_url(recipe))
+            study = optuna.load_study(study_name=self._study_name(recipe), storage=storage)
+        except KeyError:  # not created yet
+            return []
         found = [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
         # An interrupted trial goes on under a new number.
         records = [self._record(trial) for trial in found if trial.user_attrs.get("state") != "interrupted"]
-        return self._released(records) if self.recipe.search.sampler == "random_stopping" else records
+        return self._released(records) if recipe.search.sampler == "random_stopping" else records
 
     def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
         """The best trial alone, and that only when all have ended: what the bound on its ε assumes."""
@@ -261,6 +290,21 @@ class Sweep:
             curve=tuple(curve),
             **shared,
         )
+
+
+def study_storage(url: str) -> RDBStorage:
+    """The database behind `url`, in which variables of the environment are replaced; its tables are made where missing.
+
+    Raises:
+        UserError: when it cannot be opened.
+    """
+    try:
+        return RDBStorage(os.path.expandvars(url), heartbeat_interval=None, engine_kwargs={"pool_pre_ping": True})
+    except (ImportError, SQLAlchemyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"search.study = {url!r} cannot be opened; allowed: a database URL whose driver is installed ({reason})"
+        ) from None
 
 
 def folder_name(text: str) -> str:

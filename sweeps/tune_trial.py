@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 
 from sweeps.prepare import Prepared
 from sweeps.spec import Recipe
+from trainables.epochs import point_of
 from trainables.trial import GroupSpec, TrialError, run_fresh, run_job
-from trainables.worker import TrialJob
+from trainables.worker import Stop, TrialJob
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class TrialContext:
     group: GroupSpec
     mailbox: Any | None
     """Of the warm worker group; None: a `TorchTrainer` a trial."""
+    stopper: Any | None = None
+    """Actor of `sweeps.stopping.Stopper`; None: no trial is stopped early."""
 
 
 def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
@@ -36,8 +40,12 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     secret = context.recipe.search.sampler == "random_stopping"
     number, params = config["number"], config["params"]
 
-    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+    def on_epoch(epoch: int, metrics: dict[str, float]) -> Stop | None:
         tune.report({"epoch": epoch, "epoch_metrics": metrics})
+        if context.stopper is None:
+            return None
+        reason = ray.get(context.stopper.after_epoch.remote(config["folder"], epoch, point_of(metrics)))
+        return Stop(reason) if reason is not None else None
 
     job = TrialJob(
         context.recipe.trial(params),

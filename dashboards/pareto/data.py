@@ -228,7 +228,9 @@ class Source:
 
     def _stamp_now(self) -> str:
         files = [self.sweep.folder / name for name in ("sweep.json", "study.db")]
-        return " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.is_file())
+        stamp = " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.is_file())
+        # A study in a database of its own leaves no trace here.
+        return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"
 
     def read(self) -> tuple[str, Snapshot]:
         """The sweep, and a version that changes when it does."""

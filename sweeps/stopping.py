@@ -1,0 +1,130 @@
+"""Which trials are stopped early: non-dominated sorting at rungs, after MOASHA (Schmucker et al. 2021; Syne Tune).
+
+ASHA halts what is behind at an epoch; with several objectives there is no single order. MOASHA ranks the trials that
+reached a rung by the front that they are on there, and lets the best part go on. Adapted here:
+
+- A trial may be judged more often than it is stopped for: rungs are the epochs `grace_epochs * ETA**k`, and at a rung
+  a trial is held against what *all* trials had there, so one that was early is not judged by few for ever.
+- A trial that is on the first front of its rung is never stopped, nor one that is among the better half.
+- It is stopped only if it is also dominated *with a margin*: at that epoch or an earlier one (at no more cost), some
+  trial had a point that is nowhere worse, and somewhere better by `margin` of the range that the objective has had. SER
+  and MIA AUC are noisy on a validation split; a lead that noise explains stops nobody.
+
+The point of a trial at a rung is (validation SER, validation MIA AUC, log10 ε), ε being the honest one of that epoch: a
+trial with little noise and one with much are seldom comparable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from edp.spec import Frozen
+from trainables.epochs import point_of, read_curve
+from trainables.pareto import Values, dominates, non_dominated
+
+if TYPE_CHECKING:
+    from sweeps.spec import Recipe
+
+ETA = 2
+"""Each rung has so many times the epochs of the one before."""
+
+FEWEST = 4
+"""Trials that must have reached a rung before one is stopped there."""
+
+
+class StopSpec(Frozen):
+    """When a trial is stopped early."""
+
+    grace_epochs: Annotated[int, Field(ge=1, description="nothing is stopped before")] = 2
+    margin: Annotated[
+        float, Field(ge=0, lt=1, description="share of an objective's range that another must be ahead by in one")
+    ] = 0.05
+
+
+class Stopper:
+    """Remembers the points of all trials by epoch, and judges a trial at each rung.
+
+    Args:
+        spec: when.
+        epochs: of a whole trial: at its last there is nothing left to stop.
+    """
+
+    def __init__(self, spec: StopSpec, epochs: int) -> None:
+        self._spec = spec
+        self._rungs = rungs(spec.grace_epochs, epochs)
+        self._curves: dict[int, list[Values]] = {}
+
+    def seen(self, trial: int, curve: Sequence[Values]) -> None:
+        """What a trial had after each of its epochs, so far; trials of an earlier session are told here."""
+        self._curves[trial] = list(curve)
+
+    def after_epoch(self, trial: int, epoch: int, point: Values) -> str | None:
+        """Takes the point of a trial that has done `epoch` epochs; returns the reason to stop it, if there is one."""
+        curve = self._curves.setdefault(trial, [])
+        del curve[epoch - 1 :]  # a trial that went on from a checkpoint repeats an epoch
+        curve.append(point)
+        return self._judge(trial, epoch, point) if epoch in self._rungs and len(curve) == epoch else None
+
+    def _judge(self, trial: int, epoch: int, point: Values) -> str | None:
+        rung = {number: curve[epoch - 1] for number, curve in self._curves.items() if len(curve) >= epoch}
+        if len(rung) < FEWEST or _ahead(rung, trial) < len(rung) / ETA:
+            return None
+        margins = _margins([p for curve in self._curves.values() for p in curve[:epoch]], self._spec.margin)
+        for number, curve in self._curves.items():
+            if number != trial and any(_beats(other, point, margins) for other in curve[:epoch]):
+                return f"after {epoch} epochs dominated with a margin by trial {number}"
+        return None
+
+
+def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
+    """An actor of the recipe's stopper that knows what earlier sessions' trials had; None where nothing is stopped.
+
+    Args:
+        trials: folder of the trials' folders, named by number.
+    """
+    search = recipe.search
+    if search.stop is None or search.sampler == "random_stopping":
+        return None  # candidates that end by what others had would not be independent
+    import ray
+
+    stopper: Any = ray.remote(num_cpus=0)(Stopper).remote(search.stop, recipe.training.epochs)
+    for folder in trials.glob("*"):
+        if curve := read_curve(folder):
+            stopper.seen.remote(int(folder.name), [point_of(metrics) for metrics in curve])
+    return stopper
+
+
+def rungs(grace_epochs: int, epochs: int) -> list[int]:
+    """The epochs at which trials are judged: grace_epochs, twice as many, …, before the last."""
+    found = []
+    epoch = grace_epochs
+    while epoch < epochs:
+        found.append(epoch)
+        epoch *= ETA
+    return found
+
+
+def _ahead(rung: dict[int, Values], trial: int) -> int:
+    """How many trials of a rung are on fronts before the one that `trial` is on; 0 on the first."""
+    left, passed = dict(rung), 0
+    while True:
+        numbers = list(left)
+        front = {numbers[i] for i in non_dominated([left[n] for n in numbers])}
+        if trial in front:
+            return passed
+        passed += len(front)
+        left = {n: p for n, p in left.items() if n not in front}
+
+
+def _beats(one: Values, other: Values, margins: Values) -> bool:
+    return dominates(one, other) and any(a < b - gap for a, b, gap in zip(one, other, margins, strict=True))
+
+
+def _margins(points: Sequence[Values], share: float) -> list[float]:
+    widths = (max(column) - min(column) for column in zip(*points, strict=True))
+    return [share * width if math.isfinite(width) else 0.0 for width in widths]

@@ -1,0 +1,83 @@
+"""A search starts with the recipe's points or the paper's guesses, each tried once, all of them in the space."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+
+from edp.spec import UserError
+from sweeps.guesses import enqueue_guesses, guesses
+from sweeps.search import sampler
+from sweeps.settings import load_recipe
+from sweeps.space import ask
+from sweeps.spec import Recipe
+
+
+def recipe(*settings: str, name: str = "quickstart") -> Recipe:
+    return load_recipe(name, list(settings))[1]
+
+
+def test_the_papers_guesses_and_a_safe_point_come_first_and_only_once() -> None:
+    one = recipe()
+    study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler(one.search))
+    enqueue_guesses(study, one)
+    enqueue_guesses(study, one)
+    found = [ask(one.dimensions, study.ask()) for _ in range(4)]
+    assert found[:3] == [
+        {"C": 1.0, "z0": 0.008, "decay": "linear", "tau": 0.02},
+        {"C": 1.0, "z0": 0.03, "decay": "none", "tau": 0.0},
+        {"C": 0.1, "z0": 1.0, "decay": "none", "tau": 0.0},
+    ]
+    assert found[3] not in found[:3]
+    enqueue_guesses(study, one)
+    assert not [t for t in study.trials if t.state == optuna.trial.TrialState.WAITING]
+
+
+def test_the_guesses_of_bert_are_its_own() -> None:
+    assert guesses(recipe(name="atis_bert"))[0]["z0"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["edp.decay=none"], [{"C": 1.0, "z0": 0.008}, {"C": 1.0, "z0": 0.03}, {"C": 0.1, "z0": 1.0}]),
+        (["edp.epsilon=8", "edp.decay=none"], [{"C": 1.0}, {"C": 0.1}]),
+        (
+            ["space.C.choice=[0.2, 3]", "space.z0.log_uniform=[0.1, 0.5]", "space.decay.choice=[none, exponential]"],
+            [{"C": 3, "z0": 0.1, "decay": "none"}, {"C": 0.2, "z0": 0.5, "decay": "none"}],
+        ),
+        (["search.trials=2"], [{"C": 1.0, "z0": 0.008, "decay": "linear", "tau_linear": 0.02}]),
+        (["search.points_to_evaluate=[]"], []),
+        (["edp.C=1", "edp.z0=1", "edp.decay=none", "space.training.batch_size.choice=[64, 128]"], []),
+    ],
+)
+def test_a_guess_moves_to_the_nearest_point_of_the_space_or_is_left_out(
+    settings: list[str], expected: list[dict[str, object]]
+) -> None:
+    assert guesses(recipe(*settings)) == expected
+
+
+def test_a_recipes_own_points_are_taken_as_they_are() -> None:
+    own = "search.points_to_evaluate=[{C: 5, decay: exponential, tau: 0.5}, {z0: 0.5}]"
+    assert guesses(recipe(own)) == [{"C": 5, "decay": "exponential", "tau_exponential": 0.5}, {"z0": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ("{C: 3}", r"points_to_evaluate\[0\].C = 3 is not in the space; allowed: 0.1, 0.25, 0.5, 1.0, 2.0, 5.0"),
+        ("{z0: 2}", r"points_to_evaluate\[0\].z0 = 2 is not in the space; allowed: 1e-06 to 1.0"),
+        ("{decay: none, tau: 0.02}", r"points_to_evaluate\[0\].tau_none = 0.02 is not searched"),
+        ("{training.epochs: 3}", r"points_to_evaluate\[0\].training.epochs = 3 is not searched; allowed: C, z0"),
+    ],
+)
+def test_a_point_outside_the_space_is_refused(point: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        recipe(f"search.points_to_evaluate=[{point}]")
+
+
+def test_random_stopping_takes_no_points() -> None:
+    secret = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
+    assert guesses(recipe(*secret)) == []
+    with pytest.raises(UserError, match="independent draws"):
+        recipe(*secret, "search.points_to_evaluate=[{C: 5}]")
