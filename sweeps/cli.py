@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -34,6 +34,10 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.epochs=2; may be repeated"),
+]
+Register = Annotated[
+    str | None,
+    typer.Option("--register", metavar="MODEL", help="add the model to MLflow's registry under this name"),
 ]
 _RUNS = Path("runs")
 
@@ -129,29 +133,40 @@ def pick(
     max_ser: Annotated[float | None, typer.Option(help="largest SER, 0..1")] = None,
     max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC, 0..1")] = None,
     output: Annotated[Path, typer.Option(help="where to write the configuration")] = Path("picked.yaml"),
+    model_name: Register = None,
     storage: Storage = _RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
     """One configuration of the front, within limits, as a file that `train` accepts."""
     from sweeps.pick import pick as pick_point
+    from sweeps.register import check_name, register_point
     from sweeps.store import Sweep
     from sweeps.summary import point_line
 
     sweep = Sweep.existing(storage, name)
+    if model_name is not None:
+        check_name(model_name)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     point = pick_point(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
+    model = register_point(sweep, point, model_name, tracking_uri) if model_name is not None else None
     if as_json:
-        print_json({**point.public(), "output": str(output), "model": None})
+        print_json({**point.public(), "output": str(output), "model": model.document() if model else None})
         return
     out.print(f"picked {point_line(point)}", highlight=False, soft_wrap=True)
     out.print(f"wrote {output}; train it with: edp-sweep train {output}", highlight=False, soft_wrap=True)
+    if model is not None:
+        out.print(model.line(tracking_uri or sweep.record.tracking_uri), highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it")],
     settings: Set = None,
+    on: Annotated[
+        Literal["train", "train+valid"], typer.Option(help="the final model also learns from the latter")
+    ] = "train",
+    model_name: Register = None,
     storage: Storage = _RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
@@ -161,7 +176,15 @@ def train(
     from sweeps.train import train as train_config
     from sweeps.watch import Watch
 
-    result = train_config(config, settings or [], storage=storage, tracking_uri=tracking_uri, watch=Watch(err))
+    result = train_config(
+        config,
+        settings or [],
+        storage=storage,
+        tracking_uri=tracking_uri,
+        watch=Watch(err),
+        with_valid=on == "train+valid",
+        model_name=model_name,
+    )
     if as_json:
         print_json(result)
         return
@@ -171,6 +194,8 @@ def train(
         highlight=False,
         soft_wrap=True,
     )
+    if result["model"] is not None:
+        out.print(f"registered as {result['model']['uri']}", highlight=False, soft_wrap=True)
 
 
 def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:

@@ -122,7 +122,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
         title=f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
         title_justify="left",
         title_style="bold",
-        caption=_caption(tied),
+        caption=_caption(console.width >= _WIDE, bool(tied)),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -134,13 +134,14 @@ def print_front(sweep: Sweep, console: Console) -> None:
     if baseline:
         row = ["SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", f"∞ {MARK}", "∞"]
         table.add_row(*row, *([audited_text(baseline)] if audited else []), "", end_section=True)
+    wide = console.width >= _WIDE
     for point in front:
         metrics = point.metrics
         table.add_row(
             f"{'~' if point.name in tied else ''}{point.name}",
-            f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1)}",
+            f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1) if wide else ''}",
             _change(metrics["ser"], baseline.get("ser")),
-            f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3)}",
+            f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3) if wide else ''}",
             _change(metrics["mia_auc"], baseline.get("mia_auc")),
             epsilon_cell(metrics["epsilon"]),
             f"{metrics['epsilon_paper']:.3g}",
@@ -196,12 +197,17 @@ def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
     return f"~ {name} is dominated by {', '.join(others)}, but not beyond noise"
 
 
-def _caption(tied: dict[str, list[str]]) -> str:
-    lines = (
-        "2@3: trial 2 after epoch 3. Δ: against the SGD baseline. ±: 95 % interval. "
-        f"{MARK}: ε of 1e4 or more is no formal guarantee."
+_WIDE = 100
+"""Columns from which on a terminal has room for intervals."""
+
+
+def _caption(wide: bool, tied: bool) -> str:
+    return (
+        "2@3: trial 2 after epoch 3. Δ: against the SGD baseline. "
+        + ("±: half the 95 % interval. " if wide else "")
+        + ("~: hangs on noise. " if tied else "")
+        + f"{MARK}: ε of 1e4 or more is no formal guarantee."
     )
-    return f"{lines} ~: not told from noise" if tied else lines
 
 
 def _spread(metrics: dict[str, float], name: str, scale: float, digits: int) -> str:

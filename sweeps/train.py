@@ -8,6 +8,7 @@ from typing import Any
 
 from sweeps.front import privacy_statement
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
+from sweeps.register import check_name, register
 from sweeps.resources import plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_config, write_yaml
@@ -20,9 +21,20 @@ from trainables.worker import TrialJob
 
 
 def train(
-    config: Path, overrides: list[str], *, storage: Path, tracking_uri: str | None, watch: Watch
+    config: Path,
+    overrides: list[str],
+    *,
+    storage: Path,
+    tracking_uri: str | None,
+    watch: Watch,
+    with_valid: bool = False,
+    model_name: str | None = None,
 ) -> dict[str, Any]:
     """Trains `config` on the path that a sweep's trial takes, and tracks it as a run of experiment `train`.
+
+    Args:
+        with_valid: the final model: the validation utterances are trained on too. The test split stays untouched.
+        model_name: registers the model under this name.
 
     Returns:
         What `edp-sweep train --json` prints.
@@ -32,6 +44,8 @@ def train(
         TrialError: when the training failed, with the reason.
     """
     spec = load_config(config, overrides)
+    if model_name is not None:
+        check_name(model_name)
     place = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
     prepared = locate(spec, place.cache)
     corpora = read_missing(spec, prepared)
@@ -44,7 +58,8 @@ def train(
         run_id = tracker.start(
             place.name,
             params=flat(spec.model_dump(mode="json")),
-            tags=trial_tags(place.name, spec) | {"role": "train"},
+            tags=trial_tags(place.name, spec)
+            | {"role": "train", "trained_on": "train+valid" if with_valid else "train"},
         )
         place.folder.mkdir(parents=True)
         write_yaml(spec, place.folder / "config.yaml")
@@ -64,12 +79,24 @@ def train(
                     run,
                     watch.epoch,
                 )
-                result = run(TrialJob(spec, prepared.corpus, place.folder, prepared.attack, prepared.coins), on_epoch)
+                job = TrialJob(spec, prepared.corpus, place.folder, prepared.attack, prepared.coins, with_valid)
+                result = run(job, on_epoch)
             tracker.log(run_id, result.metrics, spec.training.epochs)
             private = privacy_statement(result.metrics, spec.edp)
             tracker.tag(run_id, result.tags | {"state": "complete", "privacy": private})
             for name, folder in (("config.yaml", None), ("ledger.json", None), ("model.pt", "model")):
                 tracker.artifact(run_id, place.folder / name, folder)
+            model = None
+            if model_name is not None:
+                model = register(
+                    model_name,
+                    tracker=tracker,
+                    run_id=run_id,
+                    folder=place.folder,
+                    features=prepared.corpus / "features",
+                    spec=spec,
+                    metrics=result.metrics,
+                )
             status = "FINISHED"
         except TrialError as error:
             tracker.tag(run_id, {"state": "failed", "reason": str(error)})
@@ -82,4 +109,5 @@ def train(
         "ledger": result.ledger.model_dump(mode="json"),
         "output": str(place.folder),
         "tracking_uri": uri,
+        "model": model.document() if model is not None else None,
     }

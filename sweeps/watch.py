@@ -53,9 +53,10 @@ class Watch:
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""
+        valid = f", validation SER {metrics['valid_ser']:.1%}" if "valid_ser" in metrics else ""
         self.say(
             f"{what}: epoch {epoch} of {epochs}, {metrics['epoch_seconds']:.1f} s, "
-            f"loss {metrics['train_loss']:.3f}, validation SER {metrics['valid_ser']:.1%}"
+            f"loss {metrics['train_loss']:.3f}{valid}"
         )
 
     def trial(

@@ -120,6 +120,21 @@ class EncodedCorpus:
     def __reduce__(self) -> tuple[Callable[[Path], EncodedCorpus], tuple[Path]]:
         return EncodedCorpus.open, (self.folder,)
 
+    def with_valid_in_train(self) -> EncodedCorpus:
+        """The same corpus with the validation utterances before the training ones, and an empty validation split.
+
+        Before, since the last ones of train may be canaries. It is for the process that it is made in: pickled, it
+        travels as the folder, which knows nothing of it.
+        """
+        joined = EncodedCorpus.open(self.folder)
+        for kind in ("tokens", "tags", "intents"):
+            joined._arrays["train", kind] = np.concatenate([self._arrays[s, kind] for s in ("valid", "train")])
+            joined._arrays["valid", kind] = self._arrays["valid", kind][:0]
+        first, second = self._arrays["valid", "offsets"], self._arrays["train", "offsets"]
+        joined._arrays["train", "offsets"] = np.concatenate([first, first[-1] + second[1:]])
+        joined._arrays["valid", "offsets"] = first[:1]
+        return joined
+
     def features(self) -> Features:
         """What was made of words: for serving, and for encoding another corpus alike."""
         return load_features(self.folder / "features")

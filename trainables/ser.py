@@ -33,15 +33,18 @@ class EvalResult:
 
 
 def slots_of(tags: Sequence[str], tokens: Sequence[Hashable]) -> list[Slot]:
-    """Slots in order: (type, value), where the value is the tuple of tokens. A stray I-x begins one, as in
-    conlleval.
-    """
-    slots: list[Slot] = []
+    """Slots in order: (type, value), where the value is the tuple of tokens."""
+    return [(kind, tuple(tokens[start:end])) for kind, start, end in slot_spans(tags)]
+
+
+def slot_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Slots in order: type, first token, and the token after the last. A stray I-x begins one, as in conlleval."""
+    slots: list[tuple[str, int, int]] = []
     start, kind = 0, ""
     for position, tag in enumerate((*tags, "O")):
         prefix, _, name = tag.partition("-")
         if kind and (prefix != "I" or name != kind):
-            slots.append((kind, tuple(tokens[start:position])))
+            slots.append((kind, start, position))
             kind = ""
         if prefix != "O" and not kind:
             start, kind = position, name

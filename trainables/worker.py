@@ -81,6 +81,8 @@ class TrialJob:
     """A fitted attack; None: no membership inference is measured."""
     coins: Path | None = None
     """Which canaries are trained on; read when training is over. None: no audit."""
+    with_valid: bool = False
+    """Whether the validation utterances are trained on too; nothing is validated then."""
     keep: int = 1
     """How many epochs' models are kept and measured, the last among them. Takes an attack, and a private method."""
 
@@ -123,6 +125,8 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     spec, rank = job.spec, dist.get_rank()
     device = pick_device(spec.training)
     corpus = EncodedCorpus.open(job.corpus)
+    if job.with_valid:
+        corpus = corpus.with_valid_in_train()
     model = build_model(spec.model, corpus.labels, seed=spec.training.seed, vocabulary_size=corpus.vocabulary_size).to(
         device
     )
@@ -140,7 +144,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             begin = time.perf_counter()
             train_loss = trainer.run_epoch(epoch)
             seconds.append(time.perf_counter() - begin)
-            valid = _valid_metrics(model, corpus, job, device, objects)
+            valid = {} if job.with_valid else _valid_metrics(model, corpus, job, device, objects)
             metrics = {"train_loss": train_loss, "epoch_seconds": seconds[-1]} | valid
             if log is not None:  # rank 0
                 metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(started, device)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import torch
 from mlflow.tracking import MlflowClient
 
@@ -123,20 +132,31 @@ def test_front_pick_and_train_go_on_from_there(
     assert front["epsilon_of_sweep"] == swept["epsilon_of_sweep"]
 
     picked = tmp_path / "picked.yaml"
-    code, out, _ = command("pick", "tiny", "--output", str(picked), "--json", *where)
+    code, out, err = command("pick", "tiny", "--output", str(picked), "--register", "helper", "--json", *where)
+    assert code == 0, err
     chosen = json.loads(out)
-    assert code == 0
+    assert chosen["model"] == {"name": "helper", "version": 1, "uri": "models:/helper/1"}
     assert chosen["number"] in swept["front"]
     run = MlflowClient(swept["tracking_uri"]).get_run(chosen["run_id"])
     assert run.data.tags["picked"] == "true"
     assert run.data.tags["pareto"] == "true"
 
-    code, out, err = command("train", str(picked), "--set", "training.workers=2", "--json", *where)
+    # Again, and as the final model: on the validation split too.
+    words = ("--on", "train+valid", "--register", "final", "--set", "training.workers=2")
+    code, out, err = command("train", str(picked), *words, "--json", *where)
     assert code == 0, err
     trained = json.loads(out)
     assert trained["metrics"]["epsilon"] == pytest.approx(chosen["metrics"]["epsilon"])
     assert Ledger.model_validate(trained["ledger"]).steps == 4 * chosen["epoch"]
-    assert MlflowClient(swept["tracking_uri"]).get_run(trained["run_id"]).info.status == "FINISHED"
+    client = MlflowClient(swept["tracking_uri"])
+    run = client.get_run(trained["run_id"])
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["trained_on"] == "train+valid"
+    assert not [name for name in run.data.metrics if name.startswith("valid_")]
+    assert "validation SER" not in err
+    assert float(client.get_model_version("final", "1").tags["epsilon"]) == pytest.approx(
+        trained["metrics"]["epsilon"], rel=1e-5
+    )
 
 
 def test_status_list_and_resume_of_a_finished_sweep_change_nothing(
@@ -184,3 +204,57 @@ def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
             assert tags["reason"] == trial["reason"]
         else:
             assert trial["metrics"]["epsilon"] <= 5000
+
+
+def test_a_registered_model_is_served(swept: dict[str, Any], storage: Path, tmp_path: Path, command: Command) -> None:
+    where = ("--storage", str(storage))
+    picked = str(tmp_path / "picked.yaml")
+    code, out, err = command("pick", "tiny", "--output", picked, "--register", "served", "--json", *where)
+    assert code == 0, err
+    chosen = json.loads(out)
+    with server(chosen["model"]["uri"], swept["tracking_uri"], tmp_path) as address:
+        answer = requests.post(f"{address}/invocations", json={"inputs": ["call my mother", "remind me"]}, timeout=60)
+        assert answer.status_code == 200, answer.text
+        one, two = answer.json()["predictions"]
+        assert one["utterance"] == "call my mother"
+        saved = torch.load(storage / "tiny" / "trials" / str(chosen["number"]) / "model.pt", weights_only=True)
+        assert {one["intent"], two["intent"]} <= set(saved["labels"]["intents"])
+        assert 0 < one["intent_score"] <= 1
+        refused = requests.post(f"{address}/invocations", json={"inputs": ["call", " "]}, timeout=60)
+        assert refused.status_code == 400
+        assert "utterance 1" in refused.text
+
+
+@contextmanager
+def server(model: str, tracking_uri: str, folder: Path) -> Iterator[str]:
+    """`mlflow models serve`, on a free port of this machine, for as long as the context lasts; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["models", "serve", "-m", model, "--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
+    log = folder / "server.log"
+    # From a folder without our code: what the server needs goes with the model.
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", *words],
+            env=clean | {"MLFLOW_TRACKING_URI": tracking_uri, "PATH": path},
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            address = f"http://127.0.0.1:{port}"
+            while process.poll() is None:
+                with suppress(requests.RequestException):
+                    if requests.get(f"{address}/ping", timeout=5).ok:
+                        break
+                time.sleep(0.2)
+            assert process.poll() is None, log.read_text()
+            yield address
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)

@@ -229,3 +229,13 @@ def test_a_vocabulary_is_the_same_each_time_and_spells_what_it_lacks() -> None:
     assert queens == [*queen, queens[-1]]
     assert len(xyz) == 3
     assert unknown == empty == [one.unknown]
+
+
+def test_the_validation_split_joins_the_training_split(tmp_path: Path) -> None:
+    corpus = encoded(CLC, tmp_path)
+    joined = corpus.with_valid_in_train()
+    assert [joined.size(split) for split in ("train", "valid", "test")] == [7, 0, 3]
+    every = corpus.utterances("valid", np.arange(2)) + corpus.utterances("train", np.arange(5))
+    assert joined.utterances("train", np.arange(7)) == every
+    assert joined.lengths("train").tolist() == [len(u.tokens) for u in every]
+    assert [corpus.size(split) for split in ("train", "valid", "test")] == [5, 2, 3], "the corpus itself stays"

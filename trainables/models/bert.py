@@ -26,8 +26,11 @@ _BERT_VOCABULARY = 30_522
 class BERT(JointModel):
     """A fine-tuned encoder; `pretrained_source` says what it started from."""
 
-    def __init__(self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None) -> None:
-        encoder, source = _encoder(spec, vocabulary_size)
+    def __init__(
+        self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None, config: BertConfig | None = None
+    ) -> None:
+        """With a `config`, the encoder is one of that architecture, for weights that are loaded afterwards."""
+        encoder, source = _encoder(spec, vocabulary_size) if config is None else (_empty(config), "saved weights")
         hidden = encoder.config.hidden_size
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout)
         self.encoder = encoder
@@ -76,7 +79,11 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
         max_position_embeddings=MAX_PIECES,
         **dropout,
     )
-    return BertModel(config, add_pooling_layer=False), f"random start ({reason})"
+    return _empty(config), f"random start ({reason})"
+
+
+def _empty(config: BertConfig) -> BertModel:
+    return BertModel(config, add_pooling_layer=False)
 
 
 def _intermediate_size(hidden_size: int) -> int:

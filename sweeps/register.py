@@ -1,0 +1,253 @@
+"""A trained model in MLflow's registry, with what it guarantees, ready for `mlflow models serve`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mlflow.exceptions import MlflowException
+from mlflow.models import Model
+
+from edp.spec import UserError
+from sweeps.front import privacy_statement
+from sweeps.pick import picked_spec
+from sweeps.prepare import locate
+from sweeps.store import Point, Sweep
+from sweeps.summary import epsilon_of_sweep
+from sweeps.tracking import Tracker
+from trainables.features import load_features
+from trainables.models import build_model
+from trainables.spec import BERTSpec, TrialSpec
+from trainables.tokens import Labels, WordPieces
+
+_ARTIFACT = "served_model"
+_EXAMPLE = ["play some jazz", "what is the weather in boston"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
+_CODE = Path(__file__).parent.parent
+_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs", "pooch")
+"""What `sweeps.serving` imports, and MLflow's server around it."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A version of a model in the registry."""
+
+    name: str
+    version: int
+    megabytes: float
+
+    @property
+    def uri(self) -> str:
+        """What MLflow's commands take."""
+        return f"models:/{self.name}/{self.version}"
+
+    def document(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"name": self.name, "version": self.version, "uri": self.uri}
+
+    def line(self, tracking_uri: str) -> str:
+        """What happened, and how to serve it."""
+        serve = f"MLFLOW_TRACKING_URI={tracking_uri} mlflow models serve -m '{self.uri}' --env-manager local"
+        return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB); serve it with: {serve}"
+
+
+def check_name(name: str) -> None:
+    """Refuses what cannot be a model's name, before anything is made.
+
+    Raises:
+        UserError: saying what is allowed.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--register = {name!r}: allowed: letters, digits, '.', '_', '-' and spaces, at most 100")
+
+
+def register_point(sweep: Sweep, point: Point, name: str, tracking_uri: str | None = None) -> Registered:
+    """Adds a point's model to the registry of the sweep's tracking store, as a version of `name`.
+
+    Args:
+        tracking_uri: of the store, where it has moved since the sweep.
+
+    Raises:
+        UserError: as `register`.
+    """
+    check_name(name)
+    record, recipe = sweep.record, sweep.recipe
+    if point.run_id is None:
+        raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
+    return register(
+        name,
+        tracker=Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts"),
+        run_id=point.run_id,
+        folder=point.folder,
+        features=locate(recipe.baseline(), sweep.cache).corpus / "features",
+        spec=picked_spec(recipe, point),
+        metrics=point.metrics,
+        cost=epsilon_of_sweep(recipe, sweep.trials(), record.examples),
+    )
+
+
+def register(
+    name: str,
+    *,
+    tracker: Tracker,
+    run_id: str,
+    folder: Path,
+    features: Path,
+    spec: TrialSpec,
+    metrics: dict[str, float],
+    cost: float | None = None,
+) -> Registered:
+    """Adds a version of the model `name`, whose files become artifacts of its run.
+
+    Args:
+        folder: holds the model's `model.pt` and `ledger.json`.
+        features: `features/` of the encoded corpus: what a word becomes. They are made of public data alone.
+        metrics: of the model; the privacy figures among them become the version's tags.
+        cost: ε of what choosing the configuration took, all trials together.
+
+    Raises:
+        UserError: when the files are gone, or the registry does not take the model.
+    """
+    check_name(name)
+    for needed in (folder / "model.pt", features):
+        if not needed.exists():
+            raise UserError(
+                f"--register = {name!r}: {needed} is gone; allowed: a configuration whose files are there "
+                "(edp-sweep train makes them again)"
+            )
+    # A run has a model of each of its epochs.
+    place = f"{_ARTIFACT}/{spec.training.epochs}"
+    with tempfile.TemporaryDirectory() as temporary, _quiet():
+        served = Path(temporary) / "served"
+        try:
+            _save(served, Path(temporary) / "bundle", Model(artifact_path=place, run_id=run_id), folder, features, spec)
+            size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
+            tracker.client.log_artifacts(run_id, str(served), place)
+            _ensure_model(tracker, name)
+            version = tracker.client.create_model_version(
+                name,
+                f"{tracker.client.get_run(run_id).info.artifact_uri}/{place}",
+                run_id,
+                tags=privacy_tags(spec, metrics, cost)
+                | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
+                description=_description(spec, metrics),
+            )
+        except (MlflowException, OSError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"--register = {name!r}: {tracker.uri} does not take the model ({reason})") from None
+    return Registered(name, int(version.version), size / 1e6)
+
+
+def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None) -> dict[str, str]:
+    """What a version guarantees, in figures and in words, beside what it is good for."""
+    edp = spec.edp
+    private = spec.training.method != "sgd"
+    tags = {
+        "privacy": privacy_statement(metrics, edp) if private else "no formal guarantee (plain SGD)",
+        "epsilon": f"{metrics['epsilon']:.6g}",
+        "epsilon_paper": f"{metrics['epsilon_paper']:.6g}",
+        "delta": f"{metrics['delta']:g}",
+        "unit": edp.unit,
+        "neighbours": NEIGHBOURS[edp.sampling],
+        "sampling": edp.sampling,
+        "aggregator": "trusted",
+        "corpus": spec.corpus.name,
+        "model": spec.model.kind,
+        "method": spec.training.method,
+    }
+    if "epsilon_audited" in metrics:
+        tags["epsilon_audited"] = f">= {metrics['epsilon_audited']:.6g}"
+    if cost is not None:
+        tags["epsilon_of_sweep"] = f"{cost:.6g}"
+    return tags | {key: f"{metrics[key]:.6g}" for key in ("ser", "mia_auc") if key in metrics}
+
+
+NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}
+"""Which data sets a guarantee compares, by the sampling that it is accounted for."""
+
+
+def requirements(spec: TrialSpec) -> list[str]:
+    """What a server has to install, in the versions that are installed here."""
+    names = [*_NEEDED, "transformers" if isinstance(spec.model, BERTSpec) else "gensim"]
+    return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names]
+
+
+def _description(spec: TrialSpec, metrics: dict[str, float]) -> str:
+    measured = [f"SER {metrics['ser']:.2%}"] if "ser" in metrics else []
+    measured += [f"MIA AUC {metrics['mia_auc']:.3f}"] if "mia_auc" in metrics else []
+    return (
+        f"{spec.model.kind.upper()} on {spec.corpus.name}. "
+        + (f"{', '.join(measured)}. " if measured else "")
+        + f"Privacy: {privacy_tags(spec, metrics, None)['privacy']}."
+    )
+
+
+def _ensure_model(tracker: Tracker, name: str) -> None:
+    try:
+        tracker.client.create_registered_model(name, description="Utterances in; intent, slots and their scores out.")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _save(served: Path, bundle: Path, about: Model, source: Path, features: Path, spec: TrialSpec) -> None:
+    """Writes an MLflow model to `served`. The example is answered on the way: what cannot be loaded is not kept."""
+    import mlflow.pyfunc  # takes seconds, and only whoever registers needs it
+
+    shutil.copytree(features, bundle / "features")
+    for name in ("model.pt", "ledger.json"):
+        if (source / name).is_file():
+            shutil.copy2(source / name, bundle)
+    (bundle / "model.json").write_text(spec.model.model_dump_json(), encoding="utf-8")
+    if isinstance(spec.model, BERTSpec):
+        (bundle / "encoder.json").write_text(_encoder(spec.model, bundle), encoding="utf-8")
+    mlflow.pyfunc.save_model(
+        served,
+        python_model=str(Path(__file__).with_name("serving.py")),
+        artifacts={"bundle": str(bundle)},
+        code_paths=[str(_CODE / "edp"), str(_CODE / "trainables")],
+        input_example=_EXAMPLE,
+        pip_requirements=requirements(spec),
+        mlflow_model=about,
+    )
+
+
+def _encoder(spec: BERTSpec, bundle: Path) -> str:
+    """The architecture that a BERT was trained with, as Transformers' JSON: a server is to need no pretrained model."""
+    from trainables.models.bert import BERT
+
+    saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)
+    features = load_features(bundle / "features")
+    assert isinstance(features, WordPieces), "BERT reads sub-words"
+    model = build_model(spec, Labels.from_dict(saved["labels"]), seed=0, vocabulary_size=features.size)
+    assert isinstance(model, BERT)
+    return str(model.encoder.config.to_json_string(use_diff=False))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """MLflow shows bars and warns of what is meant so: standard output is for results."""
+    before = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
+    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        if before is None:
+            del os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"]
+        else:
+            os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = before
