@@ -160,6 +160,27 @@ def pick(
 
 
 @app.command()
+def confirm(
+    name: str,
+    seeds: Annotated[int, typer.Option(min=2, help="trainings of each point of the front")] = 3,
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """The front trained again with new seeds: means and 95 % intervals of what the search found once."""
+    from sweeps.confirm import confirm as confirm_front
+    from sweeps.confirm import print_confirmation
+    from sweeps.store import Sweep
+    from sweeps.watch import Watch
+
+    document = confirm_front(Sweep.existing(storage, name), seeds, Watch(err), tracking_uri)
+    if as_json:
+        print_json(document)
+    else:
+        print_confirmation(document, out)
+
+
+@app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it")],
     settings: Set = None,

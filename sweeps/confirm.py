@@ -1,0 +1,247 @@
+"""The front again, with new seeds: what of a point's figures was its configuration, and what was luck.
+
+Weights, data order, dropout and noise are drawn afresh; the split stays, so the test utterances are the same. The
+sweep's own figures are left out of the means: the front was chosen by them, which flatters them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import t as student
+
+from edp.selection import composed_epsilon
+from edp.spec import UserError
+from sweeps.front import epsilon_text, pareto_front, privacy_statement
+from sweeps.pick import picked_spec
+from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
+from sweeps.resources import plan
+from sweeps.session import ray_session, worker_group
+from sweeps.settings import write_yaml
+from sweeps.store import Point, Sweep
+from sweeps.tracking import Tracker, flat, trial_tags
+from sweeps.watch import Watch
+from trainables.checkpoint import read_ledger
+from trainables.spec import TrialSpec
+from trainables.trial import TrialError
+from trainables.worker import TrialJob
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean of a figure over seeds, with its 95 % interval (Student's t)."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+def estimate(values: list[float]) -> Estimate:
+    """The mean of at least two values; where they are infinite, so are mean and interval."""
+    mean = float(np.mean(values))
+    if not math.isfinite(mean) or len(set(values)) == 1:
+        return Estimate(mean, mean, mean)
+    n = len(values)
+    half = float(student.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def confirm(sweep: Sweep, seeds: int, watch: Watch, tracking_uri: str | None = None) -> dict[str, Any]:
+    """Trains every point of the front again, once a seed, and measures it as the sweep did.
+
+    What was trained by an earlier call stays: calling it again goes on where it stopped, and more seeds add to it.
+
+    Args:
+        seeds: how many, at least 2; they follow the recipe's own.
+        tracking_uri: of the store, where it has moved since the sweep.
+
+    Returns:
+        What `edp-sweep confirm --json` prints.
+
+    Raises:
+        UserError: before anything starts.
+        TrialError: when nothing could be trained.
+    """
+    record, recipe = sweep.record, sweep.recipe
+    if recipe.search.sampler == "random_stopping":
+        raise UserError(
+            f"name = {sweep.name!r} released the best of a secret number of trials, and more trainings are outside "
+            "that bound; allowed: a sweep with another search.sampler"
+        )
+    if record.state == "running":
+        raise UserError(
+            f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended "
+            f"(edp-sweep resume {sweep.name} ends one that was cut off)"
+        )
+    front = pareto_front(sweep.trials(), recipe.search.objectives)
+    if not front:
+        raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
+    jobs = [
+        (point, _seeded(picked_spec(recipe, point), recipe.training.seed + k), _folder(sweep, point, k))
+        for point in front
+        for k in range(1, seeds + 1)
+    ]
+    missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
+    watch.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
+    tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
+    failures = _train(sweep, missing, tracker, watch) if missing else []
+    done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
+    if not done:
+        raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")
+    points = [
+        _summary(point, [run for run in done if run["point"] == point.name], recipe.search.objectives)
+        for point in front
+    ]
+    for point, found in zip(front, points, strict=True):
+        _track(tracker, point, found)
+    ledgers = [t.ledger for t in sweep.trials() if t.ledger is not None]
+    ledgers += [ledger for job in jobs if (ledger := read_ledger(job[2])) is not None]
+    return {
+        "sweep": sweep.name,
+        "seeds": seeds,
+        "objectives": list(recipe.search.objectives),
+        "points": points,
+        "failures": failures,
+        "epsilon_of_sweep_and_confirmation": composed_epsilon(ledgers, recipe.edp.delta),
+    }
+
+
+def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
+    training = spec.training.model_copy(update={"seed": seed % 2**32})
+    return spec.model_copy(update={"training": training})
+
+
+def _folder(sweep: Sweep, point: Point, k: int) -> Path:
+    return sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / f"seed-{k}"
+
+
+def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, watch: Watch) -> list[str]:
+    """Runs what is missing, one after the other; returns why some came to nothing."""
+    recipe = sweep.recipe
+    base = recipe.baseline()
+    prepared = locate(base, sweep.cache)
+    corpora = read_missing(base, prepared)
+    failures = []
+    with ray_session(sweep.log):
+        placed = plan(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
+        watch.say(f"{placed.line}; Ray's log: {sweep.log}")
+        encode_missing(base, prepared, corpora, watch.say)
+        with worker_group(sweep, placed) as (run, _):
+            ensure_attack(base, prepared, sweep.folder / "shadow", run, watch.epoch)
+            for place, (point, spec, folder) in enumerate(jobs, start=1):
+                what = f"{place} of {len(jobs)}: trial {point.name}, seed {spec.training.seed}"
+                job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
+                run_id = _open(tracker, sweep, point, spec, folder)
+
+                def on_epoch(
+                    epoch: int,
+                    metrics: dict[str, float],
+                    what: str = what,
+                    run_id: str = run_id,
+                    spec: TrialSpec = spec,
+                ) -> None:
+                    watch.epoch(what, spec.training.epochs, epoch, metrics)
+                    tracker.log(run_id, metrics, epoch)
+
+                try:
+                    result = run(job, on_epoch)
+                except TrialError as error:
+                    failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
+                    watch.say(failures[-1])
+                    tracker.tag(run_id, {"state": "failed", "reason": str(error)})
+                    tracker.end(run_id, "FAILED")
+                    continue
+                tracker.log(run_id, result.metrics, spec.training.epochs)
+                tracker.tag(run_id, {"state": "complete", "privacy": privacy_statement(result.metrics, spec.edp)})
+                tracker.artifact(run_id, folder / "ledger.json")
+                tracker.end(run_id)
+                _write(folder, {"seed": spec.training.seed, "run_id": run_id, "metrics": result.metrics})
+    return failures
+
+
+def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+    shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
+    return tracker.start(
+        f"{sweep.name} confirm {point.name} seed {spec.training.seed}",
+        params={"trial": point.trial, **shown},
+        tags=trial_tags(sweep.name, spec) | {"role": "confirm", "confirms": point.name},
+        parent=sweep.record.run_id,
+    )
+
+
+def _write(folder: Path, result: dict[str, Any]) -> None:
+    partial = folder / "result.json.partial"
+    partial.write_text(json.dumps(result, indent=1))
+    partial.replace(folder / "result.json")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
+
+
+def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for objective in objectives:
+        name = objective.removeprefix("log10_")
+        values = [run["metrics"][name] for run in runs if name in run["metrics"]]
+        if len(values) > 1:
+            found[name] = {"of_sweep": point.metrics.get(name, math.nan), **vars(estimate(values))}
+    kept = [{key: run[key] for key in ("seed", "run_id", "metrics")} for run in runs]
+    return {**point.public(), "name": point.name, "confirmed": found, "runs": kept}
+
+
+def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
+    """The means, on the run of the point's own trial."""
+    if point.run_id is None or not found["confirmed"]:
+        return
+    metrics = {
+        f"confirmed_{name}{suffix}": values[key]
+        for name, values in found["confirmed"].items()
+        for key, suffix in (("mean", ""), ("lower", "_lower"), ("upper", "_upper"))
+    }
+    tracker.log(point.run_id, metrics, point.epoch)
+    tracker.tag(point.run_id, {"confirmed_seeds": str(len(found["runs"]))})
+
+
+def print_confirmation(document: dict[str, Any], console: Console) -> None:
+    """The means and intervals, beside what the sweep had found."""
+    table = Table(
+        title=f"Front of {document['sweep']}, trained again with {document['seeds']} seeds",
+        title_justify="left",
+        title_style="bold",
+        caption="sweep: what the sweep found. mean ±: over the new seeds, half the 95 % interval.",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for name in ("trial", "seeds", "SER sweep", "SER mean ±", "MIA sweep", "MIA mean ±", "ε"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for point in document["points"]:
+        ser, auc = (point["confirmed"].get(name) for name in ("ser", "mia_auc"))
+        table.add_row(
+            point["name"],
+            str(len(point["runs"])),
+            f"{point['metrics']['ser']:.1%}",
+            f"{ser['mean']:.1%} ±{50 * (ser['upper'] - ser['lower']):.1f}" if ser else "",
+            f"{point['metrics']['mia_auc']:.3f}",
+            f"{auc['mean']:.3f} ±{(auc['upper'] - auc['lower']) / 2:.3f}" if auc else "",
+            f"{point['metrics']['epsilon']:.3g}",
+        )
+    console.print(table)
+    for failure in document["failures"]:
+        console.print(f"failed: {failure}", highlight=False, markup=False, soft_wrap=True)
+    cost = epsilon_text(document["epsilon_of_sweep_and_confirmation"])
+    console.print(f"ε of the sweep and these trainings together: {cost}", highlight=False, soft_wrap=True)
