@@ -49,8 +49,11 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
             y=values,
             name=name,
             marker_color=colour,
-            text=[f"{value:.3f}" for value in values],
-            textposition="outside",
+            text=[f"{value:.3f}" for value in values] if field == "auc" else None,
+            textposition="inside",
+            insidetextanchor="start",
+            textangle=0,
+            hovertemplate="%{x}: %{y:.4f}<extra>" + name + "</extra>",
             error_y={
                 "type": "data",
                 "array": [high - value for value, (_, high) in zip(values, bounds, strict=True)],
@@ -59,7 +62,9 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
                 "thickness": 1,
             },
         )
-    figure.add_hline(0.5, line_dash="dot", line_color="#888", annotation_text="AUC of guessing")
+    line = {"color": "#888", "dash": "dot"}
+    names = [result.name for result in results]
+    figure.add_scatter(x=names, y=[0.5] * len(names), name="AUC of guessing", mode="lines", line=line)
     figure.update_layout(title="Attacks, with 95 % intervals", barmode="group", **_LAYOUT)
     figure.update_yaxes(range=[0, 1.1])
     return figure
@@ -78,9 +83,20 @@ def epsilon_figure(document: dict[str, Any]) -> go.Figure:
     for colour, (name, value, none) in zip(_COLOURS, rows, strict=False):
         text = none if value is None else "∞: no guarantee" if math.isinf(value) else f"{value:.4g}"
         shown = least if value is None else min(max(value, least), top)
-        figure.add_bar(y=[name], x=[shown], text=[text], marker_color=colour, showlegend=False)
+        figure.add_scatter(
+            x=[shown],
+            y=[name],
+            text=[f"  {text}  "],
+            mode="markers+text",
+            textposition="middle left" if shown > math.sqrt(least * top) else "middle right",
+            marker={"color": colour, "size": 14, "symbol": "circle-open" if value is None else "circle"},
+            showlegend=False,
+            hoverinfo="text",
+        )
     figure.update_layout(title=f"ε of this run at δ = {document['delta']:g}", **(_LAYOUT | {"height": 300}))
-    figure.update_xaxes(title="ε", type="log", range=[math.log10(least), math.log10(top)], exponentformat="power")
+    figure.update_xaxes(
+        title="ε", type="log", range=[math.log10(least) - 0.1, math.log10(top) + 0.1], exponentformat="power"
+    )
     return figure
 
 
