@@ -1,0 +1,67 @@
+"""The pictures of attacks show the figures that were measured."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweeps.attack_figures import bars_figure, epsilon_figure, roc_figure, write_attack_page
+from trainables.attacks.roc import AttackResult, measure
+
+
+@pytest.fixture(scope="module")
+def results() -> list[AttackResult]:
+    rng = np.random.default_rng(0)
+    return [measure(name, rng.normal(gap, 1, 300), rng.normal(0, 1, 250)) for name, gap in (("a", 1.0), ("b", 0.0))]
+
+
+def document(**epsilons: float | None) -> dict[str, object]:
+    found = {"epsilon": 95.2, "epsilon_paper": 32.2, "epsilon_audited": 0.8}
+    return found | epsilons | {"delta": 5e-4, "run": "first/3"}
+
+
+def test_roc_curves_stand_on_logarithmic_axes_and_begin_at_the_left_edge(results: list[AttackResult]) -> None:
+    figure = roc_figure(results)
+    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    assert [trace.name for trace in figure.data] == [*(f"{r.name} (AUC {r.auc:.3f})" for r in results), "guessing"]
+    for trace, result in zip(figure.data, results, strict=False):
+        assert min(trace.x) >= 1 / 500
+        assert max(trace.y) == max(result.tpr) == 1
+
+
+def test_bars_have_the_figures_and_their_intervals(results: list[AttackResult]) -> None:
+    aucs, at_1pct, *_ = bars_figure(results).data
+    assert list(aucs.y) == [result.auc for result in results]
+    assert list(at_1pct.y) == [result.tpr_at_1pct_fpr for result in results]
+    low, high = results[0].auc_ci
+    assert aucs.error_y.array[0] == pytest.approx(high - results[0].auc)
+    assert aucs.error_y.arrayminus[0] == pytest.approx(results[0].auc - low)
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "texts"),
+    [
+        ({}, ["0.8", "32.2", "95.2"]),
+        ({"epsilon": math.inf, "epsilon_paper": math.inf}, ["0.8", "∞: no guarantee", "∞: no guarantee"]),
+        ({"epsilon_audited": None}, ["no canaries: not audited", "32.2", "95.2"]),
+        ({"epsilon_audited": 0.0}, ["0", "32.2", "95.2"]),
+    ],
+)
+def test_three_epsilons_stand_on_one_axis_also_where_one_is_zero_infinite_or_missing(
+    epsilons: dict[str, float | None], texts: list[str]
+) -> None:
+    figure = epsilon_figure(document(**epsilons))
+    assert [trace.text[0].strip() for trace in figure.data] == texts
+    low, high = figure.layout.xaxis.range
+    assert all(low <= math.log10(trace.x[0]) <= high for trace in figure.data)
+
+
+def test_the_page_needs_nothing_else(results: list[AttackResult], tmp_path: Path) -> None:
+    write_attack_page(document(), results, tmp_path / "attacks.html")
+    page = (tmp_path / "attacks.html").read_text()
+    assert page.count("plotly.js v") == 1
+    assert "Attacks on first/3" in page
+    assert [path.name for path in tmp_path.iterdir()] == ["attacks.html"]
