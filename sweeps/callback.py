@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,21 @@ class SweepCallback(tune.Callback):
 
     Attributes:
         searcher: told how each trial ended.
+        on_whole: told of each trial that MLflow has whole, and of its run.
+        on_stop: told why a trial left off before its end.
     """
 
     def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker, watch: Watch) -> None:
         self.searcher: StudySearcher | None = None
+        self.on_whole: Callable[[int, str], None] = lambda number, run_id: None
+        self.on_stop: Callable[[str], None] = lambda reason: None
         self._sweep, self._recipe, self._tracker, self._watch = sweep, recipe, tracker, watch
-        self._runs: dict[str, str] = {}
+        self._runs: dict[str, str | None] = {}
         self._trials: dict[str, optuna.Trial] = {}
+        self._seen: dict[str, set[int]] = {}
         self._outcomes: dict[str, Outcome] = {}
+        self._left: set[str] = set()
+        self._failures: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Tune pickles its callbacks into snapshots that are never read, since the study is the truth."""
@@ -46,26 +54,14 @@ class SweepCallback(tune.Callback):
 
     def _remember(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
         self._trials[trial_id] = trial
+        self._seen[trial_id] = set()
         folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", trial.number))
         folder.mkdir(parents=True, exist_ok=True)
         write_yaml(self._recipe.trial(params), folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
 
-    def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> str:
+    def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> str | None:
         """A configuration was refused: its run says why, and has no metrics. Returns the run's id."""
-        run_id = self._tracker.start(
-            f"{self._sweep.name}-{trial.number:03d} refused",
-            params={"trial": trial.number, **params},
-            tags={
-                **environment_tags(),
-                "role": "trial",
-                "sweep": self._sweep.name,
-                "state": "refused",
-                "reason": reason,
-                "pareto": "false",
-            },
-            parent=self._sweep.record.run_id,
-        )
-        self._tracker.end(run_id, "KILLED")
+        run_id = open_refused_run(self._tracker, self._sweep, trial.number, params, reason)
         self._watch.trial(trial.number, "refused", params, reason=reason)
         return run_id
 
@@ -75,29 +71,48 @@ class SweepCallback(tune.Callback):
             return
         config, asked = trial.config, self._trials[trial.trial_id]
         self._watch.trial(config["number"], "running", config["params"])
-        if (before := asked.user_attrs.get("run_id")) is not None:
-            self._runs[trial.trial_id] = before
-            self._tracker.reopen(before)
-            return
-        run_id = open_trial_run(self._tracker, self._sweep, self._recipe, config["number"], config["params"])
-        asked.set_user_attr("run_id", run_id)
+        self._failures[trial.trial_id] = self._tracker.failures
+        run_id = asked.user_attrs.get("run_id")
+        if run_id is None and (first := asked.user_attrs.get("retry_of")) is not None:
+            run_id = self._tracker.find(self._sweep.record.run_id, first)
+        if run_id is not None:
+            self._tracker.reopen(run_id)
+        else:
+            run_id = open_trial_run(self._tracker, self._sweep, self._recipe, config["number"], config["params"])
+        if run_id is not None:
+            asked.set_user_attr("run_id", run_id)
         self._runs[trial.trial_id] = run_id
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
-        """An epoch, or the end."""
+        """An epoch, the end, or what happened to the trial's workers."""
         if "outcome" in result:
             self._outcomes[trial.trial_id] = result["outcome"]
+        elif "left" in result:
+            self._left.add(trial.trial_id)
+            self.on_stop(result["left"])
+        elif "news" in result:
+            self.show_news(self._trials[trial.trial_id].number, result["news"])
+        else:
+            self.on_epoch(trial.trial_id, result["epoch"], result["epoch_metrics"])
+
+    def on_epoch(self, trial_id: str, epoch: int, metrics: dict[str, float]) -> None:
+        """An epoch has ended; one that was heard of before is not counted again."""
+        if epoch in self._seen[trial_id]:
             return
-        metrics = result["epoch_metrics"]
-        self._tracker.log(self._runs[trial.trial_id], metrics, result["epoch"])
-        self._watch.trial_epoch(self._trials[trial.trial_id].number, result["epoch"], metrics)
+        self._seen[trial_id].add(epoch)
+        self._tracker.log(self._runs[trial_id], metrics, epoch)
+        self._watch.trial_epoch(self._trials[trial_id].number, epoch, metrics)
 
     def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Tune is done with the trial."""
+        if trial.trial_id in self._left:
+            # Running for the study: whoever resumes the sweep goes on with it.
+            self._watch.trial(self._trials[trial.trial_id].number, "interrupted")
+            return
         self._end(trial.trial_id, self._outcomes.pop(trial.trial_id, "the trial ended without a result"))
 
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
-        """Tune's process of the trial died or raised."""
+        """Tune's process of the trial died or raised, more often than it may."""
         reason = self._outcomes.pop(trial.trial_id, None)
         self._end(trial.trial_id, reason or "the trial's process died; see Ray's logs")
 
@@ -107,11 +122,23 @@ class SweepCallback(tune.Callback):
         number = trial.number
         folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", number))
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
+        if isinstance(outcome, TrialResult):
+            trial.set_user_attr("tags", outcome.tags)
         state = self.searcher.tell(trial_id, outcome, ledger, read_curve(folder))
-        if run_id is not None:
+        if trial_id in self._runs:
             spec = self._recipe.trial(trial.user_attrs["params"])
             close_trial_run(self._tracker, run_id, spec, folder, outcome, state)
+            if run_id is not None and self._tracker.failures == self._failures[trial_id]:
+                self.on_whole(number, run_id)
         self.show_end(number, outcome, state)
+
+    def show_news(self, number: int, line: str) -> None:
+        """Something happened to a trial's workers."""
+        if line == "started":
+            self._watch.waits_no_more(f"trial {number}")
+        else:
+            self._watch.waits(f"trial {number}")
+            self._watch.say(f"trial {number}: {line}")
 
     def show_end(self, number: int, outcome: Outcome, state: str) -> None:
         """A trial has ended."""
@@ -121,7 +148,26 @@ class SweepCallback(tune.Callback):
             self._watch.trial(number, "failed", reason=outcome)
 
 
-def open_trial_run(tracker: Tracker, sweep: Sweep, recipe: Recipe, number: int, params: dict[str, Any]) -> str:
+def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
+    """The run of a refused configuration, which says why and has ended; returns its id."""
+    run_id = tracker.start(
+        f"{sweep.name}-{number:03d} refused",
+        params={"trial": number, **params},
+        tags={
+            **environment_tags(),
+            "role": "trial",
+            "sweep": sweep.name,
+            "state": "refused",
+            "reason": reason,
+            "pareto": "false",
+        },
+        parent=sweep.record.run_id,
+    )
+    tracker.end(run_id, "KILLED")
+    return run_id
+
+
+def open_trial_run(tracker: Tracker, sweep: Sweep, recipe: Recipe, number: int, params: dict[str, Any]) -> str | None:
     """A trial's MLflow run, below the sweep's, with its configuration; returns its id."""
     spec = recipe.trial(params)
     # The same keys on every child, or the UI's parallel coordinates drop them.
@@ -135,12 +181,28 @@ def open_trial_run(tracker: Tracker, sweep: Sweep, recipe: Recipe, number: int, 
     )
 
 
-def close_trial_run(tracker: Tracker, run_id: str, spec: TrialSpec, folder: Path, outcome: Outcome, state: str) -> None:
-    """Final metrics of the kept epochs, each at its own step, artifacts and state of a trial's run."""
+def close_trial_run(
+    tracker: Tracker,
+    run_id: str | None,
+    spec: TrialSpec,
+    folder: Path,
+    outcome: Outcome,
+    state: str,
+    log: Callable[[str | None, dict[int, dict[str, float]]], None] | None = None,
+) -> None:
+    """Final metrics of the kept epochs, each at its own step, artifacts and state of a trial's run.
+
+    Args:
+        log: writes metrics by step, where some may have been written before.
+    """
     if isinstance(outcome, TrialResult):
-        for kept in outcome.epochs[:-1]:
-            tracker.log(run_id, kept.metrics, kept.epoch)
-        tracker.log(run_id, outcome.metrics, outcome.epochs[-1].epoch if outcome.epochs else spec.training.epochs)
+        last = outcome.epochs[-1].epoch if outcome.epochs else spec.training.epochs
+        steps = {kept.epoch: kept.metrics for kept in outcome.epochs[:-1]} | {last: outcome.metrics}
+        if log is not None:
+            log(run_id, steps)
+        else:
+            for step, metrics in steps.items():
+                tracker.log(run_id, metrics, step)
         early = {"reason": outcome.stopped} if outcome.stopped else {}
         tracker.tag(run_id, outcome.tags | early | {"privacy": privacy_statement(outcome.metrics, spec.edp)})
         for name, place in (("ledger.json", None), ("config.yaml", None), ("model.pt", "model")):

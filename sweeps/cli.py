@@ -72,10 +72,8 @@ def resume(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None
     from sweeps.store import Sweep
     from sweeps.watch import Watch
 
-    sweep = Sweep.existing(storage, name)
-    if tracking_uri is not None:  # the store has moved
-        sweep.update(tracking_uri=tracking_uri)
-    _show_sweep(resume_sweep(sweep, Watch(err)), storage, as_json)
+    sweep = resume_sweep(Sweep.existing(storage, name), Watch(err), tracking_uri)
+    _show_sweep(sweep, storage, as_json)
 
 
 @app.command("list")
@@ -248,7 +246,7 @@ def main() -> None:
 
         if isinstance(error, SweepStopped):
             complain(str(error))
-            raise SystemExit(130) from None
+            raise SystemExit(130 if error.by_hand else 1) from None
         if isinstance(error, TrialError | SweepFailed):
             complain(f"failed: {error}")
         else:

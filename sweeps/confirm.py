@@ -93,7 +93,9 @@ def confirm(sweep: Sweep, seeds: int, watch: Watch, tracking_uri: str | None = N
     ]
     missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
     watch.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
-    tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
+    tracker = Tracker(
+        tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", watch.say
+    )
     failures = _train(sweep, missing, tracker, watch) if missing else []
     done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
     if not done:
@@ -136,8 +138,8 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
         placed = plan(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
         watch.say(f"{placed.line}; Ray's log: {sweep.log}")
         encode_missing(base, prepared, corpora, watch.say)
-        with worker_group(sweep, placed) as (run, _):
-            ensure_attack(base, prepared, sweep.folder / "shadow", run, watch.epoch)
+        with worker_group(sweep, placed, watch) as workers:
+            ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
             for place, (point, spec, folder) in enumerate(jobs, start=1):
                 what = f"{place} of {len(jobs)}: trial {point.name}, seed {spec.training.seed}"
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
@@ -147,14 +149,14 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                     epoch: int,
                     metrics: dict[str, float],
                     what: str = what,
-                    run_id: str = run_id,
+                    run_id: str | None = run_id,
                     spec: TrialSpec = spec,
                 ) -> None:
                     watch.epoch(what, spec.training.epochs, epoch, metrics)
                     tracker.log(run_id, metrics, epoch)
 
                 try:
-                    result = run(job, on_epoch)
+                    result = workers.run(job, on_epoch)
                 except TrialError as error:
                     failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
                     watch.say(failures[-1])
@@ -169,7 +171,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     return failures
 
 
-def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path) -> str:
+def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)
     write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")

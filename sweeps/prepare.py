@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from trainables.corpora import corpus_digest, load_corpus
 from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import Metrics
+from trainables.files import replacing
 from trainables.spec import CanariesSpec, CLCSpec, TrialSpec
 from trainables.trial import OnEpoch
 from trainables.worker import TrialJob, TrialResult
@@ -136,10 +136,8 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     )
     with np.load(folder / "attack_features.npz") as features:
         attack = fit_attack(features["members"], features["non_members"])
-    # A name of its own: another command may be at the same attack.
-    partial = prepared.attack.with_suffix(f".{os.getpid()}.partial")
-    save_attack(attack, partial)
-    partial.replace(prepared.attack)
+    with replacing(prepared.attack) as partial:
+        save_attack(attack, partial)
 
 
 def cache_key(*parts: object) -> str:

@@ -52,10 +52,11 @@ class SecretCallback(SweepCallback):
     def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Shows and tracks nothing."""
 
-    def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
-        """Keeps the end; shows and tracks nothing."""
-        if "outcome" in result:
-            self._outcomes[trial.trial_id] = result["outcome"]
+    def on_epoch(self, trial_id: str, epoch: int, metrics: dict[str, float]) -> None:
+        """Shows and tracks nothing."""
+
+    def show_news(self, number: int, line: str) -> None:
+        """Shows nothing."""
 
     def show_end(self, number: int, outcome: Outcome, state: str) -> None:
         """Shows nothing."""

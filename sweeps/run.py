@@ -1,56 +1,53 @@
-"""A sweep from recipe to front: Ray Tune runs it, the study remembers it, MLflow shows it."""
+"""A sweep from recipe to front: started, or gone on with after whatever stopped it."""
 
 from __future__ import annotations
 
-import functools
 import os
-import time
-from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-# Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
-os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-
-import optuna
-from optuna.trial import TrialState
-from ray import tune
 
 from edp.spec import UserError
 from sweeps.attack import attack_front
-from sweeps.callback import SweepCallback
-from sweeps.front import front_figure, pareto_front, write_front_page
+from sweeps.baseline import run_baseline
+from sweeps.finish import finish
+from sweeps.interrupt import REASON, Interrupts
+from sweeps.lifeline import lifeline
+from sweeps.lock import driver_lock
 from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
-from sweeps.privacy import settle
-from sweeps.random_stopping import SecretCallback, draw_number, release_best
-from sweeps.resources import TUNE_CPUS, Plan, plan
-from sweeps.search import StudySearcher
+from sweeps.random_stopping import draw_number, release_best
+from sweeps.resources import Plan, plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
-from sweeps.stopping import start_stopper
 from sweeps.store import Sweep, SweepRecord, folder_name, study_storage
-from sweeps.summary import parent_description, parent_metrics
-from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat, trial_tags
-from sweeps.tune_trial import TrialContext, tune_trial
+from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat, redacted
+from sweeps.trials import SweepFailed, run_trials
 from sweeps.watch import Watch
+from sweeps.watchdog import watchdog
 from trainables.corpora.types import Splits
-from trainables.encoding import EncodedCorpus
-from trainables.spec import TrialSpec
-from trainables.trial import OnEpoch, TrialError
-from trainables.worker import TrialJob, TrialResult
+from trainables.files import disk_full
+from trainables.trial import TrialStopped
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-class SweepFailed(RuntimeError):
-    """A sweep came to its end without a single complete trial."""
+__all__ = ["SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"]
 
 
 class SweepStopped(RuntimeError):
-    """A sweep was interrupted; its text says how to go on."""
+    """A sweep ended before its end; its text says why, and how to go on.
+
+    Attributes:
+        by_hand: whether a person did it.
+    """
+
+    def __init__(self, reason: str, sweep: Sweep, *, by_hand: bool) -> None:
+        super().__init__(f"{reason}; {how_to_go_on(sweep)}")
+        self.by_hand = by_hand
+
+
+def how_to_go_on(sweep: Sweep) -> str:
+    """The command, in words."""
+    storage = sweep.folder.parent
+    where = "" if storage == Path("runs").resolve() else f" --storage {storage}"
+    return f"go on with: edp-sweep resume {sweep.name}{where}"
 
 
 def start_sweep(
@@ -67,6 +64,7 @@ def start_sweep(
     Raises:
         UserError: before anything was made, when the recipe, the corpora or the cluster cannot do it.
         TrialError: when the shadow model or the baseline cannot be trained.
+        SweepStopped: when it was stopped.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
     if recipe.search.study is not None:
@@ -76,10 +74,9 @@ def start_sweep(
     corpora = read_missing(recipe.baseline(), prepared)
     with ray_session(sweep.log):
         placed = plan(recipe.training, recipe.resources, recipe.search)
-        uri = tracking_uri or default_tracking_uri(storage)
-        tracker = Tracker(uri, stem, storage / "mlflow-artifacts")
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+        tracker = Tracker(uri, stem, storage / "mlflow-artifacts", watch.say)
         watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-        sweep.save_recipe(recipe)
         run_id = tracker.start(
             sweep.name,
             params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
@@ -94,43 +91,57 @@ def start_sweep(
                 "state": "running",
             },
         )
-        sweep.save(
-            SweepRecord(
-                name=sweep.name,
-                recipe=stem,
-                state="running",
-                tracking_uri=uri,
-                run_id=run_id,
-                wanted=(
-                    draw_number(recipe.search.trials)
-                    if recipe.search.sampler == "random_stopping"
-                    else recipe.search.trials
-                ),
-                pid=os.getpid(),
+        if run_id is None:
+            raise UserError(f"tracking-uri = {redacted(uri)!r} takes no runs; allowed: a store that can be written")
+        with driver_lock(sweep.folder, sweep.name):
+            sweep.save_recipe(recipe)
+            sweep.save(
+                SweepRecord(
+                    name=sweep.name,
+                    recipe=stem,
+                    state="running",
+                    tracking_uri=redacted(uri),
+                    run_id=run_id,
+                    wanted=(
+                        draw_number(recipe.search.trials)
+                        if recipe.search.sampler == "random_stopping"
+                        else recipe.search.trials
+                    ),
+                    pid=os.getpid(),
+                )
             )
-        )
-        tracker.artifact(run_id, sweep.folder / "recipe.yaml")
-        _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
+            tracker.artifact(run_id, sweep.folder / "recipe.yaml")
+            _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
     return sweep
 
 
-def resume_sweep(sweep: Sweep, watch: Watch) -> Sweep:
+def resume_sweep(sweep: Sweep, watch: Watch, tracking_uri: str | None = None) -> Sweep:
     """Goes on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
+
+    Args:
+        tracking_uri: where the store has moved, or its password.
 
     Raises:
         UserError: when the sweep is still running, or the corpora or the cluster can no longer do it.
+        SweepStopped: when it was stopped again.
     """
-    record, recipe = sweep.record, sweep.recipe
-    if record.state == "running" and record.pid != os.getpid() and _alive(record.pid):
-        raise UserError(f"name = {sweep.name!r} is running (process {record.pid}); allowed: a sweep that has stopped")
-    prepared = locate(recipe.baseline(), sweep.cache)
-    corpora = read_missing(recipe.baseline(), prepared)
-    with ray_session(sweep.log):
-        placed = plan(recipe.training, recipe.resources, recipe.search)
-        tracker = Tracker(record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
-        sweep.update(state="running", pid=os.getpid(), error=None)
-        tracker.tag(record.run_id, {"state": "running"})
-        _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
+    with driver_lock(sweep.folder, sweep.name):
+        if tracking_uri is not None:
+            sweep.update(tracking_uri=redacted(tracking_uri))
+        record, recipe = sweep.record, sweep.recipe
+        uri = tracking_uri or record.tracking_uri
+        tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", watch.say)
+        if record.state == "finished":
+            finish(sweep, recipe, tracker, record.state, watch)  # nothing to run; MLflow may lack something
+            return sweep
+        prepared = locate(recipe.baseline(), sweep.cache)
+        corpora = read_missing(recipe.baseline(), prepared)
+        with ray_session(sweep.log):
+            placed = plan(recipe.training, recipe.resources, recipe.search)
+            watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+            sweep.update(state="running", pid=os.getpid(), error=None)
+            tracker.reopen(record.run_id)
+            _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
     return sweep
 
 
@@ -143,175 +154,54 @@ def _run(
     tracker: Tracker,
     watch: Watch,
 ) -> None:
-    state = "failed"
+    state, error = "failed", None
+    interrupts = Interrupts(watch.say, how_to_go_on(sweep))
+
+    def ray_died(what: str) -> None:
+        watch.__exit__()
+        try:
+            sweep.update(error=what)
+            finish(sweep, recipe, tracker, "stopped", watch)
+        finally:
+            watch.complain(f"{what}; {how_to_go_on(sweep)}")
+
     try:
-        base = recipe.baseline()
-        watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
-        encode_missing(base, prepared, corpora, watch.say)
-        with worker_group(sweep, placed) as (run, mailbox):
-            ensure_attack(base, prepared, sweep.folder / "shadow", run, watch.epoch)
-            if sweep.record.baseline is None:
-                _run_baseline(sweep, base, prepared, run, tracker, watch)
-            _run_trials(sweep, recipe, prepared, placed, mailbox, tracker, watch)
-        state = "finished"
-        if recipe.search.sampler == "random_stopping":
-            sweep.update(state=state)
-            release_best(sweep, recipe, tracker)
-        if recipe.attacks.at_end:
-            attack_front(sweep, prepared, watch)
+        with lifeline(ray_died), watchdog(watch, placed.group), interrupts.catching():
+            base = recipe.baseline()
+            watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
+            encode_missing(base, prepared, corpora, watch.say)
+            with worker_group(sweep, placed, watch) as workers, interrupts.jobs(workers.switch):
+                ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
+                if sweep.record.baseline is None:
+                    run_baseline(sweep, base, prepared, workers.run, tracker, watch)
+                run_trials(sweep, recipe, prepared, placed, workers, tracker, watch)
+            state = "finished"
+            if recipe.search.sampler == "random_stopping":
+                sweep.update(state=state)
+                release_best(sweep, recipe, tracker)
+            if recipe.attacks.at_end:
+                attack_front(sweep, prepared, watch)
     except KeyboardInterrupt:
         state = "stopped"
-        raise SweepStopped(f"stopped; go on with: edp-sweep resume {sweep.name}") from None
-    except Exception as error:
-        sweep.update(error=str(error).splitlines()[0] if str(error) else type(error).__name__)
+        raise SweepStopped(REASON, sweep, by_hand=True) from None
+    except TrialStopped as stopped:
+        state, error = "stopped", str(stopped)
+        raise SweepStopped(error, sweep, by_hand=error == REASON) from None
+    except Exception as problem:
+        error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        if (full := disk_full(problem)) is not None:
+            state, error = "stopped", full
+            raise SweepStopped(full, sweep, by_hand=False) from None
         raise
     finally:
-        finish(sweep, recipe, tracker, state)
+        _finish(sweep, recipe, tracker, state, error, watch)
 
 
-def _run_baseline(
-    sweep: Sweep,
-    spec: TrialSpec,
-    prepared: Prepared,
-    run: Callable[[TrialJob, OnEpoch], TrialResult],
-    tracker: Tracker,
-    watch: Watch,
-) -> None:
-    """Plain SGD on the same corpus: what the front is held against. Its run stands beside the sweep's children."""
-    record = sweep.record
-    folder = sweep.folder / "baseline"
-    run_id = tracker.start(
-        f"{sweep.name} SGD baseline",
-        params={"method": "sgd"} | flat(spec.training.model_dump(mode="json"), "training."),
-        tags=trial_tags(sweep.name, spec) | {"role": "baseline", "privacy": "no formal guarantee (plain SGD)"},
-    )
-
-    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-        watch.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
-        tracker.log(run_id, metrics, epoch)
-
+def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, watch: Watch) -> None:
+    """As `finish`; on a full disk as much of it as can be: the study is whole either way."""
     try:
-        result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
-    except TrialError as error:
-        tracker.tag(run_id, {"state": "failed", "reason": str(error)})
-        tracker.end(run_id, "FAILED")
-        raise
-    tracker.log(run_id, result.metrics, spec.training.epochs)
-    tracker.tag(run_id, result.tags | {"state": "complete"})
-    tracker.artifact(run_id, folder / "model.pt", "model")
-    tracker.end(run_id)
-    sweep.update(baseline={"run_id": run_id, **result.metrics})
-    tracker.log(record.run_id, {f"baseline_{k}": v for k, v in result.metrics.items()})
-
-
-def _run_trials(
-    sweep: Sweep,
-    recipe: Recipe,
-    prepared: Prepared,
-    placed: Plan,
-    mailbox: Any | None,
-    tracker: Tracker,
-    watch: Watch,
-) -> None:
-    study = sweep.study(recipe)
-    ended = requeue_interrupted(study)
-    remaining = sweep.record.wanted - ended
-    watch.expect(sweep.record.wanted, ended, recipe.training.epochs)
-    if remaining <= 0:
-        return
-    secret = recipe.search.sampler == "random_stopping"
-    callback = (SecretCallback if secret else SweepCallback)(sweep, recipe, tracker, watch)
-    examples = EncodedCorpus.open(prepared.corpus).size("train")
-    sweep.update(examples=examples)
-    if secret:
-        watch.say("a secret number of candidates runs now, unseen; the best one will be shown")
-    searcher = StudySearcher(
-        study,
-        recipe.dimensions,
-        recipe.search.objectives,
-        settle=functools.partial(settle, recipe, examples=examples),
-        on_suggest=callback.suggested,
-        on_refused=callback.refused,
-    )
-    callback.searcher = searcher
-    context = TrialContext(
-        recipe=recipe,
-        prepared=prepared,
-        trials=sweep.folder / "trials",
-        storage=sweep.folder / "ray",
-        name=sweep.name,
-        group=placed.group,
-        mailbox=mailbox,
-        stopper=start_stopper(recipe, sweep.folder / "trials"),
-    )
-    with nullcontext() if secret else watch:
-        tune.Tuner(
-            tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
-            tune_config=tune.TuneConfig(
-                search_alg=searcher, num_samples=remaining, max_concurrent_trials=placed.concurrency
-            ),
-            run_config=tune.RunConfig(
-                name=f"tune-{int(time.time())}",
-                storage_path=str(sweep.folder / "ray"),
-                callbacks=[callback],
-                verbose=0,
-            ),
-        ).fit()
-    # Tune answers Ctrl-C by returning early, as if it were done.
-    if any(trial.state == TrialState.RUNNING for trial in study.get_trials(deepcopy=False)):
-        raise KeyboardInterrupt
-    if searcher.gave_up is not None:
-        raise SweepFailed(searcher.gave_up)
-    if not any(trial.state == TrialState.COMPLETE for trial in study.get_trials(deepcopy=False)):
-        reasons = [trial.user_attrs.get("reason", "") for trial in study.get_trials(deepcopy=False)]
-        raise SweepFailed(f"no trial of {sweep.name} came to an end: {reasons[-1] if reasons else 'none was started'}")
-
-
-def requeue_interrupted(study: optuna.Study) -> int:
-    """Hands trials that were running when a sweep stopped back to the study; returns how many have ended.
-
-    A stopped trial is told as failed, and its configuration is the next one that the study suggests.
-    """
-    ended = 0
-    for trial in study.get_trials(deepcopy=False):
-        if trial.state == TrialState.RUNNING:
-            study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
-            study.tell(trial.number, state=TrialState.FAIL)
-            kept = {"retry_of": trial.number, **trial.user_attrs}
-            study.enqueue_trial(trial.params, user_attrs={k: v for k, v in kept.items() if k in ("retry_of", "run_id")})
-        elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):
-            ended += 1
-    return ended
-
-
-def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str) -> None:
-    """Writes what is known of the sweep: its front, its picture, its state, here and in MLflow."""
-    record, trials = sweep.record, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives)
-    sweep.update(state=state)
-    for trial in trials:
-        if trial.state == "running" and trial.run_id:
-            tracker.end(trial.run_id, "KILLED")
-    if front:
-        page = sweep.folder / "front.html"
-        title = f"{sweep.name}: {recipe.corpus.name}, {recipe.model.kind.upper()}"
-        write_front_page(front_figure(trials, front, record.baseline, recipe.search.objectives, title), page)
-        tracker.artifact(record.run_id, page)
-    for run in {point.run_id for point in front if point.run_id}:
-        tracker.tag(run, {"pareto": "true"})
-    tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
-    tracker.tag(
-        record.run_id,
-        {"state": state, "mlflow.note.content": parent_description(sweep, recipe, trials, front)},
-    )
-    tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        sweep.update(error=error)
+        finish(sweep, recipe, tracker, state, watch)
+    except Exception as problem:
+        if disk_full(problem) is None:
+            raise

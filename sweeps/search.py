@@ -77,7 +77,7 @@ class StudySearcher(Searcher):
         objectives: tuple[Objective, ...],
         settle: Callable[[dict[str, Any]], dict[str, Any]],
         on_suggest: Callable[[str, optuna.Trial, dict[str, Any]], None],
-        on_refused: Callable[[optuna.Trial, dict[str, Any], str], str],
+        on_refused: Callable[[optuna.Trial, dict[str, Any], str], str | None],
     ) -> None:
         super().__init__(metric=None, mode=None)
         self._study, self._space, self._objectives = study, space, objectives

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,68 @@ import ray
 from edp.spec import UserError
 from sweeps.resources import Plan
 from sweeps.store import Sweep
-from trainables.trial import OnEpoch, WorkerGroup, run_fresh, run_job
+from sweeps.watch import Watch
+from trainables.mailbox import Switch
+from trainables.trial import OnEpoch, TrialStopped, WorkerGroup, run_fresh, run_job
 from trainables.worker import TrialJob, TrialResult
 
 
+@dataclass(frozen=True)
+class Workers:
+    """How jobs are run.
+
+    Attributes:
+        run: runs one job to its end, in this process' stead.
+        switch: an actor that stops all jobs at the end of their running epoch.
+        mailbox: of the warm group; None: every job has a group of its own.
+    """
+
+    run: Callable[[TrialJob, OnEpoch], TrialResult]
+    switch: Any
+    mailbox: Any | None
+
+
 @contextmanager
-def worker_group(sweep: Sweep, placed: Plan) -> Iterator[tuple[Callable[[TrialJob, OnEpoch], TrialResult], Any | None]]:
-    """How jobs are run, and the warm group's mailbox where there is one."""
+def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
+    """The workers of a plan, for as long as the block runs.
+
+    Args:
+        watch: told what waits for its workers, and when they died.
+    """
     storage = sweep.folder / "ray"
+    switch: Any = Switch.remote()
+
+    def news(what: str) -> Callable[[str], None]:
+        watch.waits(what)
+
+        def tell(line: str) -> None:
+            if line == "started":
+                watch.waits_no_more(what)
+            else:
+                watch.waits(what)
+                watch.say(f"{what}: {line}")
+
+        return tell
+
     if placed.mode == "fresh":
 
         def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
-            return run_fresh(job, placed.group, storage, f"{sweep.name}-{job.output.name}", on_epoch)
+            name = job.output.name
+            where = f"{sweep.name}-{name}"
+            return run_fresh(job, placed.group, storage, where, on_epoch, switch=switch, on_news=news(name))
 
-        yield fresh, None
+        yield Workers(fresh, switch, None)
         return
     group = WorkerGroup(placed.group, storage, sweep.name)
+    ray.get(switch.add.remote(group.mailbox))
+
+    def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+        return run_job(group.mailbox, job, on_epoch, on_news=news(job.output.name))
+
     try:
-        yield functools.partial(run_job, group.mailbox), group.mailbox
-    except KeyboardInterrupt:
-        raise  # a trial may be running, and waiting for its end is what was not wanted: the processes go with Ray
+        yield Workers(warm, switch, group.mailbox)
+    except (KeyboardInterrupt, TrialStopped):
+        raise  # waiting for what may be running is what was not wanted: the processes go with Ray
     except Exception:
         group.close()
         raise

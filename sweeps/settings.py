@@ -14,6 +14,7 @@ from edp.spec import UserError
 from sweeps.errors import one_line, suggestion
 from sweeps.spec import Recipe
 from trainables.corpora import PUBLIC
+from trainables.files import replacing
 from trainables.spec import TrialSpec
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -81,9 +82,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
     """`spec` as YAML that reads back to the same spec."""
     comment = "".join(f"# {line}\n" for line in heading.splitlines())
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(comment + yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
-    partial.replace(path)
+    with replacing(path) as partial:
+        partial.write_text(comment + yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
 
 def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

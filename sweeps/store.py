@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import warnings
@@ -22,6 +23,7 @@ from sweeps.settings import read_yaml, write_yaml
 from sweeps.spec import Recipe, objective_values
 from trainables.checkpoint import read_ledger
 from trainables.epochs import epoch_folder, read_curve
+from trainables.files import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -40,6 +42,9 @@ class SweepRecord(Frozen):
     wanted: int
     pid: int
     baseline: dict[str, Any] | None = None
+    baseline_run_id: str | None = None
+    baseline_tracked: bool = False
+    """Whether MLflow has the baseline whole."""
     error: str | None = None
     examples: int | None = None
     """Training utterances."""
@@ -173,9 +178,8 @@ class Sweep:
     def save(self, record: SweepRecord) -> None:
         """Replaces the record, in one step."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        partial = self.folder / f"sweep.json.{os.getpid()}"
-        partial.write_text(record.model_dump_json(indent=1))
-        partial.replace(self.folder / "sweep.json")
+        with replacing(self.folder / "sweep.json") as partial:
+            partial.write_text(record.model_dump_json(indent=1))
 
     def update(self, **changes: Any) -> None:
         """Changes some of the record."""
@@ -231,6 +235,20 @@ class Sweep:
             UserError: when the study's database cannot be opened.
         """
         recipe = self.recipe
+        found = [trial for trial in self.told(recipe) if trial.state != TrialState.WAITING]
+        # An interrupted trial goes on under a new number.
+        records = [self._record(trial) for trial in found if trial.user_attrs.get("state") != "interrupted"]
+        # A run that MLflow took only after the trial had ended is not in the study.
+        late = self.late_runs()
+        records = [r if r.run_id else replace(r, run_id=late.get(str(r.number))) for r in records]
+        return self._released(records) if recipe.search.sampler == "random_stopping" else records
+
+    def told(self, recipe: Recipe) -> list[FrozenTrial]:
+        """All trials as Optuna keeps them; none where the study is not there yet.
+
+        Raises:
+            UserError: when the study's database cannot be opened.
+        """
         if recipe.search.study is None and not (self.folder / "study.db").is_file():
             return []
         try:
@@ -238,10 +256,13 @@ class Sweep:
             study = optuna.load_study(study_name=self._study_name(recipe), storage=storage)
         except KeyError:  # not created yet
             return []
-        found = [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
-        # An interrupted trial goes on under a new number.
-        records = [self._record(trial) for trial in found if trial.user_attrs.get("state") != "interrupted"]
-        return self._released(records) if recipe.search.sampler == "random_stopping" else records
+        return study.get_trials(deepcopy=False)
+
+    def late_runs(self) -> dict[str, str]:
+        """Run ids of the trials that MLflow has whole, by number (`sweeps.sync`)."""
+        path = self.folder / "tracked.json"
+        found: dict[str, str] = json.loads(path.read_text()) if path.is_file() else {}
+        return found
 
     def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
         """The best trial alone, and that only when all have ended: what the bound on its ε assumes."""

@@ -9,9 +9,10 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
@@ -27,12 +28,50 @@ from trainables.spec import TrialSpec
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 
+# MLflow's own patience is minutes a call. What a sweep cannot send it sends later (`sweeps.sync`).
+for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR", "1")):
+    os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{_name}", _value)
+
+# After a failure nothing is sent for so long, so that a dead store does not slow the sweep down.
+_PAUSE_S = 20.0
+
+_HIDDEN = "***"
+_TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
+
 _PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
+
+
+Sent = TypeVar("Sent")
 
 
 def default_tracking_uri(storage: Path) -> str:
     """A SQLite store beside the sweeps."""
     return f"sqlite:///{(storage / 'mlflow.db').resolve()}"
+
+
+def redacted(uri: str) -> str:
+    """`uri` without its password: what may be shown and stored."""
+    parts = urlsplit(uri)
+    if not parts.password:
+        return uri
+    return uri.replace(f":{parts.password}@", f":{_HIDDEN}@", 1)
+
+
+def settled_uri(given: str | None, stored: str) -> str:
+    """The store to use: the one given, the stored one, or where that lacks its password, MLFLOW_TRACKING_URI.
+
+    Raises:
+        UserError: when the password is nowhere.
+    """
+    uri = given or stored
+    if _HIDDEN in uri:
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if not uri:
+            raise UserError(
+                f"tracking-uri = {stored!r}: the password is not kept; give it again with --tracking-uri, "
+                "or in MLFLOW_TRACKING_URI"
+            )
+    return uri
 
 
 @functools.cache
@@ -74,28 +113,38 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 class Tracker:
     """Writes runs of one experiment.
 
+    What the store does not take is left out and counted, said once, and sent again by `sweeps.sync`: the study and
+    the sweep's folder are the truth, and a store that is gone for an hour must not end a sweep.
+
     Args:
         uri: of the tracking store; a SQLite one is created here, by one process, before anybody else opens it.
         experiment: the recipe's name.
         artifacts: folder for artifacts of an experiment that is new in a database store; a server has its own.
+        say: told when the store does not answer, and when it does again.
+
+    Attributes:
+        failures: how many calls were not taken.
 
     Raises:
         UserError: when the store cannot be opened.
     """
 
-    def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
-        self.uri = uri
+    def __init__(
+        self, uri: str, experiment: str, artifacts: Path, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.uri = uri = settled_uri(None, uri)
+        self.failures = 0
+        self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
             if uri.startswith(("http://", "https://")):
                 # MLflow itself tries for minutes; a store that answers nothing is better known at once.
                 requests.get(uri, timeout=10)
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             found = self.client.get_experiment_by_name(experiment) or self._create(experiment, artifacts)
-        except (MlflowException, SQLAlchemyError, requests.RequestException, OSError) as error:
-            reason = " ".join(str(error).split())
+        except _TROUBLE as error:
             raise UserError(
-                f"tracking-uri = {uri!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
-                f"http(s)://SERVER ({reason[:200]})"
+                f"tracking-uri = {redacted(uri)!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
+                f"http(s)://SERVER ({self._reason(error)})"
             ) from None
         self.experiment_id = found.experiment_id
 
@@ -115,36 +164,92 @@ class Tracker:
         params: Mapping[str, Any],
         tags: Mapping[str, str],
         parent: str | None = None,
-    ) -> str:
-        """Opens a run and returns its id."""
+    ) -> str | None:
+        """Opens a run and returns its id; None when the store did not take it."""
         nesting = {"mlflow.parentRunId": parent} if parent else {}
-        run: Run = self.client.create_run(
-            self.experiment_id, run_name=name, tags={**tags, **nesting, "mlflow.user": "edp-sweep"}
-        )
-        self.client.log_batch(run.info.run_id, params=[Param(key, str(value)[:6000]) for key, value in params.items()])
-        return str(run.info.run_id)
+        shown = [Param(key, str(value)[:6000]) for key, value in params.items()]
 
-    def log(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
+        def send() -> str:
+            every = {**tags, **nesting, "mlflow.user": "edp-sweep"}
+            run: Run = self.client.create_run(self.experiment_id, run_name=name, tags=every)
+            self.client.log_batch(run.info.run_id, params=shown)
+            return str(run.info.run_id)
+
+        return self._sent(send)
+
+    def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
         """One batch of metrics; NaN is left out. Infinity is stored as the largest double, as MLflow does."""
         now = int(time.time() * 1000)
         batch = [Metric(key, float(v), now, step) for key, v in metrics.items() if not math.isnan(float(v))]
         if batch:
-            self.client.log_batch(run_id, metrics=batch)
+            self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch))
 
-    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+    def log_missing(self, run_id: str | None, steps: Mapping[int, Mapping[str, float]]) -> None:
+        """The metrics of several steps, less what the run has already: a history holds each step once."""
+
+        def send(run: str) -> None:
+            for key in sorted({key for metrics in steps.values() for key in metrics}):
+                have = {metric.step for metric in self.client.get_metric_history(run, key)}
+                for step, metrics in steps.items():
+                    if key in metrics and step not in have and not math.isnan(metrics[key]):
+                        self.client.log_metric(run, key, metrics[key], step=step)
+
+        self._on_run(run_id, send)
+
+    def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         """Sets tags."""
-        self.client.log_batch(run_id, tags=[RunTag(key, str(value)) for key, value in tags.items()])
+        batch = [RunTag(key, str(value)) for key, value in tags.items()]
+        self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
 
-    def artifact(self, run_id: str, path: Path, folder: str | None = None) -> None:
+    def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
         """Copies a file to the run's artifacts, where it exists."""
         if path.is_file():
-            self.client.log_artifact(run_id, str(path), folder)
+            self._on_run(run_id, lambda run: self.client.log_artifact(run, str(path), folder))
 
-    def reopen(self, run_id: str) -> None:
+    def reopen(self, run_id: str | None) -> None:
         """Makes an ended or interrupted run a running one again."""
-        self.client.update_run(run_id, status="RUNNING")
+        self._on_run(run_id, lambda run: self.client.update_run(run, status="RUNNING"))
         self.tag(run_id, {"state": "running"})
 
-    def end(self, run_id: str, status: str = "FINISHED") -> None:
+    def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """Closes a run: FINISHED, FAILED or KILLED."""
-        self.client.set_terminated(run_id, status)
+        self._on_run(run_id, lambda run: self.client.set_terminated(run, status))
+
+    def find(self, parent: str, number: int) -> str | None:
+        """The run of a trial below `parent`, where an earlier driver made one and did not live to say so."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and params.trial = '{number}' and tags.role = 'trial'"
+        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1))
+        return str(found[0].info.run_id) if found else None
+
+    def try_now(self) -> None:
+        """Ends the pause after a failure."""
+        self._quiet_until = 0.0
+
+    def _on_run(self, run_id: str | None, send: Callable[[str], object]) -> None:
+        if run_id is None:
+            self.failures += 1
+        else:
+            self._sent(lambda: send(run_id))
+
+    def _sent(self, send: Callable[[], Sent]) -> Sent | None:
+        if time.monotonic() < self._quiet_until:
+            self.failures += 1
+            return None
+        try:
+            answer = send()
+        except _TROUBLE as error:
+            self.failures += 1
+            self._quiet_until = time.monotonic() + _PAUSE_S
+            if not self._failing:
+                self._say(f"MLflow takes nothing at the moment ({self._reason(error)}); the sweep goes on without it")
+            self._failing = True
+            return None
+        if self._failing:
+            self._say("MLflow answers again")
+        self._failing = False
+        return answer
+
+    def _reason(self, error: Exception) -> str:
+        password = urlsplit(self.uri).password
+        reason = " ".join(str(error).split())
+        return (reason.replace(password, _HIDDEN) if password else reason)[:200]

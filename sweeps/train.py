@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from edp.spec import UserError
 from sweeps.front import privacy_statement
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.register import check_name, register
@@ -14,7 +16,7 @@ from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_config, write_yaml
 from sweeps.spec import ResourcesSpec, SearchSpec
 from sweeps.store import Sweep, folder_name
-from sweeps.tracking import Tracker, default_tracking_uri, flat, trial_tags
+from sweeps.tracking import Tracker, default_tracking_uri, flat, redacted, trial_tags
 from sweeps.watch import Watch
 from trainables.trial import TrialError
 from trainables.worker import TrialJob
@@ -51,8 +53,8 @@ def train(
     corpora = read_missing(spec, prepared)
     with ray_session(place.log):
         placed = plan(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
-        uri = tracking_uri or default_tracking_uri(storage)
-        tracker = Tracker(uri, "train", storage / "mlflow-artifacts")
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+        tracker = Tracker(uri, "train", storage / "mlflow-artifacts", watch.say)
         watch.say(f"training {config}: {placed.line}; Ray's log: {place.log}")
         watch.expect(1, 0, spec.training.epochs)
         run_id = tracker.start(
@@ -71,16 +73,16 @@ def train(
         status = "FAILED"
         try:
             encode_missing(spec, prepared, corpora, watch.say)
-            with worker_group(place, placed) as (run, _):
+            with worker_group(place, placed, watch) as workers:
                 ensure_attack(
                     spec,
                     prepared,
                     place.folder / "shadow",
-                    run,
+                    workers.run,
                     watch.epoch,
                 )
                 job = TrialJob(spec, prepared.corpus, place.folder, prepared.attack, prepared.coins, with_valid)
-                result = run(job, on_epoch)
+                result = workers.run(job, on_epoch)
             tracker.log(run_id, result.metrics, spec.training.epochs)
             private = privacy_statement(result.metrics, spec.edp)
             tracker.tag(run_id, result.tags | {"state": "complete", "privacy": private})
@@ -88,6 +90,8 @@ def train(
                 tracker.artifact(run_id, place.folder / name, folder)
             model = None
             if model_name is not None:
+                if run_id is None:
+                    raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
                 model = register(
                     model_name,
                     tracker=tracker,
@@ -108,6 +112,6 @@ def train(
         "run_id": run_id,
         "ledger": result.ledger.model_dump(mode="json"),
         "output": str(place.folder),
-        "tracking_uri": uri,
+        "tracking_uri": redacted(uri),
         "model": model.document() if model is not None else None,
     }

@@ -12,7 +12,7 @@ from ray import tune
 from sweeps.prepare import Prepared
 from sweeps.spec import Recipe
 from trainables.epochs import point_of
-from trainables.trial import GroupSpec, TrialError, run_fresh, run_job
+from trainables.trial import GroupSpec, TrialError, TrialStopped, run_fresh, run_job
 from trainables.worker import Stop, TrialJob
 
 
@@ -28,6 +28,8 @@ class TrialContext:
     group: GroupSpec
     mailbox: Any | None
     """Of the warm worker group; None: a `TorchTrainer` a trial."""
+    switch: Any
+    """Stops all trials at the end of their running epoch."""
     stopper: Any | None = None
     """Actor of `sweeps.stopping.Stopper`; None: no trial is stopped early."""
 
@@ -35,7 +37,8 @@ class TrialContext:
 def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     """One trial, in the process that Tune gives it. It reports epochs, and last a result or the reason for none.
 
-    A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it.
+    A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it. Where this
+    process dies, Tune starts another one, which hears of the same job again or goes on from its checkpoint.
     """
     secret = context.recipe.search.sampler == "random_stopping"
     number, params = config["number"], config["params"]
@@ -47,6 +50,9 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         reason = ray.get(context.stopper.after_epoch.remote(config["folder"], epoch, point_of(metrics)))
         return Stop(reason) if reason is not None else None
 
+    def on_news(line: str) -> None:
+        tune.report({"news": line})
+
     job = TrialJob(
         context.recipe.trial(params),
         context.prepared.corpus,
@@ -55,11 +61,15 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.prepared.coins,
         keep=1 if secret else context.recipe.search.keep_epochs,
     )
+    name = f"{context.name}-{number}"
     try:
         if context.mailbox is not None:
-            result = run_job(context.mailbox, job, on_epoch)
+            result = run_job(context.mailbox, job, on_epoch, job_id=name, on_news=on_news)
         else:
-            result = run_fresh(job, context.group, context.storage, f"{context.name}-{number}", on_epoch)
+            where = context.storage
+            result = run_fresh(job, context.group, where, name, on_epoch, switch=context.switch, on_news=on_news)
+    except TrialStopped as stopped:
+        tune.report({"left": str(stopped)})
     except TrialError as error:
         tune.report({"outcome": str(error)})
     else:

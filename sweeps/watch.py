@@ -34,6 +34,9 @@ class Watch:
 
     Args:
         console: where to.
+
+    Attributes:
+        waiting: what waits for its workers, and since when (`time.monotonic`).
     """
 
     def __init__(self, console: Console) -> None:
@@ -42,6 +45,15 @@ class Watch:
         self._live: Live | None = None
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
+        self.waiting: dict[str, float] = {}
+
+    def waits(self, what: str) -> None:
+        """Something waits for its workers from now on."""
+        self.waiting[what] = time.monotonic()
+
+    def waits_no_more(self, what: str) -> None:
+        """Its workers are there, or it has ended."""
+        self.waiting.pop(what, None)
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
         """How much there is to do, and how much was done before."""
@@ -50,6 +62,10 @@ class Watch:
     def say(self, line: str) -> None:
         """One line of news."""
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def complain(self, line: str) -> None:
+        """A failure."""
+        self.console.print(f"edp-sweep: {line}", style="bold red", highlight=False, markup=False, soft_wrap=True)
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""
@@ -70,13 +86,17 @@ class Watch:
         """A trial's state has changed."""
         row = self._rows.setdefault(number, _Row(state, params or {}))
         row.state, row.reason = state, reason
+        if state == "running":
+            self.waits(f"trial {number}")
+        elif state != "waiting":
+            self.waits_no_more(f"trial {number}")
         if params is not None:
             row.params = params
         if metrics is not None:
             row.metrics = dict(metrics)
         if self._live is not None:
             self._live.update(self._table())
-        elif state in ("running", "complete", "stopped", "failed", "refused"):
+        elif state in ("running", "interrupted", "complete", "stopped", "failed", "refused"):
             self.say(f"trial {number} {state}: {self._news(row)}")
 
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
@@ -103,6 +123,8 @@ class Watch:
     def _news(self, row: _Row) -> str:
         if row.state == "running":
             return params_text(row.params)
+        if row.state == "interrupted":
+            return f"saved after epoch {row.epoch} of {self.epochs}"
         if row.reason:
             return row.reason
         return (

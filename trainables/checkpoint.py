@@ -5,6 +5,8 @@ A resumed run draws its noise from a fresh key, its data order from seed and epo
 
 from __future__ import annotations
 
+import logging
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,14 @@ from typing import Any
 import torch
 
 from edp.ledger import Ledger
+from trainables.files import replacing
 from trainables.spec import TrialSpec
 
 NAME = "checkpoint.pt"
+BEFORE = "checkpoint-before.pt"
+"""The one of the epoch before: what is left where a disk has lost the end of the last one."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,33 +40,40 @@ class Checkpoint:
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Writes a checkpoint in one step, so that a crash leaves the last one whole; one is kept."""
+    """Writes a checkpoint in one step, so that a crash or a full disk leaves the last one whole; two are kept."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{NAME}.partial"
-    torch.save(vars(checkpoint), partial)
-    partial.replace(folder / NAME)
+    with replacing(folder / NAME) as partial:
+        torch.save(vars(checkpoint), partial)
+        if (folder / NAME).is_file():
+            (folder / NAME).replace(folder / BEFORE)
 
 
 def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
     """The checkpoint of a run of the same configuration, or None. Tensors and plain data only: no code is run."""
-    path = folder / NAME
-    if not path.is_file():
-        return None
-    found = Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
-    return found if found.spec == spec_key(spec) else None
+    for name in (NAME, BEFORE):
+        if not (folder / name).is_file():
+            continue
+        try:
+            found = Checkpoint(**torch.load(folder / name, map_location="cpu", weights_only=True))
+        except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, TypeError) as error:
+            _log.warning("%s cannot be read (%s)", folder / name, str(error).splitlines()[0])
+            continue
+        if found.spec == spec_key(spec):
+            return found
+    return None
 
 
 def discard_checkpoint(folder: Path) -> None:
     """The trial has ended well: its model and ledger are what stays."""
-    (folder / NAME).unlink(missing_ok=True)
+    for name in (NAME, BEFORE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def write_ledger(ledger: Ledger, folder: Path) -> None:
     """What a trial has executed so far, readable also when it never ends well."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / "ledger.json.partial"
-    partial.write_text(ledger.model_dump_json(indent=1))
-    partial.replace(folder / "ledger.json")
+    with replacing(folder / "ledger.json") as partial:
+        partial.write_text(ledger.model_dump_json(indent=1))
 
 
 def read_ledger(folder: Path) -> Ledger | None:

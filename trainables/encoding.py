@@ -9,12 +9,14 @@ that one is public, the rest is the private corpus.
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,12 +82,25 @@ def encode(
         }
         (building / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         building.chmod(0o755)  # mkdtemp's 0700 would keep other users' workers out
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(building, folder)
+        _move(building, folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return EncodedCorpus.open(folder)
+
+
+def _move(building: Path, folder: Path) -> None:
+    """Puts a finished corpus where it belongs. Of two that were encoded at once, the later one gives way."""
+    if folder.exists():
+        # Out of the way in one step: whoever reads it keeps the files that it has open.
+        before = building.with_name(f"{building.name}-before")
+        with suppress(FileNotFoundError):
+            os.replace(folder, before)
+        shutil.rmtree(before, ignore_errors=True)
+    try:
+        os.replace(building, folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 class EncodedCorpus:

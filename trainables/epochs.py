@@ -18,6 +18,7 @@ import torch
 
 from edp.ledger import Ledger
 from trainables.checkpoint import write_ledger
+from trainables.files import replacing
 from trainables.pareto import Values, hypervolume, non_dominated
 
 Metrics = dict[str, float]
@@ -116,14 +117,12 @@ def read_curve(folder: Path) -> list[Metrics]:
 def write_curve(curve: list[Metrics], folder: Path) -> None:
     """Replaces the curve, in one step."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / "curve.json.partial"
-    partial.write_text(json.dumps(curve))
-    partial.replace(folder / "curve.json")
+    with replacing(folder / "curve.json") as partial:
+        partial.write_text(json.dumps(curve))
 
 
 def write_model(folder: Path, contents: dict[str, Any], ledger: Ledger) -> None:
     """`ledger.json` and, last, `model.pt`, each in one step."""
     write_ledger(ledger, folder)
-    partial = folder / "model.pt.partial"
-    torch.save(contents, partial)
-    partial.replace(folder / "model.pt")
+    with replacing(folder / "model.pt") as partial:
+        torch.save(contents, partial)

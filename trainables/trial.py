@@ -7,10 +7,12 @@ starting eight processes takes longer than a small trial.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +23,10 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from edp.spec import Frozen
 from trainables.epochs import Metrics
-from trainables.mailbox import Mailbox
+from trainables.files import disk_full
+from trainables.mailbox import Kind, Mailbox
 from trainables.memory import keep_freed_memory
-from trainables.worker import Stop, TrialFailed, TrialJob, TrialResult, run_trial
+from trainables.worker import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult, run_trial
 
 OnEpoch = Callable[[int, Metrics], Stop | None]
 """Hears of an epoch, and answers whether the job is to stop at its end."""
@@ -31,8 +34,12 @@ OnEpoch = Callable[[int, Metrics], Stop | None]
 # Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
-# A warm group is restarted this often in a sweep: each restart has cost a trial, so a group that cannot start ends.
-_RESTARTS = 100
+# What a group waits for its resources before it asks for them anew: a cloud needs minutes to bring a node up.
+os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "900")
+
+# What workers raise whose peer has gone (its own end may be noticed later, or never where a network broke), and what a
+# GPU without memory raises: other than a mistake in the code or the recipe, it may not come again.
+_MAY_PASS = (RuntimeError, OSError)
 
 
 class GroupSpec(Frozen):
@@ -42,52 +49,84 @@ class GroupSpec(Frozen):
     cpus_per_worker: float
     gpus_per_worker: float = 0.0
     backend: Literal["gloo", "nccl"] = "gloo"
+    one_node: bool = False
+    """All workers on one node: gradients of a trial that fits there need not cross the network."""
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What Ray reserves for each worker."""
+        gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker > 0 else {}
+        return {"CPU": self.cpus_per_worker, **gpus}
 
 
 class TrialError(RuntimeError):
     """The trial ended without a result; its text is the reason, in one line."""
 
 
+class TrialStopped(TrialError):
+    """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""
+
+
 class WorkerGroup:
     """A Ray Train worker group that serves the jobs of its mailbox, one after the other.
 
+    A group that dies is started again, and its job goes on from its checkpoint: `trainables.mailbox` says how often.
+
     Args:
         group: its processes.
-        storage, name: of the Train run; a pair that was used before would silently resume the old run.
-        restarts: how often the group is started again after it died over a job.
+        storage, name: of the Train run.
+        serve: what each worker runs.
     """
 
-    def __init__(self, group: GroupSpec, storage: Path, name: str, *, restarts: int = _RESTARTS) -> None:
+    def __init__(
+        self, group: GroupSpec, storage: Path, name: str, *, serve: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self.mailbox: Any = Mailbox.remote()
-        self._trainer = TorchTrainer(
-            _serve,
-            train_loop_config={"mailbox": self.mailbox, "threads": max(1, int(group.cpus_per_worker))},
-            torch_config=TorchConfig(backend=group.backend),
-            scaling_config=ray.train.ScalingConfig(
-                num_workers=group.workers,
-                use_gpu=group.gpus_per_worker > 0,
-                resources_per_worker={
-                    "CPU": group.cpus_per_worker,
-                    **({"GPU": group.gpus_per_worker} if group.gpus_per_worker > 0 else {}),
-                },
-            ),
-            run_config=ray.train.RunConfig(
-                name=f"{name}-{uuid.uuid4().hex[:8]}",
-                storage_path=str(storage),
-                failure_config=ray.train.FailureConfig(max_failures=restarts),
-            ),
-        )
-        self._thread = threading.Thread(target=self._fit, name=f"worker-group-{name}", daemon=True)
+        self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
+        self._thread = threading.Thread(target=self._keep_alive, name=f"worker-group-{name}", daemon=True)
         self._thread.start()
 
-    def _fit(self) -> None:
-        reason = "the worker group has ended"
+    def _keep_alive(self) -> None:
+        reason, generation, again = "the worker group has ended", 0, True
         try:
-            self._trainer.fit()
+            while again:
+                again = False
+                try:
+                    self._trainer(generation).fit()
+                except Exception as error:
+                    death = _death(error)
+                    reason = death.reason
+                    again = ray.get(self.mailbox.died.remote(reason, process=death.process, again=death.again))
+                    generation += 1
         except Exception as error:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
             self.mailbox.abandon.remote(reason)
+
+    def _trainer(self, generation: int) -> TorchTrainer:
+        group = self._group
+        return TorchTrainer(
+            self._serve,
+            train_loop_config={
+                "mailbox": self.mailbox,
+                "generation": generation,
+                "threads": max(1, int(group.cpus_per_worker)),
+            },
+            torch_config=TorchConfig(backend=group.backend),
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=group.workers,
+                use_gpu=group.gpus_per_worker > 0,
+                resources_per_worker=group.bundle,
+                placement_strategy="STRICT_PACK" if group.one_node else "PACK",
+            ),
+            run_config=ray.train.RunConfig(
+                # A name that was used before would silently resume the old run.
+                name=f"{self._name}-{uuid.uuid4().hex[:8]}",
+                storage_path=str(self._storage),
+                # Deaths are counted here, where a job's progress is known; waiting for resources is none.
+                failure_config=ray.train.FailureConfig(max_failures=0),
+            ),
+        )
 
     def close(self) -> None:
         """Lets the workers leave, and waits until their processes are gone."""
@@ -95,17 +134,33 @@ class WorkerGroup:
         self._thread.join()
 
 
-def run_job(mailbox: Any, job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+def run_job(
+    mailbox: Any,
+    job: TrialJob,
+    on_epoch: OnEpoch,
+    *,
+    job_id: str | None = None,
+    on_news: Callable[[str], None] = lambda line: None,
+) -> TrialResult:
     """Runs `job` on the worker group behind `mailbox`, and waits for its end.
 
+    Args:
+        job_id: whoever submits a job of the same id again hears of all its epochs, and starts nothing.
+        on_news: told in a line what happens to the job besides its epochs.
+
     Raises:
+        TrialStopped: when it was stopped before its end.
         TrialError: with the reason.
     """
-    job_id = uuid.uuid4().hex
+    job_id = job_id or uuid.uuid4().hex
     ray.get(mailbox.submit.remote(job_id, job))
-    while True:
-        kind, payload = ray.get(mailbox.next_message.remote(job_id))
+    for place in itertools.count():
+        kind, payload = ray.get(mailbox.next_message.remote(job_id, place))
         match kind:
+            case "started":
+                on_news("started")
+            case "restarted":
+                on_news(f"its workers died ({payload}); it goes on from its last epoch")
             case "epoch":
                 stop = on_epoch(*payload)
                 ray.get(mailbox.answer.remote(job_id, payload[0], stop))
@@ -113,47 +168,93 @@ def run_job(mailbox: Any, job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
                 return payload
             case "failed":
                 raise TrialError(payload)
+            case "stopped":
+                raise TrialStopped(payload)
+    raise AssertionError("a job has an end")
 
 
-def run_fresh(job: TrialJob, group: GroupSpec, storage: Path, name: str, on_epoch: OnEpoch) -> TrialResult:
+def run_fresh(
+    job: TrialJob,
+    group: GroupSpec,
+    storage: Path,
+    name: str,
+    on_epoch: OnEpoch,
+    *,
+    switch: Any | None = None,
+    on_news: Callable[[str], None] = lambda line: None,
+) -> TrialResult:
     """Runs `job` in a `TorchTrainer` of its own.
 
+    Args:
+        switch: stops the job when it is pressed.
+
     Raises:
+        TrialStopped: when it was stopped before its end.
         TrialError: with the reason.
     """
-    workers = WorkerGroup(group, storage, name, restarts=0)
+    workers = WorkerGroup(group, storage, name)
+    if switch is not None:
+        ray.get(switch.add.remote(workers.mailbox))
     try:
-        return run_job(workers.mailbox, job, on_epoch)
+        return run_job(workers.mailbox, job, on_epoch, on_news=on_news)
     finally:
         workers.close()
 
 
 def _serve(config: dict[str, Any]) -> None:
     """What each worker of a group does until the mailbox is closed."""
-    mailbox = config["mailbox"]
+    mailbox, generation = config["mailbox"], config["generation"]
     torch.set_num_threads(config["threads"])
     keep_freed_memory()
     rank = ray.train.get_context().get_world_rank()
-    ray.get(mailbox.join.remote(rank))
-    torch.distributed.barrier()  # nobody takes a job before all have joined: a group of restarted workers starts level
-    while (item := ray.get(mailbox.next_job.remote(rank))) is not None:
+    while (item := ray.get(mailbox.next_job.remote(rank, generation))) is not None:
         job_id, job = item
 
+        def post(kind: Kind, payload: Any, job_id: str = job_id) -> None:
+            if rank == 0:
+                ray.get(mailbox.post.remote(job_id, generation, (kind, payload)))
+
         def report(epoch: int, metrics: Metrics, job_id: str = job_id) -> Stop | None:
-            return ray.get(mailbox.epoch.remote(job_id, epoch, metrics)) if rank == 0 else None
+            return ray.get(mailbox.epoch.remote(job_id, generation, epoch, metrics)) if rank == 0 else None
 
         try:
             result = run_trial(job, report)
+        except TrialLeft as error:
+            post("stopped", str(error))
         except TrialFailed as error:
-            if rank == 0:
-                ray.get(mailbox.post.remote(job_id, ("failed", str(error))))
+            post("failed", str(error))
         except BaseException as error:
             # The other workers may be waiting in a collective: only a new group is sure to be sound.
-            ray.get(mailbox.note.remote(f"worker {rank}: {_one_line(error)}"))
+            if (full := disk_full(error)) is not None:
+                ray.get(mailbox.stop.remote(full, at_once=True))
+            ray.get(mailbox.note.remote(generation, f"worker {rank}: {_one_line(error)}"))
             raise
         else:
-            if rank == 0:
-                ray.get(mailbox.post.remote(job_id, ("result", result)))
+            post("result", result)
+
+
+@dataclass(frozen=True)
+class _Death:
+    """Why a group went down, and whether its job is worth another try."""
+
+    reason: str
+    process: bool
+    again: bool
+
+
+def _death(error: Exception) -> _Death:
+    """Where a process died, that: what its peers say, and what they noted, follows from it."""
+    failures: dict[int, Exception] = getattr(error, "worker_failures", {})
+    for rank, failure in sorted(failures.items()):
+        if isinstance(failure, ray.exceptions.RayActorError | ray.exceptions.OutOfMemoryError):
+            memory = isinstance(failure, ray.exceptions.OutOfMemoryError) or "low on memory" in str(failure)
+            why = "was killed: the node is out of memory" if memory else "has died"
+            return _Death(f"worker {rank} {why}", process=True, again=True)
+    for rank, failure in sorted(failures.items()):
+        raised = getattr(failure, "_base_exc", failure)
+        return _Death(f"worker {rank}: {_one_line(raised)}", process=False, again=isinstance(raised, _MAY_PASS))
+    cause = getattr(error, "controller_failure", error)
+    return _Death(f"the worker group could not go on: {_one_line(cause)}", process=True, again=True)
 
 
 def _one_line(error: BaseException) -> str:

@@ -243,7 +243,7 @@ class Trainer:
         self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
-        self._sampler_rng = self._shared_rng() if spec.edp.sampling == "poisson" else None
+        self._sampler_key = self._shared_key() if spec.edp.sampling == "poisson" else None
 
     def checkpoint(self, seconds: list[float]) -> Checkpoint:
         """The state after the epochs that took `seconds` each."""
@@ -297,14 +297,14 @@ class Trainer:
         """Each step's micro-batches, a list for each worker."""
         training = self.spec.training
         sizes = {"batch_size": training.batch_size, "micro_batches": training.clips}
-        if self._sampler_rng is None:
+        if self._sampler_key is None:
             steps = shuffled_epoch(self.examples, seed=training.seed, epoch=epoch, **sizes)
-        elif self.hook is not None and self.hook.any_number:
-            return poisson_examples(
-                self.examples, batch_size=training.batch_size, workers=self.world, rng=self._sampler_rng
-            )
         else:
-            steps = poisson_epoch(self.examples, rng=self._sampler_rng, **sizes)
+            # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
+            rng = np.random.default_rng([*self._sampler_key, epoch])
+            if self.hook is not None and self.hook.any_number:
+                return poisson_examples(self.examples, batch_size=training.batch_size, workers=self.world, rng=rng)
+            steps = poisson_epoch(self.examples, rng=rng, **sizes)
         share = training.clips // self.world
         return ([step[i : i + share] for i in range(0, training.clips, share)] for step in steps)
 
@@ -344,13 +344,13 @@ class Trainer:
                 total += loss.detach()
         return total
 
-    def _shared_rng(self) -> np.random.Generator:
-        """A generator that all workers share and nobody else knows: Poisson's amplification needs a secret draw."""
+    def _shared_key(self) -> list[int]:
+        """What all workers draw from and nobody else knows: Poisson's amplification needs a secret draw."""
         if self.spec.edp.reproducible_noise is not None:
-            return np.random.default_rng([self.spec.edp.reproducible_noise, 0x504F49])
+            return [self.spec.edp.reproducible_noise, 0x504F49]
         entropy: list[Any] = [np.random.SeedSequence().entropy]
         dist.broadcast_object_list(entropy, src=0)
-        return np.random.default_rng(entropy[0])
+        return [int(entropy[0])]
 
 
 def _mix(*parts: int) -> int:

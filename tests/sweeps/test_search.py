@@ -15,10 +15,10 @@ from ray.tune.search import Searcher
 from edp.epsilon import epsilon
 from edp.ledger import Ledger
 from sweeps.privacy import Refused, planned, settle
-from sweeps.run import requeue_interrupted
 from sweeps.search import StudySearcher, sampler
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
+from sweeps.trials import requeue_interrupted
 from trainables.worker import TrialResult
 
 EXAMPLES = 1_350

@@ -83,16 +83,24 @@ def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(
     assert seen == [1, 2]
 
 
-def test_a_worker_that_is_killed_ends_its_trial_and_no_other(group: WorkerGroup, corpus: Path, tmp_path: Path) -> None:
+def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_end(
+    group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
+    six = {"epochs": 6}
+    _, whole = epochs_of(group, job(corpus, tmp_path / "whole", training=six))
+    seen, news = list[int](), list[str]()
+
     def kill_a_worker(epoch: int, metrics: Metrics) -> None:
-        if epoch == 1:
+        seen.append(epoch)
+        if epoch == 2:
             os.kill(_a_train_worker(), signal.SIGKILL)
 
-    long = job(corpus, tmp_path / "killed", training={"epochs": 500})
-    with pytest.raises(TrialError):
-        run_job(group.mailbox, long, kill_a_worker)
-    seen, _ = epochs_of(group, job(corpus, tmp_path / "next"))
-    assert seen == [1, 2]
+    result = run_job(group.mailbox, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
+    assert seen == [1, 2, 3, 4, 5, 6], "no epoch is run twice"
+    assert [line.partition(" (")[0] for line in news] == ["started", "its workers died", "started"]
+    assert result.ledger.steps == 24
+    for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
+        assert result.metrics[name] == whole[name]
 
 
 def _a_train_worker() -> int:

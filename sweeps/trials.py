@@ -1,0 +1,148 @@
+"""The trials of a sweep: Ray Tune runs them, the study remembers them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from contextlib import nullcontext
+from typing import Any
+
+# Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+# Its answer to Ctrl-C is to return as if it were done, and to leave what runs as it is.
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+
+import optuna
+import ray
+from optuna.trial import TrialState
+from ray import tune
+
+from sweeps.callback import SweepCallback
+from sweeps.prepare import Prepared
+from sweeps.privacy import settle
+from sweeps.random_stopping import SecretCallback
+from sweeps.resources import TUNE_CPUS, Plan
+from sweeps.search import StudySearcher
+from sweeps.session import Workers
+from sweeps.spec import Recipe
+from sweeps.stopping import start_stopper
+from sweeps.store import Sweep
+from sweeps.sync import Tracked
+from sweeps.tracking import Tracker
+from sweeps.tune_trial import TrialContext, tune_trial
+from sweeps.watch import Watch
+from trainables.encoding import EncodedCorpus
+from trainables.mailbox import RETRIES
+from trainables.trial import TrialStopped
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class SweepFailed(RuntimeError):
+    """A sweep came to its end without a single complete trial."""
+
+
+class _Searcher(StudySearcher):
+    """Suggests nothing more once the sweep is to stop: Tune then waits for the trials that run."""
+
+    stopping = False
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]
+        """The next configuration that may start; FINISHED when there is none."""
+        return str(StudySearcher.FINISHED) if self.stopping else super().suggest(trial_id)
+
+
+def run_trials(
+    sweep: Sweep, recipe: Recipe, prepared: Prepared, placed: Plan, workers: Workers, tracker: Tracker, watch: Watch
+) -> None:
+    """Runs what is missing of the sweep's trials.
+
+    Raises:
+        TrialStopped: when trials were stopped before their end; the study holds them as running.
+        SweepFailed: when no trial came to an end.
+    """
+    study = sweep.study(recipe)
+    ended = requeue_interrupted(study)
+    remaining = sweep.record.wanted - ended
+    watch.expect(sweep.record.wanted, ended, recipe.training.epochs)
+    if remaining <= 0:
+        return
+    secret = recipe.search.sampler == "random_stopping"
+    callback = (SecretCallback if secret else SweepCallback)(sweep, recipe, tracker, watch)
+    examples = EncodedCorpus.open(prepared.corpus).size("train")
+    sweep.update(examples=examples)
+    if secret:
+        watch.say("a secret number of candidates runs now, unseen; the best one will be shown")
+    searcher = _Searcher(
+        study,
+        recipe.dimensions,
+        recipe.search.objectives,
+        settle=functools.partial(settle, recipe, examples=examples),
+        on_suggest=callback.suggested,
+        on_refused=callback.refused,
+    )
+    reasons: list[str] = []
+
+    def stop(reason: str) -> None:
+        searcher.stopping = True
+        reasons.append(reason)
+        workers.switch.press.remote(reason)
+
+    callback.searcher, callback.on_stop, callback.on_whole = searcher, stop, Tracked(sweep).add
+    context = TrialContext(
+        recipe=recipe,
+        prepared=prepared,
+        trials=sweep.folder / "trials",
+        storage=sweep.folder / "ray",
+        name=sweep.name,
+        group=placed.group,
+        mailbox=workers.mailbox,
+        switch=workers.switch,
+        stopper=start_stopper(recipe, sweep.folder / "trials"),
+    )
+    with nullcontext() if secret else watch:
+        tune.Tuner(
+            tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
+            tune_config=tune.TuneConfig(
+                search_alg=searcher, num_samples=remaining, max_concurrent_trials=placed.concurrency
+            ),
+            run_config=tune.RunConfig(
+                name=f"tune-{int(time.time())}",
+                storage_path=str(sweep.folder / "ray"),
+                callbacks=[callback],
+                failure_config=tune.FailureConfig(max_failures=RETRIES),
+                verbose=0,
+            ),
+        ).fit()
+    reason = reasons[0] if reasons else ray.get(workers.switch.pressed.remote())
+    states = [trial.state for trial in study.get_trials(deepcopy=False)]
+    if reason is not None or TrialState.RUNNING in states:
+        raise TrialStopped(reason or "Ray Tune ended before its trials did")
+    if searcher.gave_up is not None:
+        raise SweepFailed(searcher.gave_up)
+    if TrialState.COMPLETE not in states:
+        why = [trial.user_attrs.get("reason", "") for trial in study.get_trials(deepcopy=False)]
+        raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1] if why else 'none was started'}")
+
+
+def requeue_interrupted(study: optuna.Study) -> int:
+    """Hands trials that were running when a sweep stopped back to the study; returns how many have ended.
+
+    A stopped trial is told as failed, and its configuration is the next one that the study suggests.
+    """
+    trials = study.get_trials(deepcopy=False)
+    waiting = {trial.user_attrs.get("retry_of") for trial in trials if trial.state == TrialState.WAITING}
+    ended = 0
+    for trial in trials:
+        if trial.state == TrialState.RUNNING:
+            first = trial.user_attrs.get("retry_of", trial.number)
+            # Enqueued first: whoever dies between the two finds the trial running, and its successor waiting.
+            if first not in waiting:
+                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k == "run_id"}
+                study.enqueue_trial(trial.params, user_attrs={**kept, "retry_of": first})
+            study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
+            study.tell(trial.number, state=TrialState.FAIL)
+        elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):
+            ended += 1
+    return ended

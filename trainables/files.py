@@ -1,0 +1,47 @@
+"""Files that are whole or not there, and what a full disk looks like."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL_TEXTS = ("no space left on device", "disk is full", "disk quota exceeded", "file write failed", "file too large")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a name beside `path` to write to; when the block ends well that becomes `path`, whole and on disk.
+
+    The name is nobody else's, so that of two that write at once the last one wins.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        yield partial
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def disk_full(error: BaseException) -> str | None:
+    """The line that says so where `error`, or what it came from, is a disk without room; None for other errors.
+
+    PyTorch and SQLite have errors of their own for it, which hold its text alone.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in _FULL:
+            where = f" ({seen.filename})" if seen.filename else ""
+            return f"the disk is full: {seen.strerror}{where}"
+        text = str(seen).lower()
+        if found := next((full for full in _FULL_TEXTS if full in text), None):
+            return f"the disk is full: {found}"
+        seen = seen.__cause__ or seen.__context__
+    return None
