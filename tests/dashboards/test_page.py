@@ -1,0 +1,283 @@
+"""What a user does, in a real browser: `edp-sweep ui` on a real sweep, load, filter, click, pick, and see the file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from mlflow.tracking import MlflowClient
+
+from sweeps.settings import load_config
+from tests.conftest import TINY_RECIPE
+
+pytestmark = [pytest.mark.ray, pytest.mark.browser]
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+PATIENCE = 60_000
+"""Milliseconds: of a machine that does other things too."""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    driver = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
+    with driver.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def swept(chromium: Any, ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The storage of one small sweep, and what `run --json` printed of it."""
+    from dashboards.cli import main
+
+    storage = tmp_path_factory.mktemp("runs")
+    recipe = tmp_path_factory.mktemp("recipes") / "tiny.yaml"
+    recipe.write_text(TINY_RECIPE)
+    words = ["edp-sweep", "run", str(recipe), "--name", "tiny", "--trials", "3", "--storage", str(storage), "--json"]
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code
+    return storage, json.loads(printed.getvalue())
+
+
+class Served:
+    """`edp-sweep ui` as a process of its own."""
+
+    def __init__(self, storage: Path, folder: Path, *words: str) -> None:
+        command = [sys.executable, "-m", "dashboards.cli", "ui", "tiny", "--storage", str(storage), "--no-browser"]
+        root = Path(__file__).parents[2]
+        self.process = subprocess.Popen(
+            [*command, *words],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        assert self.process.stdout is not None
+        self.lines: list[str] = []
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+            if "Ctrl-C" in line:
+                break
+        self.page = self._url("Pareto page")
+        self.mlflow = self._url("MLflow UI")
+        self.picked = folder / "picked.yaml"
+
+    def _url(self, what: str) -> str:
+        found = [re.search(r"http://\S+", line) for line in self.lines if line.startswith(what)]
+        assert found, self.lines
+        assert found[0], self.lines
+        return found[0].group()
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def served(swept: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    running = Served(swept[0], tmp_path_factory.mktemp("here"))
+    yield running
+    if running.process.poll() is None:
+        running.end()
+
+
+@pytest.fixture
+def page(chromium: Any, served: Served) -> Iterator[Any]:
+    """The page, loaded; whatever it complains of, and whatever it asks of another machine, fails the test."""
+    context = chromium.new_context(viewport={"width": 1400, "height": 1000}, color_scheme="light")
+    context.set_default_timeout(PATIENCE)
+    tab = context.new_page()
+    wrong: list[str] = []
+    tab.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("request", lambda ask: None if ask.url.startswith((served.page, "data:")) else wrong.append(ask.url))
+    tab.goto(served.page)
+    tab.wait_for_selector("#scatter .point")
+    tab.wait_for_selector("button.row")
+    yield tab
+    assert wrong == []
+    context.close()
+
+
+def settled(tab: Any, selector: str, words: str) -> str:
+    """The text of an element once it holds `words`."""
+    tab.wait_for_function("([s, w]) => document.querySelector(s)?.innerText.includes(w)", arg=[selector, words])
+    return str(tab.inner_text(selector))
+
+
+def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
+    front = swept[1]["front"]
+    assert page.inner_text("h1") == "Sweep tiny"
+    assert "finished: 3 complete of 3 trials" in page.inner_text("#state")
+    assert settled(page, "#remain", "remain") == f"3 of 3 remain, {len(front)} of {len(front)} Pareto-optimal"
+    assert [b.inner_text() for b in page.query_selector_all("button.row")] == [f"◆ Trial {n}" for n in front]
+    assert "SGD" in page.inner_text("#scatter")
+    # Nothing is wider than the window, here or on a telephone.
+    for width in (1400, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
+    epsilons = sorted(t["metrics"]["epsilon"] for t in swept[1]["trials"])
+    page.check("#dominated input")
+    page.wait_for_function("document.querySelectorAll('button.row').length == 3")
+    page.focus("#limit-epsilon")
+    page.keyboard.press("Home")  # the smallest ε of all, rounded down: nothing is left
+    settled(page, "#remain", "0 of 3 remain")
+    settled(page, "#rows", "Nothing is within the limits.")
+    for _ in range(400):
+        page.keyboard.press("ArrowRight")
+        if float(page.input_value("#limit-epsilon")) > math.log10(epsilons[0]):
+            break
+    settled(page, "#remain", "1 of 3 remain")
+    page.wait_for_function("document.querySelectorAll('button.row').length == 1")
+    assert page.inner_text("[id*=limit-text][id*=epsilon]").startswith("≤ ")
+    page.click("#reset")
+    settled(page, "#remain", "3 of 3 remain")
+    assert page.inner_text("[id*=limit-text][id*=epsilon]") == "no limit"
+
+
+def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accepts(
+    page: Any, served: Served, swept: tuple[Path, dict[str, Any]]
+) -> None:
+    served.picked.unlink(missing_ok=True)
+    diamond = page.locator("#scatter .scatterlayer .trace").filter(has=page.locator("path.point")).last
+    assert page.is_disabled("#pick")
+    diamond.locator("path.point").first.click(force=True)
+    title = settled(page, "#chosen", "Trial")
+    number = int(title.split()[1])
+    trial = swept[1]["trials"][number]
+    shown = settled(page, "#details", "Configuration")
+    assert f"{trial['metrics']['ser']:.1%}" in shown
+    assert trial["params"]["decay"] in shown
+    assert "-DP for one example" in shown or "no formal guarantee" in shown
+    assert f"{trial['metrics']['mia_auc_lower']:.3f} – {trial['metrics']['mia_auc_upper']:.3f}" in shown
+    page.wait_for_selector("#curves .point")
+    page.wait_for_selector("#epsilons .point")
+    assert str(served.picked) in page.inner_text("#pick-where")
+
+    page.click("#pick")
+    assert f"Picked trial {number}: wrote {served.picked}" in settled(page, "#picked", "Picked")
+    spec = load_config(served.picked, [])
+    assert spec.edp.C == trial["params"]["C"]
+    assert spec.edp.z0 == trial["params"]["z0"]
+    assert MlflowClient(swept[1]["tracking_uri"]).get_run(trial["run_id"]).data.tags["picked"] == "true"
+
+
+def test_the_keyboard_alone_picks(page: Any, served: Served) -> None:
+    served.picked.unlink(missing_ok=True)
+
+    def focused() -> str:
+        return str(page.evaluate("document.activeElement.className + ' ' + document.activeElement.id"))
+
+    def tab_to(what: str, key: str = "Tab") -> None:
+        for _ in range(80):
+            page.keyboard.press(key)
+            if what in focused():
+                return
+        raise AssertionError(f"{what} is not reached")
+
+    tab_to("skip")
+    page.keyboard.press("Enter")  # to the table, past limits and charts
+    tab_to("row")
+    row = page.evaluate("document.activeElement.innerText")
+    page.keyboard.press("Enter")
+    assert settled(page, "#chosen", "Trial") in row
+    page.wait_for_selector("button.row[aria-pressed=true]")
+    assert "row" in focused(), "the focus stays where it was"
+    page.wait_for_selector("#pick:enabled")
+    tab_to("pick")
+    page.keyboard.press("Enter")
+    settled(page, "#picked", "Picked")
+    assert load_config(served.picked, []).edp.C > 0
+
+
+def test_dark_and_light_follow_the_system_and_then_the_button(chromium: Any, served: Served) -> None:
+    context = chromium.new_context(color_scheme="dark")
+    context.set_default_timeout(PATIENCE)
+    tab = context.new_page()
+
+    def colours() -> tuple[str, str]:
+        tab.wait_for_selector("#scatter .point")
+        body = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        return body, tab.evaluate("document.querySelector('#scatter .main-svg').style.background")
+
+    tab.goto(served.page)
+    dark = colours()
+    tab.click("#toggle")
+    tab.wait_for_function(
+        "before => document.querySelector('#scatter .main-svg').style.background != before", arg=dark[1]
+    )
+    light = colours()
+    assert [max(map(int, re.findall(r"\d+", c)[:3])) < 60 for c in dark] == [True, True]
+    assert [min(map(int, re.findall(r"\d+", c)[:3])) > 200 for c in light] == [True, True]
+    tab.reload()
+    assert colours() == light, "what was chosen is kept"
+    context.close()
+
+
+def test_both_axes_and_the_colour_can_be_changed(page: Any) -> None:
+    page.click("#x")
+    page.get_by_role("option", name="Intent accuracy").click()
+    page.wait_for_function("document.querySelector('#scatter .xtitle')?.textContent.includes('Intent accuracy')")
+    assert "right is better" in settled(page, "#hint", "better")
+
+
+def test_mlflow_stands_beside_it_and_is_linked(page: Any, served: Served, swept: tuple[Path, dict[str, Any]]) -> None:
+    assert requests.get(f"{served.mlflow}/health", timeout=30).ok
+    assert page.get_attribute("#mlflow", "href") == served.mlflow
+    page.click("button.row >> nth=0")
+    settled(page, "#details", "Its run in MLflow")
+    runs = {trial["run_id"] for trial in swept[1]["trials"]}
+    assert page.get_attribute("#details a", "href").rsplit("/", 1)[1] in runs
+
+
+def test_a_foreign_name_is_refused(served: Served) -> None:
+    assert requests.get(served.page, timeout=30).status_code == 200
+    assert requests.get(served.page, headers={"Host": "evil.example"}, timeout=30).status_code == 403
+
+
+def test_a_busy_port_is_one_line_and_exit_code_2(served: Served, swept: tuple[Path, dict[str, Any]]) -> None:
+    port = served.page.rsplit(":", 1)[1]
+    command = [sys.executable, "-m", "dashboards.cli", "ui", "tiny", "--storage", str(swept[0]), "--port", port]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}, timeout=120)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert f"--port = {port}" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_both_and_leaves_nothing(served: Served) -> None:
+    assert served.end() == 0
+    for url in (served.page, served.mlflow):
+        until = time.monotonic() + 20
+        with pytest.raises(requests.ConnectionError):
+            while time.monotonic() < until:
+                requests.get(url, timeout=5)
+                time.sleep(0.2)
