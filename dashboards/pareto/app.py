@@ -21,7 +21,6 @@ from dashboards.pareto.data import (
     Source,
     bounds,
     cost_key,
-    history,
     is_categorical,
     text,
     within,
@@ -305,7 +304,11 @@ def _selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str 
         if candidate is None:
             hint = "Choose a point in a chart or a row of the table: its settings, figures and guarantee come here."
             return "Nothing selected", hint, _blank(theme), "", _blank(theme), True, True
-        url = f"{mlflow}/#/experiments/{source.experiment(tracking_uri)}/runs/{candidate.run_id}" if mlflow else None
+        url = (
+            f"{mlflow}/#/experiments/{source.experiment(tracking_uri)}/runs/{candidate.point.run_id}"
+            if mlflow
+            else None
+        )
         audited = "epsilon_audited" in candidate.metrics
         note = "" if audited else "No audit was run, so there is no lower bound. "
         return (
@@ -314,7 +317,7 @@ def _selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str 
             figures.epsilons(candidate, theme),
             note + "Grey: 10,000 or more is no formal guarantee. The paper's figure is no bound for the mechanism "
             "that ran; the README says why.",
-            figures.curves(history(source.sweep, candidate, tracking_uri), theme),
+            figures.curves(found.curves.get(candidate.trial, ()), candidate.point.epoch, theme),
             False,
             False,
         )
@@ -325,10 +328,7 @@ def _best(source: Source, limits: Limits) -> str | None:
     found = source.read()[1]
     if not any(within(c, limits) for c in found.front):
         return None
-    sweep = source.sweep
-    names = {c.key for c in found.front}
-    front = [p for t in sweep.trials() for p in t.points if p.name in names]
-    return choose(front, found.recipe.search.objectives, limits).name
+    return choose([c.point for c in found.front], found.recipe.search.objectives, limits).name
 
 
 def _pick(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> None:
@@ -341,9 +341,7 @@ def _pick(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> 
     def pick(clicks: int | None, selected: str | None) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
             return ""
-        point = next((p for t in source.sweep.trials() for p in t.points if p.name == selected), None)
-        if point is None:
-            return f"Trial {selected} is no longer there."
+        point = source.read()[1].candidates[selected].point
         try:
             keep(source.sweep, point, output, tracking_uri)
         except UserError as error:

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from mlflow.tracking import MlflowClient
 
+from sweeps.confidence import ties
 from sweeps.front import NO_GUARANTEE, pareto_front
 from sweeps.spec import Objective, Recipe, objective_values
 from sweeps.store import Point, Sweep, SweepRecord, TrialRecord
@@ -47,15 +48,27 @@ METRICS = (
 class Candidate:
     """A configuration that can be picked."""
 
-    key: str
-    trial: int
-    epoch: int
-    last: bool
-    params: dict[str, Any]
-    metrics: dict[str, float]
-    run_id: str | None
+    point: Point
     dominated_by: str | None
     """Key of a candidate of the front that is nowhere worse; None on the front."""
+    tied_with: tuple[str, ...] = ()
+    """Keys of the front's candidates that it is not told apart from, beyond noise (`sweeps.confidence.ties`)."""
+
+    @property
+    def key(self) -> str:
+        return self.point.name
+
+    @property
+    def trial(self) -> int:
+        return self.point.trial
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.point.params
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return self.point.metrics
 
     @property
     def on_front(self) -> bool:
@@ -63,13 +76,13 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return f"Trial {self.trial}" if self.last else f"Trial {self.trial}, epoch {self.epoch}"
+        return f"Trial {self.trial}" if self.point.last else f"Trial {self.trial}, epoch {self.point.epoch}"
 
     def value(self, key: str) -> Any:
         """A metric or a hyperparameter; NaN where there is none. An ε of 0 counts as 1e-12, as for the search."""
         if key in self.metrics:
             return max(self.metrics[key], 1e-12) if key.startswith("epsilon") else self.metrics[key]
-        return self.params.get(key, math.nan)
+        return self.point.epoch if key == "epoch" else self.params.get(key, math.nan)
 
     def interval(self, key: str) -> tuple[float, float] | None:
         """Confidence interval of a metric, where one was estimated."""
@@ -86,6 +99,8 @@ class Snapshot:
     counts: dict[str, int]
     candidates: dict[str, Candidate]
     baseline: dict[str, float]
+    curves: dict[int, tuple[dict[str, float], ...]]
+    """What each epoch of a trial reported."""
     epsilon_of_sweep: float
     axes: dict[str, Axis] = field(default_factory=dict)
     """What can be drawn, metrics first."""
@@ -118,6 +133,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
         counts={state: n for state, n in counts.items() if n},
         candidates=found,
         baseline=baseline,
+        curves={t.number: t.curve for t in trials},
         epsilon_of_sweep=epsilon_of_sweep(recipe, trials, record.examples),
         axes=drawable(list(found.values())),
     )
@@ -126,21 +142,16 @@ def snapshot(sweep: Sweep) -> Snapshot:
 def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> dict[str, Candidate]:
     """Every kept epoch by its point's name: the front first, by the first objective, then the others in that order."""
     front = pareto_front(trials, objectives)
+    tied = ties(trials, front, objectives)
     values = {p.name: objective_values(objectives, p.metrics) for p in front}
     every = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
-    found = {p.name: _candidate(p, None) for p in front}
+    found = {p.name: Candidate(p, None, tuple(tied.get(p.name, ()))) for p in front}
     others = [p for p in every if p.name not in found]
     for point in sorted(others, key=lambda p: objective_values(objectives, p.metrics)):
         mine = objective_values(objectives, point.metrics)
         beaten_by = next((name for name, value in values.items() if dominates(value, mine)), "")
-        found[point.name] = _candidate(point, beaten_by)
+        found[point.name] = Candidate(point, beaten_by, tuple(tied.get(point.name, ())))
     return found
-
-
-def _candidate(point: Point, dominated_by: str | None) -> Candidate:
-    return Candidate(
-        point.name, point.trial, point.epoch, point.last, point.params, point.metrics, point.run_id, dominated_by
-    )
 
 
 def drawable(found: list[Candidate]) -> dict[str, Axis]:
@@ -148,6 +159,8 @@ def drawable(found: list[Candidate]) -> dict[str, Axis]:
     axes = {a.key: a for a in METRICS if any(is_number(c.value(a.key)) for c in found)}
     if not any(c.metrics.get("gpu_seconds") for c in found):
         axes.pop("gpu_seconds", None)  # no GPU was there
+    if len({c.point.epoch for c in found}) > 1:
+        axes["epoch"] = Axis("epoch", "Epochs done")
     names = dict.fromkeys(name for c in found for name in c.params)
     for name in names:
         values = [c.params[name] for c in found if name in c.params]
@@ -250,12 +263,3 @@ class Source:
             client = MlflowClient(tracking_uri or record.tracking_uri)
             self._experiment = str(client.get_run(record.run_id).info.experiment_id)
         return self._experiment
-
-
-def history(sweep: Sweep, candidate: Candidate, tracking_uri: str | None = None) -> dict[str, list[tuple[int, float]]]:
-    """What was measured after each epoch of a candidate's trial: metric to (epoch, value), from the tracking store."""
-    if candidate.run_id is None:
-        return {}
-    client = MlflowClient(tracking_uri or sweep.record.tracking_uri)
-    found = {key: client.get_metric_history(candidate.run_id, key) for key in ("valid_ser", "train_loss")}
-    return {key: sorted((m.step, m.value) for m in points) for key, points in found.items()}

@@ -169,6 +169,13 @@ def scatter(
     )
     chosen = snapshot.candidates.get(selected or "")
     if chosen is not None and _drawn(chosen, x, y):
+        # The other kept epochs of its trial: where training longer leads.
+        path = sorted((c for c in drawn if c.trial == chosen.trial), key=lambda c: c.point.epoch)
+        traces.append(
+            {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
+            | {"x": [c.value(x.key) for c in path], "y": [c.value(y.key) for c in path]}
+            | {"line": {"color": t["accent"], "width": 1.5, "dash": "dot"}}
+        )
         traces.append(
             {"type": "scatter", "mode": "markers", "name": f"selected: {chosen.name}", "hoverinfo": "skip"}
             | {"x": [chosen.value(x.key)], "y": [chosen.value(y.key)]}
@@ -410,15 +417,15 @@ def epsilons(candidate: Candidate, theme: str) -> Figure:
 
 CURVES = {
     "valid_ser": ("SER on validation", False),
-    "ser": ("SER on test", False),
     "train_loss": ("Training loss", False),
-    "mia_auc": ("MIA AUC", False),
-    "epsilon": ("ε (honest)", True),
+    "valid_mia_auc": ("MIA AUC on validation", False),
+    "epsilon": ("ε so far (honest)", True),
 }
 
 
-def curves(history: dict[str, list[tuple[int, float]]], theme: str) -> Figure:
-    """What was measured after each epoch, one small chart below the other."""
+def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figure:
+    """What a trial reported after each epoch, one small chart below the other; the candidate's own epoch is marked."""
+    history = {key: [(int(e.get("epoch", i + 1)), e[key]) for i, e in enumerate(curve) if key in e] for key in CURVES}
     t = THEMES[theme]
     names = [key for key in CURVES if any(math.isfinite(v) for _, v in history.get(key, []))]
     layout = _layout(theme, showlegend=False, margin={"l": 10, "r": 12, "t": 22, "b": 40}, annotations=[])
@@ -452,6 +459,10 @@ def curves(history: dict[str, list[tuple[int, float]]], theme: str) -> Figure:
             | {"yanchor": "bottom", "showarrow": False, "font": {"size": 12, "color": t["ink"]}}
         )
     last = "y" if len(names) < 2 else f"y{len(names)}"
+    layout["shapes"] = [
+        {"type": "line", "x0": epoch, "x1": epoch, "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+        | {"line": {"color": t["muted"], "dash": "dot", "width": 1.5}}
+    ]
     steps = {e for key in names for e, _ in history[key]}
     layout["xaxis"] = {"title": {"text": "epoch"}, "anchor": last, "gridcolor": t["grid"], "zeroline": False} | {
         "dtick": max(1, len(steps) // 8),

@@ -13,6 +13,8 @@ from sweeps.front import epsilon_text, privacy_statement, relative_change
 ROWS = 25
 """Of the table, a page."""
 
+_NOT_IN_TABLE = ("mia_tpr_at_1pct_fpr", "intent_accuracy", "slot_f1", "epoch")
+
 
 def state_line(snapshot: Snapshot) -> str:
     """What the sweep is doing, and what looking at all of it costs."""
@@ -44,10 +46,13 @@ def hint(x: Axis, y: Axis) -> str:
 
 def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
     """Where a candidate stands."""
+    names = ", ".join(snapshot.candidates[key].name for key in candidate.tied_with)
     if candidate.on_front:
-        return "Pareto-optimal: nothing measured is better in one objective without being worse in another."
+        words = "Pareto-optimal: nothing measured is better in one objective without being worse in another."
+        return f"{words} ~ Its lead over {names} is within noise." if names else words
     better = snapshot.candidates.get(candidate.dominated_by or "")
-    return f"Dominated: {better.name if better else 'another'} is nowhere worse."
+    words = f"Dominated: {better.name if better else 'another'} is nowhere worse."
+    return f"{words} ~ But {names} leads by no more than noise." if names else words
 
 
 def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> list[Any]:
@@ -75,7 +80,8 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
         heads.pop(2)
         for row in rows:
             row.children.pop(2)
-    settings = [
+    settings = [html.Tr([html.Th("epochs", scope="row"), html.Td(str(candidate.point.epoch))])]
+    settings += [
         html.Tr([html.Th(name, scope="row"), html.Td(text(Axis(name, name), value))])
         for name, value in candidate.params.items()
     ]
@@ -124,7 +130,7 @@ def table(
     """The candidates as a table: what the charts show, for the keyboard and for screen readers."""
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
-    columns = [a for a in snapshot.axes.values() if a.key not in ("mia_tpr_at_1pct_fpr", "intent_accuracy", "slot_f1")]
+    columns = [a for a in snapshot.axes.values() if a.key not in _NOT_IN_TABLE]
     arrow = "▼" if descending else "▲"
     order = "descending" if descending else "ascending"
     heads = [
@@ -149,7 +155,7 @@ def table(
                 [
                     html.Th(
                         html.Button(
-                            ("◆ " if c.on_front else "○ ") + c.name,
+                            ("◆ " if c.on_front else "○ ") + c.name + (" ~" if c.tied_with else ""),
                             id={"type": "row", "key": c.key},
                             className="row",
                             **aria(pressed="true" if chosen else "false"),
@@ -163,7 +169,9 @@ def table(
         )
     return html.Table(
         [
-            html.Caption("◆ Pareto-optimal, ○ dominated. A head sorts, a row's button selects."),
+            html.Caption(
+                "◆ Pareto-optimal, ○ dominated, ~ within noise of another. A head sorts, a row's button selects."
+            ),
             html.Thead(html.Tr([html.Th("configuration", scope="col"), *heads])),
             html.Tbody(rows),
         ],

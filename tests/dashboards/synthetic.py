@@ -18,7 +18,7 @@ from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, SweepRecord
 from sweeps.tracking import Tracker, default_tracking_uri, flat
-from trainables.worker import TrialResult
+from trainables.worker import EpochResult, TrialResult
 
 EXAMPLES = 1350
 
@@ -103,17 +103,22 @@ def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> Non
         config = searcher.suggest(str(i))
         assert isinstance(config, dict)
         metrics, ledger = figures(recipe, config["params"], rng)
-        epochs = [
+        last = recipe.training.epochs
+        curve = [
             {"epoch": float(e), "valid_ser": metrics["ser"] + 0.3 / e, "train_loss": 10.0 / e}
-            for e in range(1, recipe.training.epochs + 1)
+            for e in range(1, last + 1)
         ]
-        outcome = TrialResult(metrics=metrics, tags={}, ledger=ledger)
+        # Half as long: a worse model for a smaller ε.
+        half = metrics | {k: metrics[k] + 0.05 for k in ("ser", "ser_lower", "ser_upper")}
+        half["epsilon"] /= 2
+        kept = (EpochResult(last // 2, half), EpochResult(last, metrics))
+        outcome = TrialResult(metrics=metrics, tags={}, ledger=ledger, epochs=kept)
         if tracker:
             run_id = open_trial_run(tracker, sweep, recipe, config["number"], config["params"])
             found["trial"].set_user_attr("run_id", run_id)
-            for epoch in epochs:
+            for epoch in curve:
                 tracker.log(run_id, {k: v for k, v in epoch.items() if k != "epoch"}, int(epoch["epoch"]))
-        complete = searcher.tell(str(i), outcome, ledger, epochs)
+        state = searcher.tell(str(i), outcome, ledger, curve)
         if tracker:
             folder = sweep.trial_folder(config["number"])
-            close_trial_run(tracker, run_id, recipe.trial(config["params"]), folder, outcome, complete)
+            close_trial_run(tracker, run_id, recipe.trial(config["params"]), folder, outcome, state)

@@ -23,8 +23,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: Source) -> None:
     found = snapshot(source.sweep)
     trials = source.sweep.trials()
-    assert [c.trial for c in found.front] == [t.number for t in pareto_front(trials, OBJECTIVES)]
-    assert {c.trial for c in found.candidates.values()} == {t.number for t in trials}
+    assert [c.point for c in found.front] == pareto_front(trials, OBJECTIVES)
+    assert set(found.candidates) == {p.name for t in trials for p in t.points}
+    assert len(found.candidates) == 60, "two epochs of each trial"
     for candidate in found.candidates.values():
         if candidate.dominated_by is not None:
             better = found.candidates[candidate.dominated_by]
@@ -39,7 +40,7 @@ def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
     assert len(kept) == 10
     front = sum(c.on_front for c in kept)
     assert parts.remain_line(found, {"ser": sers[9]}) == (
-        f"10 of 30 remain, {front} of {len(found.front)} Pareto-optimal"
+        f"10 of 60 remain, {front} of {len(found.front)} Pareto-optimal"
     )
     assert not within(kept[0], {"never_measured": 1.0})
 
@@ -60,9 +61,9 @@ def test_a_sliders_ends_hold_all_values_whatever_their_size(source: Source) -> N
 
 def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: Source) -> None:
     trials = source.sweep.trials()
-    trials[0].metrics["epsilon"] = math.inf
+    trials[0].points[-1].metrics["epsilon"] = math.inf
     found = candidates(trials, ("ser", "mia_auc"))
-    worst = found[str(trials[0].number)]
+    worst = found[trials[0].points[-1].name]
     assert not within(worst, {"epsilon": 1e300})
     assert within(worst, {})
     shown = figures.epsilons(worst, "light")
@@ -80,7 +81,7 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     front = {c.key for c in found.front}
     assert set(marks["Pareto-optimal"]["customdata"]) == inside & front
     assert set(marks["dominated"]["customdata"]) == inside - front
-    assert len(marks["outside the limits"]["customdata"]) == 15
+    assert len(marks["outside the limits"]["customdata"]) == 45
     symbols = [marks[name]["marker"]["symbol"] for name in ("Pareto-optimal", "dominated", "outside the limits")]
     assert len(set(symbols)) == 3
     assert marks["Pareto-optimal"]["error_x"]["array"] == pytest.approx([0.02] * len(inside & front))
@@ -108,7 +109,7 @@ def test_the_table_sorts_and_leaves_out_what_is_dominated_unless_asked(source: S
     assert parts.table_members(found, {}, False, None, False) == found.front
     every = parts.table_members(found, {}, True, "epsilon", True)
     epsilons = [c.metrics["epsilon"] for c in every]
-    assert len(every) == 30
+    assert len(every) == 60
     assert epsilons == sorted(epsilons, reverse=True)
     by_word = parts.table_members(found, {}, True, "decay", False)
     assert [c.params["decay"] for c in by_word] == sorted(c.params["decay"] for c in every)
@@ -127,12 +128,12 @@ def test_a_running_sweep_is_read_again_when_a_trial_has_ended(tmp_path: Path) ->
     sweep = sweep_of(tmp_path, "grows", 2, tracked=False, state="running")
     source = Source(sweep, seconds=0)
     version, found = source.read()
-    assert len(found.candidates) == 2
+    assert len(found.candidates) == 4
     assert source.read() == (version, found)
     add_trials(sweep, 1)
     later, more = source.read()
     assert later != version
-    assert len(more.candidates) == 3
+    assert len(more.candidates) == 6
 
 
 def test_a_sweep_without_a_complete_trial_has_an_empty_page_rather_than_none(tmp_path: Path) -> None:
