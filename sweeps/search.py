@@ -68,6 +68,10 @@ class StudySearcher(Searcher):
         settle: completes a configuration, or raises `Refused`.
         on_suggest: hears of every suggestion, with Tune's id of the trial.
         on_refused: hears of every refusal, and returns the id of the run that tracks it.
+        enough: why no more trials may start, where that is so.
+
+    Attributes:
+        closed: what `enough` said, when it did.
     """
 
     def __init__(
@@ -78,12 +82,15 @@ class StudySearcher(Searcher):
         settle: Callable[[dict[str, Any]], dict[str, Any]],
         on_suggest: Callable[[str, optuna.Trial, dict[str, Any]], None],
         on_refused: Callable[[optuna.Trial, dict[str, Any], str], str | None],
+        enough: Callable[[], str | None] = lambda: None,
     ) -> None:
         super().__init__(metric=None, mode=None)
         self._study, self._space, self._objectives = study, space, objectives
         self._settle, self._on_suggest, self._on_refused = settle, on_suggest, on_refused
         self._asked: dict[str, optuna.Trial] = {}
         self._failures: list[str] = []
+        self._enough = enough
+        self.closed: str | None = None
 
     @property
     def gave_up(self) -> str | None:
@@ -95,7 +102,8 @@ class StudySearcher(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]  # Ray forgets its own FINISHED
         """The next configuration that may start; FINISHED when none is found."""
-        if self.gave_up is not None:
+        self.closed = self.closed or self._enough()
+        if self.gave_up is not None or self.closed is not None:
             return str(Searcher.FINISHED)
         for _ in range(_REFUSALS):
             trial = self._study.ask()

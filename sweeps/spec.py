@@ -82,6 +82,9 @@ class ResourcesSpec(Frozen):
 
     cpus_per_worker: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
+    price_per_gpu_hour: Annotated[
+        float | None, Field(ge=0, description="of one GPU, in any currency: what trials and sweep cost is shown in it")
+    ] = None
     group: Annotated[
         Literal["auto", "warm", "fresh"],
         Field(description="warm: one worker group serves all trials; fresh: a TorchTrainer a trial"),
@@ -93,6 +96,15 @@ class AttacksSpec(Frozen):
 
     at_end: Annotated[bool, Field(description="run them on the front when the sweep has ended")] = False
     references: Annotated[int, Field(ge=2, multiple_of=2, description="K: reference models of RMIA and LiRA")] = 4
+
+
+class BudgetSpec(Frozen):
+    """When this much is spent, no more trials are started; those that run end. Counted are trials and baseline."""
+
+    gpu_hours: Annotated[float | None, Field(gt=0)] = None
+    worker_hours: Annotated[float | None, Field(gt=0, description="hours times workers: also counts without GPUs")] = (
+        None
+    )
 
 
 class Recipe(Frozen):
@@ -111,6 +123,7 @@ class Recipe(Frozen):
         float | None, Field(gt=0, description="a trial that would cost a larger honest epsilon is refused")
     ] = None
     resources: ResourcesSpec = ResourcesSpec()
+    budget: BudgetSpec | None = None
     attacks: AttacksSpec = AttacksSpec()
 
     @model_validator(mode="before")

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from edp.selection import composed_epsilon
 from sweeps.confidence import ties
+from sweeps.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.front import MARK, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
 from sweeps.random_stopping import epsilon_of_best
 from sweeps.spec import Recipe
@@ -48,7 +49,9 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "tracking_uri": record.tracking_uri,
         "run_id": record.run_id,
         "objectives": list(recipe.search.objectives),
-        "trials": [t.public() for t in trials],
+        "trials": [t.public() | {"cost": trial_cost(t, recipe)} for t in trials],
+        "cost": sweep_cost(trials, record.baseline, recipe),
+        "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
         "baseline": record.baseline,
         "front": list(dict.fromkeys(point.trial for point in front)),
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
@@ -72,6 +75,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
             for point in trial.points
             if point.name in tied and point.name not in on_front
         ],
+        "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": sweep.record.baseline,
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
@@ -105,6 +109,10 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
                 markup=False,
                 soft_wrap=True,
             )
+    spent = cost_text(sweep_cost(trials, record.baseline, recipe))
+    console.print(f"cost of trials and baseline: {spent}", highlight=False, soft_wrap=True)
+    if (reason := over_budget(sweep, recipe)) is not None:
+        console.print(reason, highlight=False, soft_wrap=True)
     print_front(sweep, console)
 
 

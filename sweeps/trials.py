@@ -19,6 +19,7 @@ from optuna.trial import TrialState
 from ray import tune
 
 from sweeps.callback import SweepCallback
+from sweeps.cost import over_budget
 from sweeps.prepare import Prepared
 from sweeps.privacy import settle
 from sweeps.random_stopping import SecretCallback
@@ -81,6 +82,7 @@ def run_trials(
         settle=functools.partial(settle, recipe, examples=examples),
         on_suggest=callback.suggested,
         on_refused=callback.refused,
+        enough=functools.partial(over_budget, sweep, recipe),
     )
     reasons: list[str] = []
 
@@ -119,6 +121,8 @@ def run_trials(
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
     if reason is not None or TrialState.RUNNING in states:
         raise TrialStopped(reason or "Ray Tune ended before its trials did")
+    if searcher.closed is not None:
+        watch.say(searcher.closed)
     if searcher.gave_up is not None:
         raise SweepFailed(searcher.gave_up)
     if TrialState.COMPLETE not in states:

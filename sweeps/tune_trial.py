@@ -59,6 +59,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.trials / str(config["folder"]),
         context.prepared.attack,
         context.prepared.coins,
+        gpus_per_worker=context.group.gpus_per_worker or 1.0,
         keep=1 if secret else context.recipe.search.keep_epochs,
     )
     name = f"{context.name}-{number}"

@@ -85,6 +85,8 @@ class TrialJob:
     """Whether the validation utterances are trained on too; nothing is validated then."""
     keep: int = 1
     """How many epochs' models are kept and measured, the last among them. Takes an attack, and a private method."""
+    gpus_per_worker: float = 1.0
+    """What a worker on a GPU has of it: its share of the cost."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             valid = {} if job.with_valid else _valid_metrics(model, corpus, job, device, objects)
             metrics = {"train_loss": train_loss, "epoch_seconds": seconds[-1]} | valid
             if log is not None:  # rank 0
-                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(started, device)
+                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
                 log.add(metrics, functools.partial(_contents, model, corpus), trainer.ledger)
                 save_checkpoint(trainer.checkpoint(seconds), job.output)
                 write_ledger(trainer.ledger, job.output)
@@ -168,7 +170,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         dist.destroy_process_group(objects)
     if rank != 0 or final is None:
         return None
-    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(started, device)
+    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
     final["seconds_per_epoch"] = float(np.median(seconds))
     tags = {"device": device.type, "pretrained_source": model.pretrained_source}
     discard_checkpoint(job.output)
@@ -176,13 +178,13 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     return TrialResult(final, trainer.ledger, tags, (*earlier, EpochResult(len(seconds), final)), early)
 
 
-def _cost(started: float, device: torch.device) -> Metrics:
-    """What was spent since `started`, on all workers; how much of a GPU each has is not known here."""
+def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
+    """What was spent since `started`, on all workers."""
     total = time.perf_counter() - started
     workers = total * dist.get_world_size()
     return {
         "trial_seconds": total,
-        "gpu_seconds": workers if device.type == "cuda" else 0.0,
+        "gpu_seconds": workers * job.gpus_per_worker if device.type == "cuda" else 0.0,
         "worker_seconds": workers,
     }
 
