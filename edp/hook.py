@@ -35,7 +35,7 @@ from torch.nn.parallel import DistributedDataParallel
 from edp.decay import noise_multiplier
 from edp.ledger import Ledger, Mechanism
 from edp.mechanism import micro_batch_noise_std
-from edp.noise import gaussian_, reproducible_key, secret_key, stream
+from edp.noise import add_gaussian_, reproducible_key, secret_key, stream
 from edp.scaling import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.spec import EDPSpec
 
@@ -99,12 +99,8 @@ class EDPHook:
         device = self.parameters[0].device
         self.layer = torch.tensor(layer, device=device)
         self.alpha = self._initial_alpha(alpha, device)
-        # Noise and the micro-batches taken so far, in registration order: DDP's order is its own.
-        self.pending = torch.zeros(sum(p.numel() for p in self.parameters), device=device)
-        self.pending_views = [
-            piece.view_as(p)
-            for piece, p in zip(self.pending.split([p.numel() for p in self.parameters]), self.parameters, strict=True)
-        ]
+        # The micro-batches taken so far, a tensor a parameter in registration order: DDP's order is its own.
+        self._pending: list[torch.Tensor] = []
         self._position = {id(p): i for i, p in enumerate(self.parameters)}
         seed = spec.reproducible_noise
         # Held in memory only, and drawn anew in every process: whoever has it can subtract the noise.
@@ -153,10 +149,12 @@ class EDPHook:
         if self._taken >= self.per_worker - 1 and not self.any_number:
             raise RuntimeError(f"more than {self.per_worker} micro-batches in a step of this worker")
         gradients = [self._gradient(p) for p in self.parameters]
-        torch._foreach_mul_(gradients, self._clip_factor(gradients) / self.micro_batches)
+        # Not in place: where gradients are zeroed instead of dropped, they are views of DDP's bucket.
+        scaled = torch._foreach_mul(gradients, self._clip_factor(gradients) / self.micro_batches)
         if self._taken == 0:
-            self._draw_noise()
-        torch._foreach_add_(self.pending_views, gradients)
+            self._pending = list(scaled)
+        else:
+            torch._foreach_add_(self._pending, scaled)
         self._taken += 1
         for parameter in self.parameters:
             parameter.grad = None
@@ -177,11 +175,10 @@ class EDPHook:
         buffer, gradients = bucket.buffer(), bucket.gradients()
         in_order = [self._position[id(p)] for p in bucket.parameters()]
         by_parameter = [gradients[j] for j in sorted(range(len(in_order)), key=in_order.__getitem__)]
-        clip = self._clip_factor(by_parameter)
-        if self._taken == 0:
-            self._draw_noise()
-        buffer.mul_(clip / self.micro_batches)
-        torch._foreach_add_(by_parameter, self.pending_views)
+        self._add_noise(buffer, by_parameter, self._clip_factor(by_parameter) / self.micro_batches)
+        if self._taken:
+            torch._foreach_add_(by_parameter, self._pending)
+            self._pending = []
         self.ledger = self.ledger.record(self.epoch, self.mechanism)
         self._step, self._taken, self._last_bucket = self._step + 1, 0, buffer
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
@@ -206,22 +203,27 @@ class EDPHook:
         clip = (self.spec.C / norm).clamp(max=1.0)
         return torch.where(norm.isfinite(), clip, math.nan)
 
-    def _draw_noise(self) -> None:
-        """This worker's share of a step's noise, that of N/W micro-batches, into `pending`, already divided by N.
+    def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], scale: torch.Tensor) -> None:
+        """Scales the bucket and adds this worker's share of a step's noise, that of N/W micro-batches, divided by N.
 
         However many micro-batches it takes: how many there are must not show in the noise.
         """
         std = micro_batch_noise_std(self.mechanism) / self.micro_batches
-        device = self.pending.device
+        shape = [1.0] * len(gradients)
+        if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
+            shape = self.alpha[self.layer].tolist()
         if self.spec.reproducible_noise is None:
             # The sum of independent Gaussians is one Gaussian: one draw serves all of the worker's micro-batches.
-            generator = stream(self._key, self.first, self._step, device)
-            gaussian_(self.pending, std * math.sqrt(self.per_worker), generator)
+            std, streams = std * math.sqrt(self.per_worker), range(self.first, self.first + 1)
         else:
             # One stream a micro-batch, so that every number of workers gives the same weights.
-            self.pending.zero_()
-            draw = torch.empty_like(self.pending)
-            for micro_batch in range(self.first, self.first + self.per_worker):
-                self.pending += gaussian_(draw, std, stream(self._key, micro_batch, self._step, device))
-        if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
-            torch._foreach_mul_(self.pending_views, list(self.alpha[self.layer]))
+            streams = range(self.first, self.first + self.per_worker)
+        if buffer.device.type == "cpu":
+            factor = float(scale)
+        else:
+            buffer.mul_(scale)  # on the device: a GPU is not waited for
+            factor = 1.0
+        for micro_batch in streams:
+            noise = stream(self._key, micro_batch, self._step)
+            add_gaussian_(gradients, [std * s for s in shape], noise, factor)
+            factor = 1.0

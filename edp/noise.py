@@ -1,21 +1,30 @@
 """Gaussian noise from secret keys.
 
-PyTorch's CPU generator keeps only 32 bits of the seed it is given: few enough to try them all and subtract the noise.
-So the whole state of its Mersenne twister is filled from an expansion of a 256-bit key.
+A stream of noise is a function of (key, micro-batch, step), so no state ever needs to go into a checkpoint, and a
+resumed run, with a new key, never repeats a stream. The key of a run is 256 bits from the operating system and is held
+in this process's memory only.
 
-The key of a run comes from the operating system and is held in this process's memory only; a stream is a function of
-(key, micro-batch, step), so no state ever needs to go into a checkpoint, and a resumed run, with a new key, never
-repeats a stream. A Mersenne twister is no cryptographic generator: an attacker who saw its raw output could predict
-it, but the released weights show only sums of it with gradients.
+| where | generator | secret state |
+|---|---|---|
+| CPU, with a C compiler | ChaCha8, a cryptographic generator, with Box-Muller (`gaussian.c`) | 256 bits |
+| CPU, without one | PyTorch's Mersenne twister, its whole state filled from the key; not cryptographic | 256 bits |
+| CUDA | PyTorch's Philox, not cryptographic | 64 bits |
+
+An attacker who saw the raw output of a generator that is not cryptographic could predict it, but the released weights
+show only sums of it with gradients. PyTorch's CPU generator would keep only 32 bits of a seed that it is given: few
+enough to try them all and subtract the noise.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+
+from edp.compiled import GROUP, kernel
 
 _MT_WORDS = 624
 # Layout of torch's CPU generator state: seed (8 bytes), left (4), seeded (4), next (8), then 624 words of 8 bytes.
@@ -32,29 +41,67 @@ def reproducible_key(seed: int) -> bytes:
     return hashlib.sha256(f"edp reproducible noise {seed}".encode()).digest()
 
 
-def stream(key: bytes, micro_batch: int, step: int, device: torch.device) -> torch.Generator:
-    """The generator of one micro-batch's noise at one step."""
-    return _generator(key + micro_batch.to_bytes(8, "little") + step.to_bytes(8, "little"), device)
+@dataclass(frozen=True)
+class Stream:
+    """Noise that is drawn once, from its start: (key, micro-batch, step), or the layer scales' of a key."""
 
+    _label: bytes = field(repr=False)
 
-def alpha_stream(key: bytes) -> torch.Generator:
-    """The generator of the layer scales' noise, on the CPU: its label's length sets it apart from every step's."""
-    return _generator(key + b"layer scales", torch.device("cpu"))
+    def key(self) -> bytes:
+        """256 bits for ChaCha8."""
+        return hashlib.shake_256(b"chacha8" + self._label).digest(32)
 
-
-def _generator(label: bytes, device: torch.device) -> torch.Generator:
-    generator = torch.Generator(device=device)
-    if device.type != "cpu":
-        # CUDA's Philox takes 64 bits of seed.
-        generator.manual_seed(int.from_bytes(hashlib.shake_256(label).digest(8), "little") >> 1)
+    def generator(self, device: torch.device) -> torch.Generator:
+        """PyTorch's generator for this stream."""
+        generator = torch.Generator(device=device)
+        if device.type != "cpu":
+            # CUDA's Philox takes 64 bits of seed.
+            generator.manual_seed(int.from_bytes(hashlib.shake_256(self._label).digest(8), "little") >> 1)
+            return generator
+        words = np.frombuffer(hashlib.shake_256(self._label).digest(4 * _MT_WORDS), dtype="<u4").astype("<u8")
+        state = generator.manual_seed(0).get_state()
+        state[_MT_OFFSET : _MT_OFFSET + 8 * _MT_WORDS] = torch.from_numpy(words.view(np.uint8))
+        generator.set_state(state)
         return generator
-    words = np.frombuffer(hashlib.shake_256(label).digest(4 * _MT_WORDS), dtype="<u4").astype("<u8")
-    state = generator.manual_seed(0).get_state()
-    state[_MT_OFFSET : _MT_OFFSET + 8 * _MT_WORDS] = torch.from_numpy(words.view(np.uint8))
-    generator.set_state(state)
-    return generator
 
 
-def gaussian_(out: torch.Tensor, std: float, generator: torch.Generator) -> torch.Tensor:
+def stream(key: bytes, micro_batch: int, step: int) -> Stream:
+    """The stream of one micro-batch's noise at one step."""
+    return Stream(key + micro_batch.to_bytes(8, "little") + step.to_bytes(8, "little"))
+
+
+def alpha_stream(key: bytes) -> Stream:
+    """The stream of the layer scales' noise: its label's length sets it apart from every step's."""
+    return Stream(key + b"layer scales")
+
+
+def gaussian_(out: torch.Tensor, std: float, noise: Stream) -> torch.Tensor:
     """Fills `out` (any shape and float type) with N(0, std²) in place. `std = 0` gives zeros."""
-    return out.normal_(0.0, std, generator=generator) if std > 0 else out.zero_()
+    add_gaussian_([out], [std], noise, scale=0.0)
+    return out
+
+
+def add_gaussian_(tensors: list[torch.Tensor], stds: list[float], noise: Stream, scale: float = 1.0) -> None:
+    """`x = scale·x + N(0, std²)` in place, for each of `tensors` (without gaps in memory) and its `std`.
+
+    What a tensor gets depends on the tensors' order and sizes alone. With `scale = 0` what it held does not matter.
+    """
+    compiled = kernel()
+    device = tensors[0].device
+    if compiled is None or device.type != "cpu" or any(x.dtype != torch.float32 for x in tensors):
+        _add_by_torch(tensors, stds, noise.generator(device), scale)
+        return
+    key, group = noise.key(), 0
+    for x, std in zip(tensors, stds, strict=True):
+        compiled(x.data_ptr(), x.numel(), key, group, scale, std)
+        group += -(-x.numel() // GROUP)
+
+
+def _add_by_torch(tensors: list[torch.Tensor], stds: list[float], generator: torch.Generator, scale: float) -> None:
+    for x, std in zip(tensors, stds, strict=True):
+        if scale == 0:
+            x.zero_()
+        elif scale != 1:
+            x.mul_(scale)
+        if std > 0:
+            x.add_(torch.empty_like(x).normal_(0.0, std, generator=generator))

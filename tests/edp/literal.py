@@ -12,7 +12,7 @@ from torch import nn
 from edp.decay import noise_multiplier
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.noise import reproducible_key, stream
+from edp.noise import add_gaussian_, reproducible_key, stream
 from edp.scaling import layer_of_parameter
 from edp.spec import EDPSpec
 
@@ -76,15 +76,12 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
                 # The paper divides each micro-batch's noise by N; for an aggregate of std C·z/N it must be √N.
                 divisor = micro_batches if spec.noise == "paper" else math.sqrt(micro_batches)
                 if spec.reproducible_noise is not None and z > 0:
-                    y_noise = torch.empty(sum(p.numel() for p in parameters)).normal_(
-                        0,
-                        spec.C * z,
-                        generator=stream(reproducible_key(spec.reproducible_noise), i, done, torch.device("cpu")),
-                    )
-                    pieces = y_noise.split([p.numel() for p in parameters])
-                    for g, noise, k in zip(rescaled, pieces, layer, strict=True):
+                    y_noise = [torch.zeros_like(p) for p in parameters]
+                    key = reproducible_key(spec.reproducible_noise)
+                    add_gaussian_(y_noise, [spec.C * z] * len(y_noise), stream(key, i, done))
+                    for g, noise, k in zip(rescaled, y_noise, layer, strict=True):
                         scale = alpha[k] if spec.alpha_noise == "per_layer" else 1.0
-                        g += scale * noise.view_as(g) / divisor
+                        g += scale * noise / divisor
                 for total_gradient, g in zip(aggregate, rescaled, strict=True):
                     total_gradient += g
             for p, g in zip(parameters, aggregate, strict=True):

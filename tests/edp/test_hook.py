@@ -12,7 +12,6 @@ from torch import nn
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger, Mechanism
 from edp.mechanism import noise_std
-from edp.noise import alpha_stream, gaussian_, secret_key, stream
 from edp.spec import EDPSpec
 from tests.edp.literal import (
     DPSGD_POOL,
@@ -144,36 +143,6 @@ def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(noise: str, worker
     # The sample std of n Gaussians is within 5 standard errors σ/√(2n) of σ.
     assert float(aggregate.std()) == pytest.approx(expected, rel=5 / math.sqrt(2 * len(aggregate)))
     assert abs(float(aggregate.mean())) < 5 * expected / math.sqrt(len(aggregate))
-
-
-@pytest.mark.parametrize("key", [b"k" * 32, secret_key()], ids=["known", "secret"])
-def test_noise_streams_of_micro_batches_steps_and_layer_scales_are_uncorrelated(key: bytes) -> None:
-    n = 100_000
-    draws = [
-        gaussian_(torch.empty(n), 1.0, stream(key, micro_batch, step, torch.device("cpu"))).numpy()
-        for micro_batch in range(3)
-        for step in range(3)
-    ]
-    draws.append(gaussian_(torch.empty(n), 1.0, alpha_stream(key)).numpy())
-    correlation = np.corrcoef(np.stack(draws))
-    assert np.abs(correlation - np.eye(len(draws))).max() < 5 / math.sqrt(n)
-
-
-def test_a_stream_depends_on_every_bit_of_its_key() -> None:
-    key = b"k" * 32
-    for changed in (b"j" + key[1:], key[:-1] + b"j"):
-        one, other = (gaussian_(torch.empty(16), 1.0, stream(k, 0, 0, torch.device("cpu"))) for k in (key, changed))
-        assert not torch.equal(one, other)
-
-
-def test_the_noise_is_gaussian_into_the_tails() -> None:
-    from scipy import stats
-
-    draws = gaussian_(torch.empty(1_000_000), 1.0, stream(b"t" * 32, 0, 0, torch.device("cpu"))).double().numpy()
-    assert stats.kstest(draws, "norm").pvalue > 1e-4
-    for threshold in (2.0, 3.0, 4.0):
-        expected = len(draws) * 2 * stats.norm.sf(threshold)
-        assert abs((np.abs(draws) > threshold).sum() - expected) < 5 * math.sqrt(expected)
 
 
 def _bad_gradient(rank: int, world: int, value: float) -> str:

@@ -273,9 +273,14 @@ def test_neither_key_nor_generator_state_is_in_anything_that_a_run_leaves_behind
     run_workers(with_a_known_key, 1, job, 1)
     run_workers(trial, 1, job)
     run_workers(with_a_known_key, 1, TrialJob(job.spec, corpus, tmp_path / "cut"), 1)
-    state = stream(KNOWN_KEY, 0, 0, torch.device("cpu")).get_state().numpy().tobytes()
-    words = state[24 : 24 + 64]
-    secrets = [KNOWN_KEY, KNOWN_KEY.hex().encode(), base64.b64encode(KNOWN_KEY), str(list(KNOWN_KEY)).encode(), words]
+    noise = stream(KNOWN_KEY, 0, 0)
+    state = noise.generator(torch.device("cpu")).get_state().numpy().tobytes()
+    secrets = [
+        form
+        for key in (KNOWN_KEY, noise.key())
+        for form in (key, key.hex().encode(), base64.b64encode(key), str(list(key)).encode())
+    ]
+    secrets.append(state[24 : 24 + 64])
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"checkpoint.pt", "model.pt", "ledger.json"} <= {path.name for path in files}
     for path in files:

@@ -114,7 +114,7 @@ def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
     """A leak: noise that is accounted for and never added."""
     import edp.hook
 
-    edp.hook.gaussian_ = lambda out, std, generator: out.zero_()
+    edp.hook.add_gaussian_ = lambda tensors, stds, noise, scale: [x.mul_(scale) for x in tensors]
     return trial(rank, world, job)
 
 
