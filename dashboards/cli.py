@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from sweeps.cli import Storage, TrackingUri, app, main
+from sweeps.console import out
 
 __all__ = ["app", "main"]
 
@@ -38,6 +39,21 @@ def ui(
         tracking_uri=tracking_uri,
         browser=browser,
     )
+
+
+@app.command()
+def report(
+    name: str,
+    output: Annotated[Path, typer.Option("--output", "-o", help="where to write it")] = Path("report.html"),
+    storage: Storage = Path("runs"),
+    tracking_uri: TrackingUri = None,
+) -> None:
+    """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
+    from dashboards.report import write_report
+    from sweeps.store import Sweep
+
+    chosen = write_report(Sweep.existing(storage, name), output, tracking_uri)
+    out.print(f"wrote {output}, about trial {chosen.name}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `edp-sweep WORDS…` in this process; gives its exit code, standard output and standard error."""
+    from dashboards import cli as outer
     from dashboards.cli import main
     from sweeps import cli, cli_attack, cli_data, cli_epsilon, console
 
@@ -52,7 +53,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sys, "argv", ["edp-sweep", *words])
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
             fresh = Console(file=stream, width=200)
-            for module in (console, cli, cli_attack, cli_data, cli_epsilon):
+            for module in (console, outer, cli, cli_attack, cli_data, cli_epsilon):
                 monkeypatch.setattr(module, name, fresh, raising=False)
         with pytest.raises(SystemExit) as ended:
             main()

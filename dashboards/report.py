@@ -1,0 +1,261 @@
+"""The report of a sweep: one file that a privacy review can read, print and keep. It needs no network and no script.
+
+Everything in it is read from what the sweep left; nothing is trained or attacked again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from mlflow.exceptions import MlflowException
+
+from dashboards.report_figures import Curve, front_svg, roc_svg
+from edp.spec import UserError
+from sweeps.confidence import ties
+from sweeps.front import NO_GUARANTEE, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
+from sweeps.pick import choose, picked_spec
+from sweeps.prepare import Prepared, locate
+from sweeps.register import NEIGHBOURS, privacy_tags
+from sweeps.spec import Recipe
+from sweeps.store import Point, Sweep, TrialRecord
+from sweeps.summary import audited_text, epsilon_of_sweep, tie_line
+from sweeps.tracking import Tracker, environment_tags
+from trainables.attacks.roc import measure
+from trainables.attacks.shadow import attack_scores, load_attack
+from trainables.encoding import EncodedCorpus
+from trainables.spec import CLCSpec, TrialSpec
+
+
+def write_report(sweep: Sweep, output: Path, tracking_uri: str | None = None) -> Point:
+    """Writes the report of a sweep that has a front.
+
+    Args:
+        tracking_uri: of the store, where it has moved since the sweep.
+
+    Returns:
+        The point that it is about: the one that was picked last, else the one that `edp-sweep pick` would choose.
+
+    Raises:
+        UserError: when there is nothing to report, or the file cannot be written.
+    """
+    recipe, trials = sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    if not front:
+        raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
+    tracker = Tracker(
+        tracking_uri or sweep.record.tracking_uri, sweep.record.recipe, sweep.folder.parent / "mlflow-artifacts"
+    )
+    picked = _picked(tracker, trials)
+    chosen = picked or choose(front, recipe.search.objectives, {})
+    page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked is not None, tracker))
+    partial = output.with_name(output.name + ".partial")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(output)
+    except OSError as error:
+        raise UserError(f"--output = {str(output)!r}: {error.strerror}; allowed: a file that can be written") from None
+    return chosen
+
+
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("dashboards", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "epsilon": epsilon_text,
+        "cell": epsilon_cell,
+        "percent": "{:.2%}".format,
+        "share": "{:.3f}".format,
+        "audited": audited_text,
+        "params": params_text,
+    }
+    return environment.get_template("report.html")
+
+
+def _facts(
+    sweep: Sweep,
+    recipe: Recipe,
+    trials: list[TrialRecord],
+    front: list[Point],
+    chosen: Point,
+    by_person: bool,
+    tracker: Tracker,
+) -> dict[str, Any]:
+    """What the template shows."""
+    spec, baseline = picked_spec(recipe, chosen), sweep.record.baseline or {}
+    prepared = _prepared(sweep, recipe)
+    points = [point for trial in trials for point in trial.points]
+    tied = ties(trials, front, recipe.search.objectives)
+    attacks, curves = _attacks(chosen, prepared)
+    return {
+        "sweep": sweep,
+        "record": sweep.record,
+        "recipe": recipe,
+        "spec": spec,
+        "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "chosen": chosen,
+        "by_person": by_person,
+        "front": [_row(point, baseline, tied) for point in front],
+        "baseline": baseline,
+        "tied": [tie_line(name, others, {p.name for p in front}) for name, others in tied.items()],
+        "figure": Markup(front_svg(points, front, chosen, baseline)),
+        "models": len(points),
+        "counts": {
+            state: sum(t.state == state for t in trials) for state in ("complete", "stopped", "failed", "refused")
+        },
+        "searched": ", ".join(recipe.dimensions),
+        "corpus": _corpus(prepared),
+        "public": _public(spec),
+        "privacy": privacy_tags(spec, chosen.metrics, None),
+        "neighbours": NEIGHBOURS[spec.edp.sampling],
+        "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
+        "steps": chosen.ledger.steps if chosen.ledger is not None else None,
+        "cost_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
+        "secret": recipe.search.sampler == "random_stopping",
+        "attacks": attacks,
+        "roc": Markup(roc_svg(curves)) if curves else None,
+        "costs": _costs(trials, baseline),
+        "versions": _versions(tracker, sweep),
+        "confirmed": _confirmed(sweep, chosen),
+        "config": yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False),
+        "source": yaml.safe_dump(recipe.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
+    }
+
+
+def _picked(tracker: Tracker, trials: list[TrialRecord]) -> Point | None:
+    """The point that a person picked; the last one, where it was done several times."""
+    found: list[tuple[int, Point]] = []
+    for trial in trials:
+        if trial.run_id is None or not trial.points:
+            continue
+        try:
+            run = tracker.client.get_run(trial.run_id)
+        except MlflowException:
+            continue  # the run was deleted: nothing is known of a choice
+        if run.data.tags.get("picked") == "true":
+            epoch = int(run.data.tags.get("picked_epoch", trial.points[-1].epoch))
+            when = int(run.data.tags.get("picked_at", "0"))
+            found += [(when, point) for point in trial.points if point.epoch == epoch]
+    return max(found, key=lambda item: item[0])[1] if found else None
+
+
+def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> dict[str, Any]:
+    metrics = point.metrics
+    return {
+        "name": point.name,
+        "tied": point.name in tied,
+        "metrics": metrics,
+        "ser": _between(metrics, "ser", percent=True),
+        "mia": _between(metrics, "mia_auc"),
+        "change": _change(metrics["ser"], baseline.get("ser")),
+        "params": params_text(point.params),
+    }
+
+
+def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str:
+    """A figure's 95 % interval, where it has one."""
+    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
+    if low is None or high is None:
+        return ""
+    return f"{low:.1%} – {high:.1%}" if percent else f"{low:.3f} – {high:.3f}"
+
+
+def _change(value: float, baseline: float | None) -> str:
+    change = relative_change(value, baseline) if baseline is not None else math.nan
+    return "" if math.isnan(change) else f"{change:+.1f}%"
+
+
+def _prepared(sweep: Sweep, recipe: Recipe) -> Prepared | None:
+    try:
+        return locate(recipe.baseline(), sweep.cache)
+    except UserError:
+        return None  # the corpus has gone since
+
+
+def _corpus(prepared: Prepared | None) -> dict[str, Any] | None:
+    """Sizes, where the encoded corpus is still there."""
+    if prepared is None or not (prepared.corpus / "meta.json").is_file():
+        return None
+    corpus = EncodedCorpus.open(prepared.corpus)
+    sizes = {split: corpus.size(split) for split in ("train", "valid", "test")}
+    return {
+        "sizes": sizes,
+        "intents": len(corpus.labels.intents),
+        "slots": len(corpus.labels.tags) // 2,
+        "canaries": corpus.planted,
+        "digest": corpus.digest[:16],
+    }
+
+
+def _public(spec: TrialSpec) -> list[str]:
+    """What was read beside the private corpus."""
+    model = spec.model
+    if isinstance(model, CLCSpec):
+        corpus = model.embeddings.corpus
+        words = f"word vectors from {corpus.name}" if corpus is not None else "word vectors from a file"
+    else:
+        words = f"pretrained {model.pretrained}" if model.pretrained else f"a vocabulary from {model.vocabulary.name}"
+    return [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
+
+
+def _attacks(point: Point, prepared: Prepared | None) -> tuple[list[dict[str, Any]], list[Curve]]:
+    """What attacks found on a point's model: the full set where `edp-sweep attack` was run, else the sweep's own."""
+    kept = point.folder / "attacks.json"
+    if kept.is_file():
+        document = json.loads(kept.read_text())
+        curves = [
+            Curve(a["name"], a["auc"], document["curves"][a["name"]]["fpr"], document["curves"][a["name"]]["tpr"])
+            for a in document["attacks"]
+        ]
+        return document["attacks"], curves
+    seen = point.folder / "attack_features.npz"
+    if prepared is None or not seen.is_file() or not prepared.attack.is_file():
+        return [], []
+    attack = load_attack(prepared.attack)
+    with np.load(seen) as features:
+        found = measure(
+            "shadow", attack_scores(attack, features["members"]), attack_scores(attack, features["non_members"])
+        )
+    return [found.document()], [Curve(found.name, found.auc, found.fpr, found.tpr)]
+
+
+def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:
+    """Seconds, of all trials together and of an epoch."""
+    measured = [t.metrics for t in trials if t.metrics]
+    epoch = float(np.median([m["seconds_per_epoch"] for m in measured])) if measured else math.nan
+    return {
+        "gpu_seconds": sum(m.get("gpu_seconds", 0.0) for m in measured),
+        "worker_seconds": sum(m.get("worker_seconds", 0.0) for m in measured),
+        "trial_seconds": sum(m.get("trial_seconds", 0.0) for m in measured),
+        "seconds_per_epoch": epoch,
+        "ratio": epoch / baseline["seconds_per_epoch"] if baseline.get("seconds_per_epoch") else math.nan,
+    }
+
+
+def _versions(tracker: Tracker, sweep: Sweep) -> dict[str, str]:
+    """Of the packages and the code that ran the sweep, as its run in MLflow says; else those of now."""
+    try:
+        tags = tracker.client.get_run(sweep.record.run_id).data.tags
+    except MlflowException:
+        tags = environment_tags()
+    return {
+        k.removeprefix("version."): v for k, v in sorted(tags.items()) if k.startswith("version.") or k == "git_commit"
+    }
+
+
+def _confirmed(sweep: Sweep, point: Point) -> list[dict[str, Any]]:
+    """What training the point again with new seeds gave (`edp-sweep confirm`)."""
+    found = sorted((sweep.folder / "confirm" / f"{point.trial}-{point.epoch}").glob("seed-*/result.json"))
+    return [json.loads(path.read_text()) for path in found]
