@@ -136,7 +136,7 @@ def _facts(
 
 def _picked(tracker: Tracker, trials: list[TrialRecord]) -> Point | None:
     """The point that a person picked; the last one, where it was done several times."""
-    found: list[tuple[int, Point]] = []
+    found: list[tuple[str, Point]] = []
     for trial in trials:
         if trial.run_id is None or not trial.points:
             continue
@@ -146,7 +146,7 @@ def _picked(tracker: Tracker, trials: list[TrialRecord]) -> Point | None:
             continue  # the run was deleted: nothing is known of a choice
         if run.data.tags.get("picked") == "true":
             epoch = int(run.data.tags.get("picked_epoch", trial.points[-1].epoch))
-            when = int(run.data.tags.get("picked_at", "0"))
+            when = run.data.tags.get("picked_at", "")
             found += [(when, point) for point in trial.points if point.epoch == epoch]
     return max(found, key=lambda item: item[0])[1] if found else None
 

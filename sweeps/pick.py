@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from edp.spec import UserError
@@ -88,6 +89,6 @@ def keep(sweep: Sweep, point: Point, output: Path, tracking_uri: str | None = No
     except OSError as error:
         raise UserError(f"--output = {str(output)!r}: {error.strerror}; allowed: a file that can be written") from None
     if point.run_id is not None:
-        record = sweep.record
+        record, now = sweep.record, datetime.now(UTC).isoformat(timespec="seconds")
         tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
-        tracker.tag(point.run_id, {"picked": "true", "picked_epoch": str(point.epoch)})
+        tracker.tag(point.run_id, {"picked": "true", "picked_epoch": str(point.epoch), "picked_at": now})

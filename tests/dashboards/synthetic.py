@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from edp.ledger import Ledger
 from sweeps.callback import close_trial_run, open_trial_run
+from sweeps.finish import finish
 from sweeps.privacy import planned
-from sweeps.run import finish
 from sweeps.search import StudySearcher
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, SweepRecord
 from sweeps.tracking import Tracker, default_tracking_uri, flat
+from sweeps.watch import Watch
 from trainables.worker import EpochResult, TrialResult
 
 EXAMPLES = 1350
@@ -81,7 +83,7 @@ def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, sta
     )
     add_trials(sweep, trials, tracker)
     if tracker:
-        finish(sweep, recipe, tracker, state)
+        finish(sweep, recipe, tracker, state, Watch(Console(quiet=True)))
     else:
         sweep.update(state=state)
     return sweep

@@ -1,0 +1,168 @@
+"""The report stands alone, says what was measured in the words of the guarantee, and prints."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dashboards.report import write_report
+from edp.spec import UserError
+from sweeps.front import epsilon_text, pareto_front
+from sweeps.pick import keep
+from sweeps.store import Point, Sweep
+from sweeps.summary import epsilon_of_sweep
+from tests.conftest import Command
+from tests.dashboards.synthetic import sweep_of
+from trainables.attacks.roc import measure
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return sweep_of(tmp_path_factory.mktemp("runs"), "demo", 6)
+
+
+def words(page: Path) -> str:
+    """What a reader sees, in one line."""
+    text = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", page.read_text(), flags=re.S)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def front_of(sweep: Sweep) -> list[Point]:
+    return pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+
+
+def test_it_needs_no_network_and_no_script(sweep: Sweep, tmp_path: Path) -> None:
+    write_report(sweep, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "<script" not in page
+    assert not re.search(r"""(src|href)=["'](?!#|data:)""", page)
+    assert "@import" not in page
+    assert "url(" not in re.sub(r"url\(#", "", page), "clip paths inside the pictures alone"
+    assert page.count("<svg") == 1
+
+
+def test_before_anybody_picked_it_names_the_rules_choice(sweep: Sweep, tmp_path: Path) -> None:
+    chosen = write_report(sweep, tmp_path / "report.html")
+    text = words(tmp_path / "report.html")
+    assert f"Suggested: trial {chosen.name}" in text
+    assert "Nobody has picked a configuration yet." in text
+
+
+def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: Sweep, tmp_path: Path) -> None:
+    chosen = write_report(sweep, tmp_path / "report.html")
+    text = words(tmp_path / "report.html")
+    trials = sweep.trials()
+    for said in (
+        f"honest {epsilon_text(chosen.metrics['epsilon'])} what the executed mechanism guarantees",
+        f"paper {epsilon_text(chosen.metrics['epsilon_paper'])} what the paper's formula would claim",
+        "audited not audited",
+        "δ = 0.0005",
+        "Unit: one utterance.",
+        "one replaced by nothing",
+        "Sampling: shuffled epochs",
+        "aggregator is trusted",
+        "noise is secret : it was seeded from the operating system",
+        "1,350 training utterances",
+        f"all trials composed): {epsilon_text(epsilon_of_sweep(sweep.recipe, trials, 1350))}",
+        f"({chosen.ledger.steps})" if chosen.ledger else "",
+    ):
+        assert said in text, said
+
+
+def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp_path: Path) -> None:
+    write_report(sweep, tmp_path / "report.html")
+    rows = re.findall(
+        r"<tr class=\"(?:chosen)?\s*\"><td>~?([\d@]+)</td><td>([\d.]+%)", (tmp_path / "report.html").read_text()
+    )
+    assert rows == [(p.name, f"{p.metrics['ser']:.2%}") for p in front_of(sweep)]
+    text = words(tmp_path / "report.html")
+    assert "†: an ε of 1e4 or more is no formal guarantee" in text
+
+
+def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None:
+    own = sweep_of(tmp_path, "own", 4)
+    for point in front_of(own)[:1]:
+        keep(own, point, tmp_path / "picked.yaml")
+        assert write_report(own, tmp_path / "report.html").name == point.name
+    text = words(tmp_path / "report.html")
+    assert f"Picked: trial {point.name}" in text
+    assert "was picked by a person" in text
+    if point.metrics["epsilon"] >= 1e4:
+        assert "No formal guarantee:" in text
+
+
+def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path) -> None:
+    point = write_report(sweep, tmp_path / "before.html")
+    assert "no longer there" in words(tmp_path / "before.html")
+    rng = np.random.default_rng(2)
+    results = [measure(name, rng.normal(0.3, 1, 200), rng.normal(0, 1, 200)) for name in ("shadow", "rmia")]
+    point.folder.mkdir(parents=True, exist_ok=True)
+    (point.folder / "attacks.json").write_text(
+        json.dumps(
+            {
+                "attacks": [result.document() for result in results],
+                "curves": {result.name: {"fpr": result.fpr, "tpr": result.tpr} for result in results},
+            }
+        )
+    )
+    write_report(sweep, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert f"rmia ({results[1].auc:.3f})" in page, "in the picture's legend"
+    assert f"rmia {results[1].auc:.3f} {results[1].auc_ci[0]:.3f} – {results[1].auc_ci[1]:.3f}" in words(
+        tmp_path / "report.html"
+    )
+
+
+def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_path: Path) -> None:
+    point = write_report(sweep, tmp_path / "report.html")
+    assert "It has not been trained again" in words(tmp_path / "report.html")
+    place = sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / "seed-1"
+    place.mkdir(parents=True)
+    (place / "result.json").write_text(
+        json.dumps({"seed": 1, "run_id": "x", "metrics": {**point.metrics, "ser": 0.4321}})
+    )
+    write_report(sweep, tmp_path / "report.html")
+    assert "43.21%" in words(tmp_path / "report.html")
+
+
+def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: Path, command: Command) -> None:
+    empty = sweep_of(tmp_path, "empty", 0, tracked=False)
+    with pytest.raises(UserError, match="no complete trial"):
+        write_report(empty, tmp_path / "report.html")
+    storage = str(sweep.folder.parent)
+    code, _, err = command("report", "demo", "--storage", storage, "-o", str(tmp_path / "no" / "report.html"))
+    assert (code, "--output" in err) == (2, True)
+    code, _, err = command("report", "other", "--storage", storage)
+    assert (code, "no sweep of this name" in err) == (2, True)
+    code, out, err = command("report", "demo", "--storage", storage, "-o", str(tmp_path / "report.html"))
+    assert (code, "wrote" in out) == (0, True), err
+
+
+@pytest.mark.browser
+def test_it_fits_a_sheet_and_a_phone_and_prints(sweep: Sweep, tmp_path: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs Chromium")
+    write_report(sweep, tmp_path / "report.html")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page()
+        page.goto((tmp_path / "report.html").as_uri())
+        for width in (1280, 680, 380):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, width
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 680, "height": 900})  # an A4 sheet within its margins
+        cut = "[...document.querySelectorAll('table, svg, pre')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        assert page.evaluate(cut) == 0
+        page.pdf(path=str(tmp_path / "report.pdf"), prefer_css_page_size=True)
+        browser.close()
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
