@@ -77,6 +77,15 @@ class SearchSpec(Frozen):
         return objectives
 
 
+class ScalesTo(Frozen):
+    """Machines that an autoscaler may have running at once, those that are there already among them."""
+
+    nodes: Annotated[int, Field(ge=1)]
+    gpus: Annotated[float, Field(ge=0)]
+    """Of each."""
+    cpus: Annotated[float, Field(gt=0)]
+
+
 class ResourcesSpec(Frozen):
     """What a worker takes of the cluster, and whether trials share a group of warm processes."""
 
@@ -89,6 +98,10 @@ class ResourcesSpec(Frozen):
         Literal["auto", "warm", "fresh"],
         Field(description="warm: one worker group serves all trials; fresh: a TorchTrainer a trial"),
     ] = "auto"
+    scales_to: Annotated[
+        ScalesTo | None,
+        Field(description="what an autoscaler may add; null: read off the cluster launcher's file where there is one"),
+    ] = None
 
 
 class AttacksSpec(Frozen):

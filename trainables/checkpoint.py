@@ -6,7 +6,9 @@ A resumed run draws its noise from a fresh key, its data order from seed and epo
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import torch
 
 from edp.ledger import Ledger
-from trainables.files import replacing
+from trainables.files import replacing, save_tensors
 from trainables.spec import TrialSpec
 
 NAME = "checkpoint.pt"
@@ -42,10 +44,12 @@ class Checkpoint:
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Writes a checkpoint in one step, so that a crash or a full disk leaves the last one whole; two are kept."""
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / NAME) as partial:
-        torch.save(vars(checkpoint), partial)
-        if (folder / NAME).is_file():
-            (folder / NAME).replace(folder / BEFORE)
+    if (folder / NAME).is_file():
+        # A second name for the last one, which stays where it is until the new one takes its place.
+        with suppress(OSError):  # a file system without links keeps one
+            (folder / BEFORE).unlink(missing_ok=True)
+            os.link(folder / NAME, folder / BEFORE)
+    save_tensors(vars(checkpoint), folder / NAME)
 
 
 def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:

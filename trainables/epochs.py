@@ -14,11 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from edp.ledger import Ledger
 from trainables.checkpoint import write_ledger
-from trainables.files import replacing
+from trainables.files import replacing, save_tensors
 from trainables.pareto import Values, hypervolume, non_dominated
 
 Metrics = dict[str, float]
@@ -124,5 +122,4 @@ def write_curve(curve: list[Metrics], folder: Path) -> None:
 def write_model(folder: Path, contents: dict[str, Any], ledger: Ledger) -> None:
     """`ledger.json` and, last, `model.pt`, each in one step."""
     write_ledger(ledger, folder)
-    with replacing(folder / "model.pt") as partial:
-        torch.save(contents, partial)
+    save_tensors(contents, folder / "model.pt")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import torch
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FULL_TEXTS = ("no space left on device", "disk is full", "disk quota exceeded", "file write failed", "file too large")
+_FULL_TEXTS = ("no space left on device", "disk is full", "disk quota exceeded", "file too large")
 
 
 @contextmanager
@@ -30,10 +34,21 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def save_tensors(contents: dict[str, Any], path: Path) -> None:
+    """Writes tensors and plain data in one step, for `torch.load(…, weights_only=True)`.
+
+    By way of memory: PyTorch's own writer hides why the system did not take what it wrote.
+    """
+    memory = io.BytesIO()
+    torch.save(contents, memory)
+    with replacing(path) as partial:
+        partial.write_bytes(memory.getbuffer())
+
+
 def disk_full(error: BaseException) -> str | None:
     """The line that says so where `error`, or what it came from, is a disk without room; None for other errors.
 
-    PyTorch and SQLite have errors of their own for it, which hold its text alone.
+    SQLite has an error of its own for it, which holds its text alone.
     """
     seen: BaseException | None = error
     while seen is not None:

@@ -1,0 +1,284 @@
+"""What may die does die here: the driver, Ray, a trial's process, MLflow, the disk; and the sweep comes to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from edp.ledger import Ledger
+from tests.conftest import TINY_RECIPE, Command
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
+
+EPOCHS = 20
+SETTINGS = [f"training.epochs={EPOCHS}", "training.workers=2", "search.trials=3", "search.stop=null"]
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 300) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+class Driver:
+    """`edp-sweep WORDS…` in a process of its own."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.errors = folder / f"stderr-{time.monotonic_ns()}.txt"
+        environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+        with self.errors.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "dashboards.cli", *words],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    def wait_until(self, line: str) -> None:
+        wait_for(lambda: line in self.said() or self.process.poll() is not None)
+        assert line in self.said(), self.said()
+
+    def end(self) -> int:
+        return self.process.wait(timeout=600)
+
+    def children(self, program: str) -> list[int]:
+        """Ids of the driver's own processes, and theirs, whose program's name holds `program`."""
+        return [pid for pid in _below(self.process.pid) if program in _command(pid).partition(" ")[0]]
+
+    def kill_everything(self) -> None:
+        """What the driver has left behind is its own process group."""
+        for pid in {self.process.pid, *_below(self.process.pid)}:
+            _kill(pid)
+
+
+def _below(pid: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, left = [], [pid]
+    while left:
+        mine = parents.get(left.pop(), [])
+        found += mine
+        left += mine
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+class Server:
+    """An MLflow server that can go and come back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        words = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
+        store = ["--backend-store-uri", f"sqlite:///{self._folder / 'mlflow.db'}"]
+        self._process = subprocess.Popen(
+            [sys.executable, *words, *store, "--artifacts-destination", str(self._folder / "artifacts")],
+            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        wait_for(self._answers)
+
+    def _answers(self) -> bool:
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def stop(self) -> None:
+        for pid in [self._process.pid, *_below(self._process.pid)]:
+            _kill(pid)
+        self._process.wait()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    one = Server(tmp_path)
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY_RECIPE)
+    return path
+
+
+def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
+    tmp_path: Path, recipe: Path, server: Server, command: Command
+) -> None:
+    storage = tmp_path / "runs"
+    where = ("--storage", str(storage))
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    trials = storage / "s" / "trials"
+    drivers: list[Driver] = []
+    seconds: dict[str, float] = {}
+
+    def drive(*words: str) -> Driver:
+        drivers.append(Driver(tmp_path, *words, *where))
+        return drivers[-1]
+
+    def epochs(number: int) -> int:
+        curve = trials / str(number) / "curve.json"
+        return len(json.loads(curve.read_text())) if curve.is_file() else 0
+
+    def wait_for_epoch(driver: Driver, number: int, more: int = 3) -> None:
+        start = epochs(number)
+        wait_for(lambda: epochs(number) >= start + more or driver.process.poll() is not None)
+        assert driver.process.poll() is None, driver.said()
+
+    def going_on(fault: str, driver: Driver, number: int) -> None:
+        start, began = epochs(number), time.monotonic()
+        wait_for(lambda: epochs(number) > start or (trials / str(number) / "model.pt").is_file())
+        seconds[fault] = time.monotonic() - began
+
+    try:
+        # The driver is killed.
+        one = drive("run", str(recipe), "--name", "s", "--tracking-uri", server.uri, *settings)
+        wait_for_epoch(one, 0)
+        again = subprocess.run(
+            [sys.executable, "-m", "dashboards.cli", "resume", "s", *where], capture_output=True, text=True, check=False
+        )
+        assert again.returncode == 2
+        assert f"is running (process {one.process.pid} on" in again.stderr
+        _kill(one.process.pid)
+        one.end()
+
+        # Ray's raylet is killed: the driver says so in one line, and ends.
+        two = drive("resume", "s")
+        going_on("kill -9 of the driver", two, 0)
+        (raylet,) = two.children("/raylet/raylet")
+        _kill(raylet)
+        assert two.end() == 1
+        assert "(raylet) is gone; go on with: edp-sweep resume s" in two.said().splitlines()[-1]
+        assert "Traceback" not in two.said()
+
+        # A trial's process is killed, then MLflow; Ctrl-C saves and stops.
+        three = drive("resume", "s")
+        going_on("kill -9 of the raylet", three, 0)
+        (trial,) = wait_for(lambda: three.children("ray::ImplicitFunc"))
+        _kill(trial)
+        going_on("kill -9 of a trial's process", three, 0)
+        server.stop()
+        three.wait_until("trial 1 running")
+        three.wait_until("MLflow takes nothing at the moment")
+        wait_for_epoch(three, 1)
+        os.kill(three.process.pid, signal.SIGINT)
+        assert three.end() == 130
+        assert "stopping when the running epochs have ended and are saved" in three.said()
+        assert "go on with: edp-sweep resume s" in three.said().splitlines()[-1]
+        saved = epochs(1)
+
+        server.start()
+        four = drive("resume", "s")
+        going_on("Ctrl-C, and MLflow gone", four, 1)
+        assert epochs(1) >= saved
+        assert four.end() == 0, four.said()
+    finally:
+        for driver in drivers:
+            driver.kill_everything()
+    print(json.dumps({fault: round(value, 1) for fault, value in seconds.items()}))
+
+    code, out, err = command("status", "s", "--json", *where)
+    assert code == 0, err
+    found = json.loads(out)
+    assert [trial["state"] for trial in found["trials"]] == ["complete"] * 3
+    for folder in sorted(trials.iterdir()):
+        ledger = Ledger.model_validate_json((folder / "ledger.json").read_text())
+        # 54 training utterances, 16 a step: no epoch is missing, none is done twice.
+        assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(epoch, 4) for epoch in range(EPOCHS)]
+    client = MlflowClient(server.uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
+    children = [run for run in runs.values() if run.data.tags.get("mlflow.parentRunId") == found["run_id"]]
+    assert {run.info.run_id for run in children} == {trial["run_id"] for trial in found["trials"]}
+    assert len(children) == 3, "each trial once"
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert len(runs) == 5, "three trials, their parent, the baseline"
+    for run in children:
+        steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "valid_ser")]
+        assert sorted(steps) == list(range(1, EPOCHS + 1))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=12m", "edp-sweeps-test", str(place)]
+    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a file system")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_stops_the_sweep_in_one_line_and_it_goes_on_when_there_is_room(
+    ray_cluster: str, small_disk: Path, recipe: Path, tmp_path: Path, command: Command
+) -> None:
+    where = ("--storage", str(small_disk), "--tracking-uri", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    ballast = small_disk / "ballast"
+
+    code, _, err = command("run", str(recipe), "--name", "s", *where, *settings, "--set", "search.trials=0")
+    assert code == 2, err
+    free = shutil.disk_usage(small_disk).free
+    # Enough for the corpora, the baseline and some of the first trial.
+    ballast.write_bytes(b"\0" * max(0, free - 3_500_000))
+    code, out, err = command("run", str(recipe), "--name", "s", *where, *settings)
+    assert code == 1, err
+    assert "the disk is full" in err.splitlines()[-1]
+    assert "go on with: edp-sweep resume s" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not list(small_disk.rglob("*.partial"))
+
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,size=256m", str(small_disk)], check=True)
+    code, out, err = command("resume", "s", *where, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert [trial["state"] for trial in found["trials"]] == ["complete"] * 3
+    for folder in (small_disk / "s" / "trials").iterdir():
+        ledger = Ledger.model_validate_json((folder / "ledger.json").read_text())
+        assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(epoch, 4) for epoch in range(EPOCHS)]
