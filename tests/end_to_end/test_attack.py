@@ -168,7 +168,7 @@ def test_a_reference_whose_worker_is_killed_is_trained_again(ray_cluster: str, c
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    train_sides(sides(corpus, tmp_path, 1, epochs=150), ResourcesSpec(), Console(quiet=True))
+    train_sides(sides(corpus, tmp_path, 1, epochs=100), ResourcesSpec(), Console(quiet=True))
     killer.join()
     assert killed
     with np.load(tmp_path / "0.npz") as found:
