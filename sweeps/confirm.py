@@ -31,7 +31,7 @@ from sweeps.tracking import Tracker, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.checkpoint import read_ledger
 from trainables.spec import TrialSpec
-from trainables.trial import TrialError
+from trainables.trial import OnEpoch, TrialError, TrialStopped
 from trainables.worker import TrialJob
 
 CONFIDENCE = 0.95
@@ -107,7 +107,8 @@ def confirm(sweep: Sweep, seeds: int, watch: Watch, tracking_uri: str | None = N
     for point, found in zip(front, points, strict=True):
         _track(tracker, point, found)
     ledgers = [t.ledger for t in sweep.trials() if t.ledger is not None]
-    ledgers += [ledger for job in jobs if (ledger := read_ledger(job[2])) is not None]
+    made = (sweep.folder / "confirm").glob("*/seed-*")
+    ledgers += [ledger for folder in made if (ledger := read_ledger(folder)) is not None]
     return {
         "sweep": sweep.name,
         "seeds": seeds,
@@ -142,33 +143,36 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
             ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
             for place, (point, spec, folder) in enumerate(jobs, start=1):
                 what = f"{place} of {len(jobs)}: trial {point.name}, seed {spec.training.seed}"
-                job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 run_id = _open(tracker, sweep, point, spec, folder)
-
-                def on_epoch(
-                    epoch: int,
-                    metrics: dict[str, float],
-                    what: str = what,
-                    run_id: str | None = run_id,
-                    spec: TrialSpec = spec,
-                ) -> None:
-                    watch.epoch(what, spec.training.epochs, epoch, metrics)
-                    tracker.log(run_id, metrics, epoch)
-
+                job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
-                    result = workers.run(job, on_epoch)
+                    result = workers.run(job, _show(watch, tracker, run_id, what, spec.training.epochs))
+                except TrialStopped:
+                    tracker.end(run_id, "KILLED")
+                    raise
                 except TrialError as error:
                     failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
                     watch.say(failures[-1])
                     tracker.tag(run_id, {"state": "failed", "reason": str(error)})
                     tracker.end(run_id, "FAILED")
                     continue
+                except BaseException:
+                    tracker.end(run_id, "KILLED")
+                    raise
                 tracker.log(run_id, result.metrics, spec.training.epochs)
                 tracker.tag(run_id, {"state": "complete", "privacy": privacy_statement(result.metrics, spec.edp)})
                 tracker.artifact(run_id, folder / "ledger.json")
                 tracker.end(run_id)
                 _write(folder, {"seed": spec.training.seed, "run_id": run_id, "metrics": result.metrics})
     return failures
+
+
+def _show(watch: Watch, tracker: Tracker, run_id: str | None, what: str, epochs: int) -> OnEpoch:
+    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+        watch.epoch(what, epochs, epoch, metrics)
+        tracker.log(run_id, metrics, epoch)
+
+    return on_epoch
 
 
 def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path) -> str | None:

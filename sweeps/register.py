@@ -25,7 +25,7 @@ from sweeps.pick import picked_spec
 from sweeps.prepare import locate
 from sweeps.store import Point, Sweep
 from sweeps.summary import epsilon_of_sweep
-from sweeps.tracking import Tracker
+from sweeps.tracking import Tracker, redacted
 from trainables.features import load_features
 from trainables.models import build_model
 from trainables.spec import BERTSpec, TrialSpec
@@ -58,7 +58,7 @@ class Registered:
 
     def line(self, tracking_uri: str) -> str:
         """What happened, and how to serve it."""
-        serve = f"MLFLOW_TRACKING_URI={tracking_uri} mlflow models serve -m '{self.uri}' --env-manager local"
+        serve = f"MLFLOW_TRACKING_URI={redacted(tracking_uri)} mlflow models serve -m '{self.uri}' --env-manager local"
         return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB); serve it with: {serve}"
 
 
@@ -145,7 +145,9 @@ def register(
             )
         except (MlflowException, OSError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise UserError(f"--register = {name!r}: {tracker.uri} does not take the model ({reason})") from None
+            raise UserError(
+                f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
+            ) from None
     return Registered(name, int(version.version), size / 1e6)
 
 

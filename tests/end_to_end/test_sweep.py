@@ -225,6 +225,33 @@ def test_a_registered_model_is_served(swept: dict[str, Any], storage: Path, tmp_
         assert "utterance 1" in refused.text
 
 
+def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], storage: Path, command: Command) -> None:
+    words = ("confirm", "tiny", "--seeds", "2", "--storage", str(storage), "--json")
+    code, out, err = command(*words)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["failures"] == []
+    client = MlflowClient(swept["tracking_uri"])
+    for point in found["points"]:
+        assert [run["seed"] for run in point["runs"]] == [1, 2]
+        assert len({run["metrics"]["ser"] for run in point["runs"]} | {point["metrics"]["ser"]}) > 1
+        ser = point["confirmed"]["ser"]
+        assert ser["mean"] == pytest.approx(sum(run["metrics"]["ser"] for run in point["runs"]) / 2)
+        assert ser["lower"] <= ser["mean"] <= ser["upper"]
+        # The same mechanism costs the same.
+        assert point["confirmed"]["epsilon"]["mean"] == pytest.approx(point["metrics"]["epsilon"])
+        for run in point["runs"]:
+            tracked = client.get_run(run["run_id"])
+            assert tracked.data.tags["mlflow.parentRunId"] == swept["run_id"]
+            assert tracked.data.tags["role"] == "confirm"
+            assert tracked.info.status == "FINISHED"
+    assert found["epsilon_of_sweep_and_confirmation"] > swept["epsilon_of_sweep"]
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert json.loads(out) == found, "what was trained stays"
+    assert "0 of" in err
+
+
 @contextmanager
 def server(model: str, tracking_uri: str, folder: Path) -> Iterator[str]:
     """`mlflow models serve`, on a free port of this machine, for as long as the context lasts; its address."""

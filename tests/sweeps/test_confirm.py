@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import ttest_1samp
 
-from sweeps.confirm import estimate
+from edp.spec import UserError
+from sweeps.confirm import confirm, estimate
+from sweeps.settings import load_recipe
+from sweeps.watch import Watch
+from tests.dashboards.synthetic import sweep_of
+
+WATCH = Watch(Console(quiet=True))
 
 
 def test_the_interval_is_that_of_the_t_test() -> None:
@@ -27,3 +35,18 @@ def test_three_seeds_hold_the_truth_about_95_times_in_100() -> None:
 def test_what_does_not_vary_has_no_width_also_where_it_is_infinite() -> None:
     assert vars(estimate([8.0, 8.0])) == {"mean": 8.0, "lower": 8.0, "upper": 8.0}
     assert estimate([math.inf, math.inf]).upper == math.inf
+
+
+def test_a_sweep_that_bounds_its_cost_by_secrecy_or_runs_or_has_no_front_is_not_confirmed(tmp_path: Path) -> None:
+    empty = sweep_of(tmp_path, "empty", 0, tracked=False)
+    with pytest.raises(UserError, match="no complete trial"):
+        confirm(empty, 3, WATCH)
+    empty.update(state="running")
+    with pytest.raises(UserError, match="has not ended"):
+        confirm(empty, 3, WATCH)
+    _, secret = load_recipe(
+        "quickstart", ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
+    )
+    empty.save_recipe(secret)
+    with pytest.raises(UserError, match="secret number of trials"):
+        confirm(empty, 3, WATCH)
