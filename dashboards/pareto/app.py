@@ -28,6 +28,7 @@ from dashboards.pareto.data import (
 from dashboards.pareto.layout import INDEX, LIMITS, page
 from edp.spec import UserError
 from sweeps.pick import choose, keep
+from sweeps.register import check_name, register_point
 
 _HERE = Path(__file__).parent
 _EMPTY: dict[str, Any] = {"data": [], "layout": {"xaxis": {"visible": False}, "yaxis": {"visible": False}}}
@@ -336,15 +337,22 @@ def _pick(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> 
         Output("picked", "children"),
         Input("pick", "n_clicks"),
         Input("selected", "data"),
+        State("model-name", "value"),
+        running=[(Output("pick", "children"), "Picking …", "Pick")],
         prevent_initial_call=True,
     )
-    def pick(clicks: int | None, selected: str | None) -> Any:
+    def pick(clicks: int | None, selected: str | None, model_name: str | None) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
             return ""
         point = source.read()[1].candidates[selected].point
+        name = (model_name or "").strip()
         try:
+            if name:
+                check_name(name)
             keep(source.sweep, point, output, tracking_uri)
+            model = register_point(source.sweep, point, name, tracking_uri) if name else None
         except UserError as error:
             return str(error)
-        what = f"trial {point.trial} after epoch {point.epoch}"
-        return f"Picked {what}: wrote {output}. Train it with: edp-sweep train {output.name}"
+        words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {output}."
+        go_on = f" Train it with: edp-sweep train {output.name}"
+        return words + (f" Registered as {model.uri}." if model else "") + go_on

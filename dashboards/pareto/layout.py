@@ -196,6 +196,13 @@ def _details(output: Path) -> html.Section:
                 ],
                 className="pick",
             ),
+            html.Div(
+                [
+                    html.Label("also register its model as", htmlFor="model-name"),
+                    dcc.Input(id="model-name", type="text", placeholder="no name: not registered", maxLength=100),
+                ],
+                className="choice",
+            ),
             html.P(id="picked", role="status"),
             html.Div(id="details"),
             html.Div(

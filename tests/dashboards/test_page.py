@@ -130,11 +130,14 @@ def settled(tab: Any, selector: str, words: str) -> str:
 
 
 def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
-    front = swept[1]["front"]
+    points = [point for trial in swept[1]["trials"] for point in trial["points"]]
     assert page.inner_text("h1") == "Sweep tiny"
     assert "finished: 3 complete of 3 trials" in page.inner_text("#state")
-    assert settled(page, "#remain", "remain") == f"3 of 3 remain, {len(front)} of {len(front)} Pareto-optimal"
-    assert [b.inner_text() for b in page.query_selector_all("button.row")] == [f"◆ Trial {n}" for n in front]
+    rows = [button.inner_text() for button in page.query_selector_all("button.row")]
+    assert all(row.startswith("◆ Trial ") for row in rows)
+    assert {int(re.findall(r"\d+", row)[0]) for row in rows} == set(swept[1]["front"])
+    n, m = len(rows), len(points)
+    assert settled(page, "#remain", "remain") == f"{m} of {m} remain, {n} of {n} Pareto-optimal"
     assert "SGD" in page.inner_text("#scatter")
     # Nothing is wider than the window, here or on a telephone.
     for width in (1400, 390):
@@ -143,50 +146,61 @@ def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: t
 
 
 def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
-    epsilons = sorted(t["metrics"]["epsilon"] for t in swept[1]["trials"])
+    epsilons = sorted(p["metrics"]["epsilon"] for t in swept[1]["trials"] for p in t["points"])
+    n = len(epsilons)
     page.check("#dominated input")
-    page.wait_for_function("document.querySelectorAll('button.row').length == 3")
+    page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=n)
     page.focus("#limit-epsilon")
     page.keyboard.press("Home")  # the smallest ε of all, rounded down: nothing is left
-    settled(page, "#remain", "0 of 3 remain")
+    settled(page, "#remain", f"0 of {n} remain")
     settled(page, "#rows", "Nothing is within the limits.")
-    for _ in range(400):
+    while float(page.input_value("#limit-epsilon")) < math.log10(epsilons[0]):
         page.keyboard.press("ArrowRight")
-        if float(page.input_value("#limit-epsilon")) > math.log10(epsilons[0]):
-            break
-    settled(page, "#remain", "1 of 3 remain")
-    page.wait_for_function("document.querySelectorAll('button.row').length == 1")
+    left = sum(epsilon <= 10 ** float(page.input_value("#limit-epsilon")) for epsilon in epsilons)
+    assert 1 <= left < n
+    settled(page, "#remain", f"{left} of {n} remain")
+    page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=left)
     assert page.inner_text("[id*=limit-text][id*=epsilon]").startswith("≤ ")
     page.click("#reset")
-    settled(page, "#remain", "3 of 3 remain")
+    settled(page, "#remain", f"{n} of {n} remain")
     assert page.inner_text("[id*=limit-text][id*=epsilon]") == "no limit"
 
 
-def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accepts(
+def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accepts_and_registers_the_model(
     page: Any, served: Served, swept: tuple[Path, dict[str, Any]]
 ) -> None:
     served.picked.unlink(missing_ok=True)
-    diamond = page.locator("#scatter .scatterlayer .trace").filter(has=page.locator("path.point")).last
     assert page.is_disabled("#pick")
-    diamond.locator("path.point").first.click(force=True)
+    # The topmost trace with points is the front's.
+    page.locator("#scatter .scatterlayer .trace:has(path.point)").last.locator("path.point").first.click(force=True)
     title = settled(page, "#chosen", "Trial")
-    number = int(title.split()[1])
-    trial = swept[1]["trials"][number]
+    trial = swept[1]["trials"][int(title.split()[1].strip(","))]
+    kept = {point["epoch"]: point["metrics"] for point in trial["points"]}
+    epoch = int(title.split()[3]) if "epoch" in title else max(kept)
     shown = settled(page, "#details", "Configuration")
-    assert f"{trial['metrics']['ser']:.1%}" in shown
+    metrics = kept[epoch]
+    assert f"{metrics['ser']:.1%}" in shown
     assert trial["params"]["decay"] in shown
     assert "-DP for one example" in shown or "no formal guarantee" in shown
-    assert f"{trial['metrics']['mia_auc_lower']:.3f} – {trial['metrics']['mia_auc_upper']:.3f}" in shown
+    assert f"{metrics['mia_auc_lower']:.3f} – {metrics['mia_auc_upper']:.3f}" in shown
     page.wait_for_selector("#curves .point")
     page.wait_for_selector("#epsilons .point")
     assert str(served.picked) in page.inner_text("#pick-where")
 
+    page.fill("#model-name", "not/a name")
     page.click("#pick")
-    assert f"Picked trial {number}: wrote {served.picked}" in settled(page, "#picked", "Picked")
+    settled(page, "#picked", "allowed: letters, digits")
+    assert not served.picked.exists(), "nothing half-made"
+    page.fill("#model-name", "tiny model")
+    page.click("#pick")
+    said = settled(page, "#picked", "Picked")
+    assert f"Picked trial {trial['number']} after epoch {epoch}: wrote {served.picked}" in said
     spec = load_config(served.picked, [])
-    assert trial["params"]["C"] == spec.edp.C
-    assert spec.edp.z0 == trial["params"]["z0"]
-    assert MlflowClient(swept[1]["tracking_uri"]).get_run(trial["run_id"]).data.tags["picked"] == "true"
+    assert (spec.edp.C, spec.edp.z0) == (trial["params"]["C"], trial["params"]["z0"])
+    assert spec.training.epochs == epoch
+    client = MlflowClient(swept[1]["tracking_uri"])
+    assert client.get_run(trial["run_id"]).data.tags["picked"] == "true"
+    assert client.get_model_version("tiny model", "1").run_id == trial["run_id"]
 
 
 def test_the_keyboard_alone_picks(page: Any, served: Served) -> None:
