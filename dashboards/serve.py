@@ -149,7 +149,8 @@ def serve(
     log = sweep.log.with_name(f"{sweep.name}-mlflow.log")
     try:
         with mlflow_ui(uri, log) as (mlflow, child):
-            server = _page_server(Source(sweep), output, host, port, mlflow, tracking_uri)
+            source = Source(sweep)
+            server = _page_server(source, output, host, port, mlflow, tracking_uri)
             thread = threading.Thread(target=server.serve_forever, daemon=True)
             thread.start()
             try:
@@ -159,7 +160,7 @@ def serve(
                 if browser and _has_screen():
                     webbrowser.open(url)
                 if child is None or _answers(mlflow, child):
-                    _say(f"MLflow UI    {mlflow}")
+                    _say(f"MLflow UI    {source.run_page(mlflow, None, tracking_uri)}")
                 else:
                     _say(f"MLflow UI    did not start; its log: {log}", to_err=True)
                 _say("Ctrl-C ends both.")

@@ -31,12 +31,16 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, watch: Wa
         title = f"{sweep.name}: {recipe.corpus.name}, {recipe.model.kind.upper()}"
         write_front_page(front_figure(trials, front, record.baseline, recipe.search.objectives, title), page)
         tracker.artifact(record.run_id, page)
-    for run in {point.run_id for point in front if point.run_id}:
-        tracker.tag(run, {"pareto": "true"})
+    now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id)
+    for run in now ^ earlier:  # a sweep that went on may have left some behind
+        tracker.tag(run, {"pareto": str(run in now).lower()})
     tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
     tracker.tag(
         record.run_id,
-        {"state": state, "mlflow.note.content": parent_description(sweep, recipe, trials, front)},
+        {
+            "state": state,
+            "mlflow.note.content": parent_description(sweep, recipe, trials, front, tracker.experiment_id),
+        },
     )
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
     if tracker.failures > before:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from rich import box
 from rich.console import Console
@@ -162,8 +163,33 @@ def print_front(sweep: Sweep, console: Console) -> None:
     console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
 
 
-def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> str:
-    """Markdown for the parent run's page."""
+_DESCRIBED = 20
+"""Rows of the front in a description: MLflow takes 8,000 characters."""
+
+
+def _spread_over(front: list[Point], most: int) -> list[Point]:
+    """At most so many of them, from the first to the last."""
+    if len(front) <= most:
+        return front
+    return [front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)]
+
+
+def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
+    """A link to a list of trials in the MLflow UI: sorted, since it hides trials below their sweep otherwise."""
+    wanted = f"tags.sweep = '{sweep}' and tags.role = 'trial'" + (f" and tags.{tag} = 'true'" if tag else "")
+    query = {
+        "workflowType": "machine_learning",
+        "searchFilter": wanted,
+        "orderByKey": "metrics.`ser`",
+        "orderByAsc": "true",
+    }
+    return f"[{words}](#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)})"
+
+
+def parent_description(
+    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str
+) -> str:
+    """Markdown for the parent run's page in MLflow; `experiment` is the id of its experiment there."""
     record = sweep.record
     searched = ", ".join(f"`{name}`" for name in recipe.dimensions)
     lines = [
@@ -183,17 +209,27 @@ def parent_description(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], 
             f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ (no formal guarantee) | ∞ | {audited_text(b)} "
             "| plain SGD |"
         )
-    for point in front:
+    shown = _spread_over(front, _DESCRIBED)
+    for point in shown:
         m = point.metrics
         lines.append(
             f"| {point.name} | {m['ser']:.2%} | {m['mia_auc']:.3f} | {epsilon_text(m['epsilon'])} "
             f"| {m['epsilon_paper']:.3g} | {audited_text(m)} | {params_text(point.params)} |"
         )
+    more = f"{len(shown)} of the front's {len(front)}; all of them: `edp-sweep front {sweep.name}`. "
     lines += [
+        "",
+        (more if len(shown) < len(front) else "") + "`2@3`: trial 2 after epoch 3.",
         "",
         f"{cost_line(sweep, recipe, trials)}.",
         "",
-        f"Go on with `edp-sweep front {sweep.name}`, `edp-sweep pick {sweep.name}`, `edp-sweep resume {sweep.name}`.",
+        f"**Look:** `edp-sweep ui {sweep.name}` is the page to look and pick; *Artifacts* holds the front as a "
+        f"page, `front.html`. Here: {_runs(experiment, sweep.name, 'all trials', '')}, "
+        f"{_runs(experiment, sweep.name, 'the front', 'pareto')}, {_runs(experiment, sweep.name, 'picked', 'picked')}; "
+        "the chart view compares them over `ser`, `mia_auc` and `log10_epsilon`.",
+        "",
+        f"**Go on:** `edp-sweep pick {sweep.name}`, `edp-sweep train picked.yaml`, "
+        f"`edp-sweep confirm {sweep.name} --seeds 3`, `edp-sweep resume {sweep.name}`.",
     ]
     return "\n".join(lines)
 
@@ -263,7 +299,7 @@ def next_steps(sweep: Sweep, storage: Path) -> str:
         (f"edp-sweep pick {sweep.name}{where}{limit}", "one configuration within limits, as picked.yaml"),
         (f"edp-sweep train picked.yaml{where}", "train it again"),
         (f"edp-sweep status {sweep.name}{where}", "trials, front and the sweep's own epsilon"),
-        (f"mlflow ui --backend-store-uri {sweep.record.tracking_uri}", "every run, at http://127.0.0.1:5000"),
-        (str(sweep.folder / "front.html"), "the front as an interactive page: open it in a browser"),
+        (f"edp-sweep ui {sweep.name}{where}", "a page to look at all of it and pick, and the MLflow UI"),
+        (str(sweep.folder / "front.html"), "the front as a page: open it in a browser"),
     ]
     return "\n".join(["", "What to do next:", *(f"  {command}\n      {what}" for command, what in steps)])

@@ -110,6 +110,16 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def charted(metrics: Mapping[str, float]) -> dict[str, float]:
+    """With the logarithm of each finite ε: MLflow's charts have no logarithmic axis where they compare runs."""
+    logs = {
+        f"log10_{key}": math.log10(metrics[key])
+        for key in ("epsilon", "epsilon_paper")
+        if 0 < metrics.get(key, math.inf) < math.inf
+    }
+    return {**metrics, **logs}
+
+
 class Tracker:
     """Writes runs of one experiment.
 
@@ -153,7 +163,12 @@ class Tracker:
         number = self.client.create_experiment(
             experiment,
             artifact_location=place,
-            tags={"mlflow.experimentKind": "custom_model_development"},
+            tags={
+                "mlflow.experimentKind": "custom_model_development",
+                # What the charts of its runs begin with.
+                "mlflow.experiment.primaryMetric.name": "ser",
+                "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
+            },
         )
         return self.client.get_experiment(number)
 
@@ -180,12 +195,14 @@ class Tracker:
     def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
         """One batch of metrics; NaN is left out. Infinity is stored as the largest double, as MLflow does."""
         now = int(time.time() * 1000)
-        batch = [Metric(key, float(v), now, step) for key, v in metrics.items() if not math.isnan(float(v))]
+        batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if not math.isnan(float(v))]
         if batch:
             self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch))
 
     def log_missing(self, run_id: str | None, steps: Mapping[int, Mapping[str, float]]) -> None:
         """The metrics of several steps, less what the run has already: a history holds each step once."""
+
+        steps = {step: charted(metrics) for step, metrics in steps.items()}
 
         def send(run: str) -> None:
             for key in sorted({key for metrics in steps.values() for key in metrics}):
@@ -220,6 +237,12 @@ class Tracker:
         wanted = f"tags.`mlflow.parentRunId` = '{parent}' and params.trial = '{number}' and tags.role = 'trial'"
         found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1))
         return str(found[0].info.run_id) if found else None
+
+    def marked(self, parent: str) -> set[str]:
+        """The runs below `parent` that are tagged `pareto=true`."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.pareto = 'true'"
+        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1000))
+        return {str(run.info.run_id) for run in found or ()}
 
     def try_now(self) -> None:
         """Ends the pause after a failure."""

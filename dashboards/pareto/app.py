@@ -63,7 +63,8 @@ def create(
         enable_mcp=False,
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
-    app.layout = page(source.sweep.name, output, mlflow, seconds)
+    link = source.run_page(mlflow, None, tracking_uri) if mlflow else None
+    app.layout = page(source.sweep.name, output, link, seconds)
     if hosts is not None:
         _guard(app.server, hosts)
     _theme(app)
@@ -305,11 +306,7 @@ def _selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str 
         if candidate is None:
             hint = "Choose a point in a chart or a row of the table: its settings, figures and guarantee come here."
             return "Nothing selected", hint, _blank(theme), "", _blank(theme), True, True
-        url = (
-            f"{mlflow}/#/experiments/{source.experiment(tracking_uri)}/runs/{candidate.point.run_id}"
-            if mlflow
-            else None
-        )
+        url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
         audited = "epsilon_audited" in candidate.metrics
         note = "" if audited else "No audit was run, so there is no lower bound. "
         return (

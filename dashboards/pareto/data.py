@@ -8,7 +8,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.confidence import ties
 from sweeps.front import NO_GUARANTEE, pareto_front
@@ -256,10 +258,14 @@ class Source:
                 self._stamp, self._read_at = stamp, time.monotonic()
             return self._stamp, self._kept
 
-    def experiment(self, tracking_uri: str | None = None) -> str:
-        """Id of the sweep's experiment in the tracking store."""
-        if self._experiment is None:
-            record = self.sweep.record
-            client = MlflowClient(tracking_uri or record.tracking_uri)
-            self._experiment = str(client.get_run(record.run_id).info.experiment_id)
-        return self._experiment
+    def run_page(self, mlflow: str, run_id: str | None, tracking_uri: str | None = None) -> str:
+        """Address of a run in the MLflow UI at `mlflow`; that of the UI itself where the store does not answer."""
+        record = self.sweep.record
+        try:
+            if self._experiment is None:
+                client = MlflowClient(tracking_uri or record.tracking_uri)
+                self._experiment = str(client.get_run(record.run_id).info.experiment_id)
+        except (MlflowException, SQLAlchemyError, TypeError):
+            return mlflow
+        # MLflow opens on agents and traces, unless an address asks for training runs.
+        return f"{mlflow}/#/experiments/{self._experiment}/runs/{run_id or record.run_id}?workflowType=machine_learning"

@@ -83,7 +83,7 @@ class Served:
             if "Ctrl-C" in line:
                 break
         self.page = self._url("Pareto page")
-        self.mlflow = self._url("MLflow UI")
+        self.mlflow = self._url("MLflow UI").split("/#")[0]
         self.picked = folder / "picked.yaml"
 
     def _url(self, what: str) -> str:
@@ -264,11 +264,13 @@ def test_both_axes_and_the_colour_can_be_changed(page: Any) -> None:
 
 def test_mlflow_stands_beside_it_and_is_linked(page: Any, served: Served, swept: tuple[Path, dict[str, Any]]) -> None:
     assert requests.get(f"{served.mlflow}/health", timeout=30).ok
-    assert page.get_attribute("#mlflow", "href") == served.mlflow
+    parent = page.get_attribute("#mlflow", "href")
+    assert parent.startswith(f"{served.mlflow}/#/experiments/")
+    assert swept[1]["run_id"] in parent
     page.click("button.row >> nth=0")
     settled(page, "#details", "Its run in MLflow")
     runs = {trial["run_id"] for trial in swept[1]["trials"]}
-    assert page.get_attribute("#details a", "href").rsplit("/", 1)[1] in runs
+    assert re.findall(r"/runs/(\w+)", page.get_attribute("#details a", "href"))[0] in runs
 
 
 def test_a_foreign_name_is_refused(served: Served) -> None:
