@@ -14,6 +14,7 @@ import typer
 
 from edp.spec import UserError
 from sweeps.cli_attack import attack
+from sweeps.cli_bench import bench
 from sweeps.cli_data import data
 from sweeps.cli_epsilon import epsilon
 from sweeps.console import complain, err, out, print_json
@@ -42,6 +43,7 @@ Register = Annotated[
 _RUNS = Path("runs")
 
 app.add_typer(data, name="data")
+app.add_typer(bench, name="bench")
 app.command()(epsilon)
 app.command()(attack)
 

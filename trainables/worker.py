@@ -277,14 +277,9 @@ class Trainer:
             self.hook.begin_epoch(epoch)
         loss, seen = torch.zeros((), device=self.device), 0
         try:
-            for dealt in self._steps(epoch):
+            for dealt in self.steps_of(epoch):
                 seen += sum(len(indices) for share in dealt for indices in share)
-                self.optimizer.zero_grad(set_to_none=True)
-                loss += self._backward(dealt)
-                if self.hook is not None and self.device.type == "cpu":
-                    self.hook.check()
-                self.optimizer.step()
-                self.step += 1
+                loss += self.train_step(dealt)
             if self.hook is not None:
                 self.hook.check()
         except NonFiniteGradient as error:
@@ -295,7 +290,21 @@ class Trainer:
             raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
         return mean
 
-    def _steps(self, epoch: int) -> Iterator[list[list[Indices]]]:
+    def train_step(self, dealt: list[list[Indices]]) -> torch.Tensor:
+        """One step of the weights; returns the sum of this worker's utterances' losses.
+
+        Raises:
+            NonFiniteGradient: on a CPU, which need not wait for it.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._backward(dealt)
+        if self.hook is not None and self.device.type == "cpu":
+            self.hook.check()
+        self.optimizer.step()
+        self.step += 1
+        return loss
+
+    def steps_of(self, epoch: int) -> Iterator[list[list[Indices]]]:
         """Each step's micro-batches, a list for each worker."""
         training = self.spec.training
         sizes = {"batch_size": training.batch_size, "micro_batches": training.clips}

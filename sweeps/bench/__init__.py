@@ -1,0 +1,1 @@
+"""Benchmarks: what private training costs, against plain SGD and against the peers."""

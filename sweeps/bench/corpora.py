@@ -1,0 +1,39 @@
+"""Corpora and models of the benchmarks, encoded into a folder that lives as long as the benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trainables.corpora import load_corpus
+from trainables.encoding import EncodedCorpus, encode
+from trainables.spec import TrialSpec
+
+MODELS = ("clc", "bert")
+# Word vectors and pieces cost a step the same wherever they come from: small public corpora will do.
+_PUBLIC = {"name": "health", "utterances": 2000}
+_OTHER = {"name": "video", "utterances": 2000}
+
+
+def bench_spec(model: str, corpus: dict[str, Any], *, batch_size: int, workers: int, **sizes: int) -> TrialSpec:
+    """The model at the paper's sizes (or `sizes`), one micro-batch a worker."""
+    public = _OTHER if corpus["name"] == _PUBLIC["name"] else _PUBLIC
+    kinds: dict[str, dict[str, Any]] = {
+        "clc": {"kind": "clc", "embeddings": {"corpus": public, "epochs": 1}},
+        "bert": {"kind": "bert", "pretrained": None, "vocabulary": public},
+    }
+    return TrialSpec.model_validate(
+        {
+            "corpus": corpus,
+            "model": {**kinds[model], **sizes},
+            "shadow": {"corpus": public},
+            "training": {"batch_size": batch_size, "micro_batches": workers, "workers": workers},
+        }
+    )
+
+
+def encoded(spec: TrialSpec, folder: Path) -> EncodedCorpus:
+    """The corpus of a spec, encoded into `folder` unless it is there."""
+    if (folder / "meta.json").is_file():
+        return EncodedCorpus.open(folder)
+    return encode(load_corpus(spec.corpus), spec.model, folder)

@@ -1,0 +1,54 @@
+"""What a result was measured on, without the names of machine and person."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from edp.compiled import kernel
+
+
+def machine() -> dict[str, str | int | float | bool]:
+    """Processor, cores, memory, load at the time, GPU, and whether noise comes from the compiled kernel."""
+    found: dict[str, str | int | float | bool] = {
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load_average": round(os.getloadavg()[0], 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "compiled_noise": kernel() is not None,
+    }
+    if torch.cuda.is_available():
+        found["gpu"] = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that a step runs through."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "numpy", "transformers", "opacus"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def one_line() -> str:
+    """Machine and versions for people."""
+    m = machine()
+    gpu = f", {m['gpu']}" if "gpu" in m else ""
+    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return f"{m['processor']}, {m['cores']} cores, {m['memory_gib']} GiB{gpu}, load {m['load_average']}; {packages}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -1,0 +1,106 @@
+"""Tables and figures of the benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.bench.step import Row
+from sweeps.bench.table2 import Line
+
+
+def print_rows(rows: list[Row], console: Console) -> None:
+    """A table of all rows, a rule after each cell."""
+    table = Table("model", "batch", "workers", "device", "method", "time / SGD", "quartiles", "utt./s", "", box=None)
+    for last, row in zip([None, *rows[:-1]], rows, strict=True):
+        cell = (row.model, str(row.batch_size), str(row.workers), row.device)
+        if last is not None and cell != (last.model, str(last.batch_size), str(last.workers), last.device):
+            table.add_row()
+        if row.ratio is None:
+            table.add_row(*cell, row.method, "-", "", "", row.reason)
+        else:
+            quartiles = f"{row.ratio_q1:.3f} to {row.ratio_q3:.3f}"
+            rate = f"{row.utterances_per_second:.0f}"
+            table.add_row(*cell, row.method, f"{row.ratio:.3f}", quartiles, rate, row.reason or "")
+    console.print(table)
+
+
+def print_table2(lines: list[Line], console: Console) -> None:
+    """The paper's figures and ours side by side; seconds are of a whole epoch, scaled up from the steps timed."""
+    table = Table(
+        "model",
+        "corpus",
+        "utterances",
+        "SGD s/epoch",
+        "paper",
+        "DP-SGD",
+        "paper",
+        "ours/paper",
+        "eDP-SGD",
+        "quartiles",
+        "paper",
+        "ours/paper",
+        box=None,
+    )
+    for one in lines:
+        table.add_row(
+            one.model,
+            one.corpus,
+            f"{one.utterances:,}",
+            f"{one.sgd_seconds:.1f}",
+            f"{one.paper_sgd_seconds:g}",
+            f"{one.dpsgd:.1f}",
+            f"{one.paper_dpsgd:g}",
+            f"{one.dpsgd_over_paper:.2f}",
+            f"{one.edpsgd:.2f}",
+            f"{one.edpsgd_q1:.2f} to {one.edpsgd_q3:.2f}",
+            f"{one.paper_edpsgd:g}",
+            f"{one.edpsgd_over_paper:.2f}",
+        )
+    console.print(table)
+
+
+def plot_rows(rows: list[Row], path: Path) -> None:
+    """Ratios with their quartiles, a panel for each model and batch size, as one HTML file."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    panels = list(dict.fromkeys((row.model, row.batch_size) for row in rows))
+    workers = list(dict.fromkeys((row.workers, row.device) for row in rows))
+    figure = make_subplots(
+        rows=len(panels), cols=1, subplot_titles=[f"{model.upper()}, batch {batch}" for model, batch in panels]
+    )
+    for i, panel in enumerate(panels):
+        for j, group in enumerate(workers):
+            shown = [
+                row
+                for row in rows
+                if (row.model, row.batch_size) == panel and (row.workers, row.device) == group and row.ratio is not None
+            ]
+            ratios = [row.ratio or 0.0 for row in shown]
+            figure.add_trace(
+                go.Scatter(
+                    x=ratios,
+                    y=[row.method for row in shown],
+                    mode="markers",
+                    name=f"{group[0]} x {group[1]}",
+                    legendgroup=str(group),
+                    showlegend=i == 0,
+                    marker={"color": ["#2a6f97", "#c8553d", "#588157", "#6d597a"][j % 4], "size": 9},
+                    error_x={
+                        "type": "data",
+                        "symmetric": False,
+                        "array": [(row.ratio_q3 or 0) - (row.ratio or 0) for row in shown],
+                        "arrayminus": [(row.ratio or 0) - (row.ratio_q1 or 0) for row in shown],
+                    },
+                ),
+                row=i + 1,
+                col=1,
+            )
+        figure.add_vline(x=1, line_dash="dot", row=i + 1, col=1)
+        figure.update_xaxes(type="log", title="time of a step / SGD's (median, quartiles)", row=i + 1, col=1)
+        figure.update_yaxes(autorange="reversed", row=i + 1, col=1)
+    figure.update_layout(template="plotly_white", height=320 * len(panels), title="Time of a training step")
+    figure.write_html(path, include_plotlyjs=True)

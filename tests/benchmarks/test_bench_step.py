@@ -1,0 +1,78 @@
+"""`edp-sweep bench step` runs every method in one process group, and says why one cannot run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+
+TINY = ["--utterances", "300", "--rounds", "2", "--steps", "1", "--model-size", "hidden_size=12"]
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "sizes"),
+    [("clc", "1,2", ["char_filters=4", "embedding_size=8"]), ("bert", "1", ["heads=2", "layers=1"])],
+    ids=["clc", "bert"],
+)
+def test_every_method_has_a_row_with_a_ratio_or_a_reason(
+    model: str, workers: str, sizes: list[str], command: Command, tmp_path: Path
+) -> None:
+    methods = "edp,edp:noise=paper+alpha=public,dpsgd,plain,opacus,opacus-ghost"
+    figure = tmp_path / "figure.html"
+    options = [word for size in sizes for word in ("--model-size", size)]
+    words = ["--models", model, "--methods", methods, "--batch-sizes", "4", "--workers", workers]
+    code, out, err = command("bench", "step", *words, *TINY, *options, "--plot", str(figure), "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert {"machine", "versions", "rows"} <= document.keys()
+    rows = {(row["method"], row["workers"]): row for row in document["rows"]}
+    counts = [int(count) for count in workers.split(",")]
+    assert len(rows) == len(document["rows"]) == 7 * len(counts)
+    without = {("opacus", 2), ("opacus-ghost", 2)} | ({("opacus-ghost", 1)} if model == "clc" else set())
+    for (method, count), row in rows.items():
+        if (method, count) in without:
+            assert row["ratio"] is None
+            assert row["reason"]
+        else:
+            assert 0 < row["ratio_q1"] <= row["ratio"] <= row["ratio_q3"]
+            assert row["utterances_per_second"] > 0
+    assert all(rows["sgd", count]["ratio"] == rows["sgd", count]["ratio_q3"] == 1 for count in counts)
+    assert "dpsgd" in figure.read_text()
+
+
+def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
+    sizes = [word for size in ("char_filters=4", "embedding_size=8") for word in ("--model-size", size)]
+    words = ["--models", "clc", "--corpora", "health", "--batch-size", "8", *TINY, *sizes, "--json"]
+    code, out, err = command("bench", "table2", *words)
+    assert code == 0, err
+    (row,) = json.loads(out)["rows"]
+    assert (row["paper_dpsgd"], row["paper_edpsgd"]) == (153.9, 1.14)
+    assert row["utterances"] == 135
+    assert row["dpsgd_over_paper"] == pytest.approx(row["dpsgd"] / 153.9)
+    assert 0 < row["edpsgd_q1"] <= row["edpsgd"] <= row["edpsgd_q3"]
+    assert row["sgd_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", "edp:nose=paper"], "unknown option 'nose'; allowed: noise, alpha, alpha_noise"),
+        (["--methods", "edp:noise=loud"], "'corrected' or 'paper'"),
+        (["--methods", "adam"], "--methods = 'adam': allowed: sgd, edp, dpsgd"),
+        (["--models", "gpt"], "--models = 'gpt': allowed: clc, bert"),
+        (["--batch-sizes", "0"], "--batch-sizes = '0': allowed: whole numbers"),
+        (["--batch-sizes", "3", "--workers", "2"], "allowed: multiples of --workers = 2"),
+        (["--plot", "/nowhere/figure.html"], "--plot = '/nowhere/figure.html'"),
+        (["--model-size", "hidden_size=big"], "--model-size = 'hidden_size=big'"),
+        (["--corpus", "nothing"], "nothing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_mistake_is_one_line_that_says_what_is_allowed(words: list[str], said: str, command: Command) -> None:
+    code, out, err = command("bench", "step", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
