@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from trainables.attacks.canary import make_canaries, plant, toss_coins
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.corpora import corpus_digest, load_corpus
 from trainables.corpora.types import Splits
+from trainables.embeddings import WordVectors
 from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import Metrics
 from trainables.files import replacing
@@ -43,11 +45,13 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     """Where the shared files of `spec` are or will be: named by the content that they are made of.
 
     Raises:
-        UserError: when a corpus cannot be found.
+        UserError: when a corpus cannot be found, or word vectors do not fit.
     """
     model = spec.model
     if isinstance(model, CLCSpec):
-        features = [model.embeddings.model_dump(), model.embedding_size]
+        features: list[Any] = [model.embeddings.model_dump(), model.embedding_size]
+        if model.embeddings.path is not None:
+            features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
         public = model.embeddings.corpus
     else:
         features = [model.pretrained, model.vocabulary.model_dump()]

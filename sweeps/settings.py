@@ -153,9 +153,16 @@ def _settle_paths(data: dict[str, Any]) -> None:
     private = data.get("corpus")
     folder: Path | None = None
     if isinstance(private, dict) and isinstance(private.get("path"), str):
-        private["path"] = str(Path(private["path"]).expanduser().resolve())
+        private["path"] = _absolute("corpus.path", private["path"])
         folder = Path(private["path"]).parent
     model = _section(data, "model")
+    embeddings = _section(model, "embeddings")
+    if isinstance(embeddings.get("path"), str):
+        embeddings["path"] = _absolute("model.embeddings.path", embeddings["path"])
+    pretrained = model.get("pretrained")
+    # A name of Hugging Face's looks like a path; it is one where there is such a folder.
+    if isinstance(pretrained, str) and (pretrained.startswith((".", "~")) or Path(pretrained).is_dir()):
+        model["pretrained"] = _absolute("model.pretrained", pretrained)
     public = (
         _section(data, "shadow").get("corpus"),
         _section(model, "embeddings").get("corpus"),
@@ -165,9 +172,17 @@ def _settle_paths(data: dict[str, Any]) -> None:
         if not isinstance(corpus, dict):
             continue
         if isinstance(corpus.get("path"), str):
-            corpus["path"] = str(Path(corpus["path"]).expanduser().resolve())
+            corpus["path"] = _absolute("path", corpus["path"])
         elif folder is not None and corpus.get("name") in PUBLIC and (folder / corpus["name"]).exists():
             corpus["path"] = str(folder / corpus["name"])
+
+
+def _absolute(field: str, path: str) -> str:
+    """`path` as seen from everywhere: workers have other working directories."""
+    try:
+        return str(Path(path).expanduser().resolve())
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{field} = {path!r}: {error}; allowed: a path") from None
 
 
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from edp.spec import UserError
 
+_MAGIC = 793712314  # of fastText's binary format
 _NGRAM_BUCKETS = 20_000  # 24 MB at 300 dimensions; a small public corpus has fewer n-grams than that
 _WHITENING_WORDS = 50_000  # of a file's millions: enough for a 300 x 300 covariance
 _WHITENING_FLOOR = 0.1  # of the mean deviation: directions with next to none are not blown up without bound
@@ -76,6 +78,31 @@ class WordVectors:
         wv = model.wv
         return cls(wv.index_to_key, wv.vectors, wv.vectors_ngrams, (wv.min_n, wv.max_n))
 
+    @staticmethod
+    def check(path: Path, size: int) -> list[str | int]:
+        """Looks at the head of a file that `read` will be given, before anything else is done.
+
+        Returns:
+            What tells this file from another one at the same place.
+
+        Raises:
+            UserError: as `read`, for what the head shows.
+        """
+        _check_name(path)
+        with path.open("rb") as file:
+            head = file.read(200)
+        try:
+            # fastText's .bin: magic number, version, dimensions, each of 4 bytes; its .vec: "WORDS DIMENSIONS".
+            found = struct.unpack("<iii", head[:12]) if path.suffix == ".bin" else head.split(b"\n")[0].split()
+            if path.suffix == ".bin" and found[0] != _MAGIC:
+                raise ValueError("no magic number of fastText's at its start")
+            dimensions = int(found[2] if path.suffix == ".bin" else found[1])
+        except (struct.error, ValueError, IndexError) as error:
+            raise UserError(f"embeddings.path = {path} cannot be read as fastText vectors ({error})") from None
+        _check_size(path, dimensions, size)
+        seen = path.stat()
+        return [str(path), seen.st_size, seen.st_mtime_ns]
+
     @classmethod
     def read(cls, path: Path, size: int) -> WordVectors:
         """Read fastText's `.vec` (text, no n-grams) or `.bin` (with n-grams).
@@ -86,10 +113,7 @@ class WordVectors:
         from gensim.models import KeyedVectors
         from gensim.models.fasttext import load_facebook_vectors
 
-        if path.suffix not in (".vec", ".bin"):
-            raise UserError(f"embeddings.path = {path} is no .vec or .bin file; allowed: one of the two")
-        if not path.is_file():
-            raise UserError(f"embeddings.path = {path} does not exist; allowed: a fastText .vec or .bin file")
+        _check_name(path)
         try:
             if path.suffix == ".bin":
                 wv = load_facebook_vectors(str(path))
@@ -99,11 +123,7 @@ class WordVectors:
                 vectors = cls(wv.index_to_key, wv.vectors)
         except Exception as error:  # gensim raises whatever its parser stumbles over
             raise UserError(f"embeddings.path = {path} cannot be read as fastText vectors ({error})") from error
-        if vectors.size != size:
-            raise UserError(
-                f"embeddings.path = {path} has vectors of {vectors.size} dimensions and "
-                f"embedding_size = {size}; allowed: embedding_size = {vectors.size}, or another file"
-            )
+        _check_size(path, vectors.size, size)
         return vectors
 
     def vectors(self, words: Sequence[str]) -> np.ndarray:
@@ -154,6 +174,21 @@ class WordVectors:
             np.load(ngrams, mmap_mode="r") if ngrams.exists() else None,
             tuple(about["ngram_lengths"]),
             (whitening["mean"], whitening["matrix"]),
+        )
+
+
+def _check_name(path: Path) -> None:
+    if path.suffix not in (".vec", ".bin"):
+        raise UserError(f"embeddings.path = {path} is no .vec or .bin file; allowed: one of the two")
+    if not path.is_file():
+        raise UserError(f"embeddings.path = {path} does not exist; allowed: a fastText .vec or .bin file")
+
+
+def _check_size(path: Path, found: int, size: int) -> None:
+    if found != size:
+        raise UserError(
+            f"embeddings.path = {path} has vectors of {found} dimensions and "
+            f"embedding_size = {size}; allowed: embedding_size = {found}, or another file"
         )
 
 

@@ -73,6 +73,16 @@ class BERTSpec(Frozen):
     heads: Annotated[int, Field(ge=1, description="where the start is random")] = 12
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
+    @model_validator(mode="after")
+    def _heads_share_the_hidden_size(self) -> BERTSpec:
+        if self.hidden_size % self.heads:
+            fit = [str(heads) for heads in range(1, self.hidden_size) if self.hidden_size % heads == 0]
+            raise ValueError(
+                f"model.heads = {self.heads} does not divide model.hidden_size = {self.hidden_size}; "
+                f"allowed: {', '.join(fit)}"
+            )
+        return self
+
 
 ModelSpec = Annotated[CLCSpec | BERTSpec, Field(discriminator="kind")]
 

@@ -21,6 +21,11 @@ pytestmark = pytest.mark.ray
         (["run", "RECIPE", "--set", "edp.C=-1"], "edp.C = -1"),
         (["run", "RECIPE", "--set", "edp.decay=none", "--set", "edp.tau=0.5"], "tau = 0.5"),
         (["run", "RECIPE", "--set", "corpus.name=mine", "--set", "corpus.path=/not/there"], "/not/there"),
+        (["run", "RECIPE", "--set", 'corpus.path="\\0x"'], "embedded null byte"),
+        (["run", "RECIPE", "--set", "model.embeddings={path: nothing.vec}"], "nothing.vec does not exist"),
+        (["run", "RECIPE", "--set", "model.embeddings={path: other.vec}"], "other.vec has vectors of 3 dimensions"),
+        (["run", "RECIPE", "--set", "model.embeddings={path: tiny.bin}"], "cannot be read as fastText vectors"),
+        (["run", "nlu_eval_bert", "--set", "model.heads=5"], "model.heads = 5 does not divide"),
         (["run", "RECIPE", "--trials", "0"], "search.trials = 0"),
         (["run", "RECIPE", "--trials", "many"], "--trials"),
         (["run", "RECIPE", "--name", "a/b"], "name = 'a/b'"),
@@ -68,6 +73,8 @@ def test_one_line_exit_code_2_and_nothing_made(
     monkeypatch.chdir(tmp_path)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)
+    (tmp_path / "other.vec").write_text("1 3\nword 0.1 0.2 0.3\n")
+    (tmp_path / "tiny.bin").write_bytes(b"\0" * 100)
     before = set(tmp_path.rglob("*"))
     code, out, err = command(*(str(recipe) if word == "RECIPE" else word for word in words))
     assert code == 2, err

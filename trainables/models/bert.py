@@ -65,11 +65,6 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
             # pieces of another vocabulary would mean other words to the pretrained rows
             reason = f"its vocabulary has {config.vocab_size} pieces, the encoded corpus' has {vocabulary_size}"
             _log.warning("model.pretrained = %s does not fit (%s): the start is random", spec.pretrained, reason)
-    if spec.hidden_size % spec.heads:
-        raise UserError(
-            f"model.heads = {spec.heads} does not divide model.hidden_size = {spec.hidden_size}; "
-            f"allowed: {', '.join(str(h) for h in range(1, spec.hidden_size) if spec.hidden_size % h == 0)}"
-        )
     config = BertConfig(
         vocab_size=vocabulary_size or _BERT_VOCABULARY,
         hidden_size=spec.hidden_size,
