@@ -112,6 +112,7 @@ def _facts(
         "tied": [tie_line(name, others, {p.name for p in front}) for name, others in tied.items()],
         "figure": Markup(front_svg(points, front, chosen, baseline)),
         "models": len(points),
+        "audits": any("epsilon_audited" in point.metrics for point in front),
         "counts": {
             state: sum(t.state == state for t in trials) for state in ("complete", "stopped", "failed", "refused")
         },

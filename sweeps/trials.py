@@ -20,6 +20,7 @@ from ray import tune
 
 from sweeps.callback import SweepCallback
 from sweeps.cost import over_budget
+from sweeps.metrics import Meter
 from sweeps.prepare import Prepared
 from sweeps.privacy import settle
 from sweeps.random_stopping import SecretCallback
@@ -73,6 +74,9 @@ def run_trials(
     callback = (SecretCallback if secret else SweepCallback)(sweep, recipe, tracker, watch)
     examples = EncodedCorpus.open(prepared.corpus).size("train")
     sweep.update(examples=examples)
+    if not secret:
+        plain = sweep.record.baseline or {}
+        watch.meter = Meter(sweep.name, sweep.record.wanted, ended, plain.get("seconds_per_epoch"))
     if secret:
         watch.say("a secret number of candidates runs now, unseen; the best one will be shown")
     searcher = _Searcher(

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from sweeps.front import epsilon_cell, epsilon_text, params_text
+from sweeps.metrics import Meter
 
 _SHOWN = 18
 """Rows of the live table: the newest trials."""
@@ -37,6 +38,7 @@ class Watch:
 
     Attributes:
         waiting: what waits for its workers, and since when (`time.monotonic`).
+        meter: told what is shown of trials, to export it.
     """
 
     def __init__(self, console: Console) -> None:
@@ -46,6 +48,7 @@ class Watch:
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
         self.waiting: dict[str, float] = {}
+        self.meter: Meter | None = None
 
     def waits(self, what: str) -> None:
         """Something waits for its workers from now on."""
@@ -94,6 +97,8 @@ class Watch:
             row.params = params
         if metrics is not None:
             row.metrics = dict(metrics)
+        if self.meter is not None:
+            self.meter.trial(number, state, metrics)
         if self._live is not None:
             self._live.update(self._table())
         elif state in ("running", "interrupted", "complete", "stopped", "failed", "refused"):
@@ -102,6 +107,8 @@ class Watch:
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """A trial has done an epoch."""
         row = self._rows[number]
+        if self.meter is not None:
+            self.meter.epoch(metrics)
         row.epoch = epoch
         row.metrics = {"ser": metrics["valid_ser"], "epsilon": metrics["epsilon"]}
         if self._live is not None:

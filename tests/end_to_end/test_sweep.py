@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from mlflow.tracking import MlflowClient
 from edp.epsilon import epsilon, epsilon_paper
 from edp.ledger import Ledger
 from tests.conftest import TINY_RECIPE, Command
+from tests.dashboards.test_grafana import ONLY_WITH_A_GPU, named_metrics
 
 pytestmark = pytest.mark.ray
 
@@ -223,6 +225,29 @@ def test_a_registered_model_is_served(swept: dict[str, Any], storage: Path, tmp_
         refused = requests.post(f"{address}/invocations", json={"inputs": ["call", " "]}, timeout=60)
         assert refused.status_code == 400
         assert "utterance 1" in refused.text
+
+
+def test_every_metric_of_the_grafana_dashboard_is_exported(swept: dict[str, Any]) -> None:
+    import ray
+
+    node = ray.nodes()[0]
+    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    # GPU-seconds are none on a machine without a GPU, and a counter that never counted is not exported.
+    wanted = named_metrics() - ONLY_WITH_A_GPU - {"ray_edp_sweep_gpu_seconds_total"}
+    missing, text = wanted, ""
+    for _ in range(120):  # Ray exports every ten seconds
+        text = requests.get(address, timeout=30).text
+        missing = {name for name in wanted if not re.search(rf"^{name}{{", text, re.M)}
+        if not missing:
+            break
+        time.sleep(0.5)
+    assert not missing
+    epochs = re.search(r'^ray_edp_sweep_epochs_total{.*sweep="tiny".*} ([\d.]+)$', text, re.M)
+    assert epochs is not None
+    assert float(epochs[1]) == 4, "two trials of two epochs"
+    complete = re.search(r'^ray_edp_sweep_trials{.*state="complete",sweep="tiny".*} ([\d.]+)$', text, re.M)
+    assert complete is not None
+    assert float(complete[1]) == 2
 
 
 def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], storage: Path, command: Command) -> None:
