@@ -8,24 +8,31 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import ray
 
+Place = str | tuple[str, int]
+
 _EVERY_S = 2.0
-_PATIENCE = 4
-"""So many tries in a row that nobody answers are an end."""
+_REFUSED = 4
+"""So many tries in a row that nobody listens are an end: the process is gone."""
+_SILENT = 60
+"""So many in a row without any answer are one too: the machine is gone, or has been out of reach for minutes."""
+_FAREWELL_S = 60.0
 
 
 @contextmanager
-def lifeline(on_death: Callable[[str], None]) -> Iterator[None]:
-    """Watches Ray's head and this machine's raylet while the block runs.
+def lifeline(on_death: Callable[[str], None], last_words: Callable[[str], None]) -> Iterator[None]:
+    """Watches Ray's head and this machine's raylet while the block runs; without them this process ends, exit code 1.
 
     Args:
-        on_death: called with what is gone, from another thread; this process ends when it returns, with exit code 1.
+        on_death: told what is gone, from another thread; has a minute.
+        last_words: told the same, last.
     """
     node = ray._private.worker._global_node
     done = threading.Event()
-    places: dict[str, str | tuple[str, int]] = {}
+    places: dict[str, Place] = {}
     if node is not None:
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         places["Ray's head (GCS)"] = (host.strip("[]"), int(port))
@@ -33,13 +40,18 @@ def lifeline(on_death: Callable[[str], None]) -> Iterator[None]:
             places["this machine's Ray (raylet)"] = node.raylet_socket_name
 
     def watch() -> None:
-        failed = dict.fromkeys(places, 0)
+        refused, silent = dict.fromkeys(places, 0), dict.fromkeys(places, 0)
         while not done.wait(_EVERY_S):
             for name, place in places.items():
-                failed[name] = 0 if _answers(place) else failed[name] + 1
-                if failed[name] >= _PATIENCE and not done.is_set():
+                answer = _ask(place)
+                refused[name] = refused[name] + 1 if answer == "refused" else 0
+                silent[name] = silent[name] + 1 if answer == "silent" else 0
+                if (refused[name] >= _REFUSED or silent[name] >= _SILENT) and not done.is_set():
+                    farewell = threading.Thread(target=on_death, args=(f"{name} is gone",), daemon=True)
+                    farewell.start()
+                    farewell.join(_FAREWELL_S)
                     try:
-                        on_death(f"{name} is gone")
+                        last_words(f"{name} is gone")
                     finally:
                         os._exit(1)
 
@@ -51,12 +63,15 @@ def lifeline(on_death: Callable[[str], None]) -> Iterator[None]:
         done.set()
 
 
-def _answers(place: str | tuple[str, int]) -> bool:
+def _ask(place: Place) -> Literal["here", "refused", "silent"]:
+    """Whether a process listens at `place`. One that is busy may be silent for a while."""
     kind = socket.AF_UNIX if isinstance(place, str) else (socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
     with socket.socket(kind, socket.SOCK_STREAM) as one:
         one.settimeout(_EVERY_S)
         try:
             one.connect(place)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return "refused"
         except OSError:
-            return False
-    return True
+            return "silent"
+    return "here"

@@ -159,14 +159,13 @@ def _run(
 
     def ray_died(what: str) -> None:
         watch.__exit__()
-        try:
-            sweep.update(error=what)
-            finish(sweep, recipe, tracker, "stopped", watch)
-        finally:
-            watch.complain(f"{what}; {how_to_go_on(sweep)}")
+        _finish(sweep, recipe, tracker, "stopped", what, watch)
+
+    def last_words(what: str) -> None:
+        watch.complain(f"{what}; {how_to_go_on(sweep)}")
 
     try:
-        with lifeline(ray_died), watchdog(watch, placed.group), interrupts.catching():
+        with lifeline(ray_died, last_words), watchdog(watch, placed.group), interrupts.catching():
             base = recipe.baseline()
             watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
             encode_missing(base, prepared, corpora, watch.say)

@@ -1,0 +1,111 @@
+"""Three trials at once on a simulated cluster of three nodes with eight logical GPUs each; one node goes in mid-trial.
+
+    python -m tests.sweeps.many_nodes FOLDER WORKERS
+
+Prints what happened as one JSON document. A process of its own: a simulated cluster takes this process' Ray for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from sweeps.resources import plan
+from sweeps.spec import ResourcesSpec, SearchSpec
+from sweeps.watchdog import wanted
+from tests.trainables.test_worker import spec
+from trainables.corpora import load_corpus
+from trainables.encoding import encode
+from trainables.trial import run_fresh
+from trainables.worker import TrialJob
+
+NODES, GPUS, EPOCHS = 3, 8, 30
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 900) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.2)
+    return found
+
+
+def groups_by_node() -> dict[str, list[str]]:
+    """The nodes that each worker group's placement group lies on, by its id."""
+    table = ray.util.placement_group_table()
+    return {
+        one["placement_group_id"]: sorted(set(one["bundles_to_node_id"].values()))
+        for one in table.values()
+        if one["state"] == "CREATED"
+    }
+
+
+def story(folder: Path, workers: int) -> dict[str, Any]:
+    one = spec(training={"workers": workers, "epochs": EPOCHS, "device": "cpu"})
+    corpus = folder / "corpus"
+    encode(load_corpus(one.corpus), one.model, corpus)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
+    nodes = [cluster.add_node(num_cpus=8, num_gpus=GPUS) for _ in range(NODES)]
+    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+    cluster.wait_for_nodes()
+    on_gpus = one.training.model_copy(update={"device": "auto"})
+    resources = ResourcesSpec(gpus_per_worker=GPUS / workers, cpus_per_worker=0.5)
+    placed = plan(on_gpus, resources, SearchSpec(trials=10))
+    found: dict[str, Any] = {"plan": placed.line, "concurrency": placed.concurrency}
+    epochs: list[list[int]] = [[] for _ in range(NODES)]
+    news: list[list[str]] = [[] for _ in range(NODES)]
+    results: dict[int, Any] = {}
+
+    def trial(number: int) -> None:
+        job = TrialJob(one, corpus, folder / "trials" / str(number))
+        results[number] = run_fresh(
+            job,
+            placed.group,
+            folder / "ray",
+            f"trial-{number}",
+            lambda epoch, metrics: epochs[number].append(epoch),
+            on_news=news[number].append,
+        )
+
+    threads = [threading.Thread(target=trial, args=(number,), daemon=True) for number in range(NODES)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: all(epochs))
+    found["seconds_until_all_train"] = time.monotonic() - began
+    found["groups"] = list(groups_by_node().values())
+
+    gone = nodes[0]
+    held = next(group for group, where in groups_by_node().items() if where == [gone.node_id])
+    cluster.remove_node(gone, allow_graceful=False)
+    began = time.monotonic()
+    wait_for(lambda: any("its workers died" in line for lines in news for line in lines))
+    found["seconds_until_noticed"] = time.monotonic() - began
+    hurt = next(number for number in range(NODES) if any("died" in line for line in news[number]))
+    assert held not in groups_by_node()
+    found["waits_for"] = wait_for(lambda: line if "GPU" in (line := wanted(placed.group)) else None)
+    done = len(epochs[hurt])
+    cluster.add_node(num_cpus=8, num_gpus=GPUS)
+    began = time.monotonic()
+    wait_for(lambda: len(epochs[hurt]) > done)
+    found["seconds_to_go_on"] = time.monotonic() - began
+    for thread in threads:
+        thread.join()
+    found["epochs"] = epochs
+    found["steps"] = [results[number].ledger.steps for number in range(NODES)]
+    found["news"] = news[hurt]
+    ray.shutdown()
+    cluster.shutdown()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(story(Path(sys.argv[1]), int(sys.argv[2]))))
