@@ -30,8 +30,8 @@ from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
 from trainables.checkpoint import read_ledger
 from trainables.encoding import EncodedCorpus
+from trainables.measuring import privacy_metrics
 from trainables.spec import TrialSpec
-from trainables.worker import privacy_metrics
 
 _SHADOW_SEED = 1_000_003
 """Added to the seed of the shadow of the same corpus, so that no reference starts from its weights."""

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edp.spec import UserError
 from sweeps.spec import ResourcesSpec
 from trainables.attacks.references import Arrays, Side, score_target, train_side
+from trainables.job import TrialFailed
 from trainables.spec import TrialSpec
 from trainables.trial import TrialError
-from trainables.worker import TrialFailed
 
 _RETRIES = 5
 """How often a model whose process died is trained again."""

@@ -6,9 +6,9 @@ from sweeps.prepare import Prepared, RunJob
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker, flat, trial_tags
 from sweeps.watch import Watch
+from trainables.job import TrialJob
 from trainables.spec import TrialSpec
 from trainables.trial import TrialError, TrialStopped
-from trainables.worker import TrialJob
 
 
 def run_baseline(

@@ -18,8 +18,8 @@ from sweeps.tracking import Tracker, environment_tags, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.checkpoint import read_ledger
 from trainables.epochs import read_curve
+from trainables.job import TrialResult
 from trainables.spec import TrialSpec
-from trainables.worker import TrialResult
 
 
 class SweepCallback(tune.Callback):

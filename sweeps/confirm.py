@@ -30,9 +30,9 @@ from sweeps.store import Point, Sweep
 from sweeps.tracking import Tracker, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.checkpoint import read_ledger
+from trainables.job import TrialJob
 from trainables.spec import TrialSpec
 from trainables.trial import OnEpoch, TrialError, TrialStopped
-from trainables.worker import TrialJob
 
 CONFIDENCE = 0.95
 

@@ -21,9 +21,9 @@ from trainables.embeddings import WordVectors
 from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import Metrics
 from trainables.files import replacing
+from trainables.job import TrialJob, TrialResult
 from trainables.spec import CanariesSpec, CLCSpec, TrialSpec
 from trainables.trial import OnEpoch
-from trainables.worker import TrialJob, TrialResult
 
 Say = Callable[[str], None]
 RunJob = Callable[[TrialJob, OnEpoch], TrialResult]

@@ -23,7 +23,7 @@ from sweeps.space import corners
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker
-from trainables.worker import EpochResult, TrialResult
+from trainables.job import EpochResult, TrialResult
 
 # The truncated negative binomial distribution with shape 1: a geometric number of trials.
 _SHAPE = 1.0

@@ -22,7 +22,7 @@ from edp.ledger import Ledger
 from sweeps.privacy import Refused
 from sweeps.space import Space, ask
 from sweeps.spec import Objective, SearchSpec, objective_values
-from trainables.worker import TrialResult
+from trainables.job import TrialResult
 
 
 def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:

@@ -16,9 +16,9 @@ from edp.spec import UserError
 from sweeps.resources import Plan
 from sweeps.store import Sweep
 from sweeps.watch import Watch
+from trainables.job import TrialJob, TrialResult
 from trainables.mailbox import Switch
 from trainables.trial import OnEpoch, TrialStopped, WorkerGroup, run_fresh, run_job
-from trainables.worker import TrialJob, TrialResult
 
 
 @dataclass(frozen=True)

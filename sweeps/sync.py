@@ -10,7 +10,7 @@ from sweeps.spec import Recipe
 from sweeps.store import Sweep, TrialRecord
 from sweeps.tracking import Tracker
 from trainables.files import replacing
-from trainables.worker import EpochResult, TrialResult
+from trainables.job import EpochResult, TrialResult
 
 
 class Tracked:

@@ -18,8 +18,8 @@ from sweeps.spec import ResourcesSpec, SearchSpec
 from sweeps.store import Sweep, folder_name
 from sweeps.tracking import Tracker, default_tracking_uri, flat, redacted, trial_tags
 from sweeps.watch import Watch
+from trainables.job import TrialJob
 from trainables.trial import TrialError
-from trainables.worker import TrialJob
 
 
 def train(

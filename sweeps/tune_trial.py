@@ -12,8 +12,8 @@ from ray import tune
 from sweeps.prepare import Prepared
 from sweeps.spec import Recipe
 from trainables.epochs import point_of
+from trainables.job import Stop, TrialJob
 from trainables.trial import GroupSpec, TrialError, TrialStopped, run_fresh, run_job
-from trainables.worker import Stop, TrialJob
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import ray
 
 from trainables.epochs import Metrics
-from trainables.worker import Stop, TrialJob
+from trainables.job import Stop, TrialJob
 
 Kind = Literal["started", "restarted", "epoch", "result", "failed", "stopped"]
 Message = tuple[Kind, Any]

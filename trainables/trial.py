@@ -24,9 +24,10 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from edp.spec import Frozen
 from trainables.epochs import Metrics
 from trainables.files import disk_full
+from trainables.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.mailbox import Kind, Mailbox
 from trainables.memory import keep_freed_memory
-from trainables.worker import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult, run_trial
+from trainables.worker import run_trial
 
 OnEpoch = Callable[[int, Metrics], Stop | None]
 """Hears of an epoch, and answers whether the job is to stop at its end."""

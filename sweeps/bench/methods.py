@@ -23,7 +23,7 @@ from sweeps.errors import one_line
 from trainables.encoding import EncodedCorpus
 from trainables.models import build_model
 from trainables.spec import TrialSpec
-from trainables.worker import Trainer
+from trainables.training import Trainer
 
 OURS = ("sgd", "edp", "dpsgd")
 OTHERS = ("plain", "opacus", "opacus-ghost")

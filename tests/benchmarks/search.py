@@ -43,8 +43,8 @@ from sweeps.settings import load_recipe
 from sweeps.spec import Recipe, objective_values
 from sweeps.stopping import Stopper
 from trainables.epochs import point_of, worth_keeping
+from trainables.job import EpochResult, TrialResult
 from trainables.pareto import hypervolume
-from trainables.worker import EpochResult, TrialResult
 
 EXAMPLES = 2_600
 EPOCHS = 30

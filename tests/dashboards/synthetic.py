@@ -20,7 +20,7 @@ from sweeps.spec import Recipe
 from sweeps.store import Sweep, SweepRecord
 from sweeps.tracking import Tracker, default_tracking_uri, flat
 from sweeps.watch import Watch
-from trainables.worker import EpochResult, TrialResult
+from trainables.job import EpochResult, TrialResult
 
 EXAMPLES = 1350
 

@@ -24,8 +24,8 @@ from sweeps.watchdog import wanted
 from tests.trainables.test_worker import spec
 from trainables.corpora import load_corpus
 from trainables.encoding import encode
+from trainables.job import TrialJob
 from trainables.trial import run_fresh
-from trainables.worker import TrialJob
 
 NODES, GPUS, EPOCHS = 3, 8, 30
 

@@ -19,7 +19,7 @@ from sweeps.search import StudySearcher, sampler
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
 from sweeps.trials import requeue_interrupted
-from trainables.worker import TrialResult
+from trainables.job import TrialResult
 
 EXAMPLES = 1_350
 

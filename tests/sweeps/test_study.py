@@ -17,7 +17,7 @@ from sweeps.search import StudySearcher
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, SweepRecord, study_storage
-from trainables.worker import EpochResult, TrialResult
+from trainables.job import EpochResult, TrialResult
 
 METRICS = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0, "delta": 5e-4}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainables.test_worker import spec
+from trainables.job import Stop, TrialJob
 from trainables.mailbox import RETRIES, Message, _Mailbox
-from trainables.worker import Stop, TrialJob
 
 JOB = TrialJob(spec(), Path("corpus"), Path("output"))
 DIED: dict[str, Any] = {"process": True, "again": True}

@@ -13,8 +13,8 @@ import ray
 
 from tests.trainables.test_worker import corpus, spec
 from trainables.epochs import Metrics
+from trainables.job import Stop, TrialJob
 from trainables.trial import GroupSpec, TrialError, WorkerGroup, run_fresh, run_job
-from trainables.worker import Stop, TrialJob
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray

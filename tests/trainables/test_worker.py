@@ -20,10 +20,11 @@ from trainables.checkpoint import read_ledger
 from trainables.corpora import load_corpus
 from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import read_curve
+from trainables.job import Stop, TrialFailed, TrialJob, TrialResult
 from trainables.models import build_model
 from trainables.scales import layer_scales
 from trainables.spec import TrialSpec
-from trainables.worker import Stop, TrialFailed, TrialJob, TrialResult, run_trial
+from trainables.worker import run_trial
 
 SPEC: dict[str, Any] = {
     "corpus": {"name": "communication", "utterances": 120},

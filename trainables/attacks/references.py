@@ -27,7 +27,7 @@ from trainables.attacks.shadow import membership_indices
 from trainables.encoding import EncodedCorpus, Split
 from trainables.models import JointModel, build_model
 from trainables.spec import CanariesSpec, TrialSpec
-from trainables.worker import Trainer, pick_device
+from trainables.training import Trainer, pick_device
 
 Arrays = dict[str, NDArray[Any]]
 Kind = Literal["sgd", "own"]
@@ -96,7 +96,7 @@ def train_side(side: Side, on_epoch: OnEpoch) -> None:
     """Trains one model and writes what the attacks need of it to `side.output`, whole or not at all.
 
     Raises:
-        trainables.worker.TrialFailed: when a gradient or the loss is not finite.
+        trainables.job.TrialFailed: when a gradient or the loss is not finite.
     """
     corpus = EncodedCorpus.open(side.corpus)
     seed = side.spec.corpus.seed

@@ -17,8 +17,8 @@ from trainables.attacks.likelihood import loss_scores
 from trainables.attacks.roc import AttackResult, measure
 from trainables.corpora import load_corpus
 from trainables.encoding import encode
+from trainables.job import TrialJob, TrialResult
 from trainables.spec import TrialSpec
-from trainables.worker import TrialJob, TrialResult
 
 CANARIES = 300
 DELTA = 5e-4
