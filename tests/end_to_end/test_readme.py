@@ -1,0 +1,130 @@
+"""Every command of the README is accepted as it stands there, and run: here on a sweep that is there already where it
+only reads, else by the test that is named below."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from dashboards.cli import app
+from sweeps.settings import load_recipe
+from tests.conftest import Command
+from tests.dashboards.synthetic import sweep_of
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+
+RUN_BY = {
+    "edp-sweep run": "tests/end_to_end/test_sweep.py::test_a_sweep_tracks_every_trial_once_under_one_parent",
+    "edp-sweep status": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
+    "edp-sweep front": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
+    "edp-sweep report": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
+    "edp-sweep epsilon": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
+    "edp-sweep data make": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
+    "edp-sweep data check": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
+    "edp-sweep resume": "tests/end_to_end/test_faults.py",
+    "edp-sweep confirm": "tests/end_to_end/test_sweep.py::test_the_front_is_trained_again_with_new_seeds_once",
+    "edp-sweep pick": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
+    "edp-sweep train": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
+    "edp-sweep attack": "tests/end_to_end/test_attack.py",
+    "edp-sweep ui": "tests/dashboards/test_page.py",
+    "edp-sweep bench": "tests/benchmarks",
+    "mlflow models serve": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
+    "curl http://127.0.0.1:5001/invocations": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
+    "export MLFLOW_TRACKING_URI=": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
+    "mlflow ui": "tests/dashboards/test_page.py",
+}
+"""Who runs a command, by what it begins with."""
+
+NOT_HERE = {
+    "make sweep": "is `edp-sweep run quickstart` after setting up an environment, and takes minutes",
+    "make test": "is what runs this",
+    "optuna-dashboard": "is not installed with this project; tests/sweeps/test_study.py opens such a study with Optuna",
+    "pip install boto3": "for the cluster launcher alone",
+    "ray get-auth-token": "needs a cluster: its file is held against Ray's schema by tests/sweeps/test_cluster_file.py",
+    "export RAY_AUTH_MODE": "needs a cluster",
+    "ray up": "needs a cluster",
+    "ray dashboard": "needs a cluster",
+    "ray attach": "needs a cluster",
+    "ray exec": "needs a cluster",
+    "ray job submit": "needs a cluster",
+    "ray down": "needs a cluster",
+}
+
+READS = ("edp-sweep status", "edp-sweep front", "edp-sweep report", "edp-sweep epsilon", "edp-sweep data")
+
+
+def commands() -> list[str]:
+    """Each command of the README's shell blocks, without its comment, continued lines joined."""
+    found = []
+    for block in re.findall(r"^```bash\n(.*?)^```", README.read_text(), flags=re.S | re.M):
+        for line in block.replace("\\\n", " ").splitlines():
+            bare = re.sub(r"\s+# .*$", "", line).strip()
+            if bare and not bare.startswith("#"):
+                found.append(" ".join(bare.split()))
+    return found
+
+
+def own_commands() -> list[str]:
+    """Those of `edp-sweep`, also where Ray runs them on the cluster."""
+    inner = [re.search(r"edp-sweep [^\"]*", line) for line in commands()]
+    return [match[0] for match in inner if match is not None]
+
+
+@pytest.mark.parametrize("line", own_commands())
+def test_every_command_of_ours_is_accepted(line: str) -> None:
+    words = shlex.split(line)[1:]
+    group = get_command(app)
+    context = group.make_context("edp-sweep", list(words))
+    while hasattr(group, "resolve_command"):
+        name, group, words = group.resolve_command(context, words)
+        context = group.make_context(name, list(words), parent=context)
+    for override in context.params.get("settings") or []:
+        assert "=" in override
+    if context.info_name == "run":
+        overrides = list(context.params["settings"] or [])
+        load_recipe(context.params["recipe"], overrides)
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(commands()))
+def test_every_command_is_run_by_a_test_or_needs_what_no_test_has(line: str) -> None:
+    known = [start for start in (*RUN_BY, *NOT_HERE) if line.startswith(start)]
+    assert known, "say above which test runs it"
+    for start in known:
+        if start not in RUN_BY:
+            continue
+        place, _, name = RUN_BY[start].partition("::")
+        path = ROOT / place
+        assert path.exists(), place
+        if name:
+            tree = ast.parse(path.read_text())
+            assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, RUN_BY[start]
+        if start.startswith("edp-sweep "):
+            files = [path] if path.is_file() else sorted(path.glob("test_*.py"))
+            assert any(start.split()[1] in file.read_text() for file in files), RUN_BY[start]
+
+
+def test_what_only_reads_runs_as_it_stands_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep_of(Path("runs"), "first", 4)
+    lines = [line for line in commands() if line.startswith(READS)]
+    assert {line.split()[1] for line in lines} >= {"status", "front", "report", "epsilon", "data"}
+    for line in lines:
+        code, _, err = command(*shlex.split(line)[1:])
+        assert code == 0, (line, err)
+    assert Path("report.html").is_file()
+
+
+def test_the_picture_comes_early_and_what_is_linked_is_there() -> None:
+    text = README.read_text()
+    picture = text[: text.index("![")].count("\n")
+    assert picture <= 45, "at most two screens"
+    for target in re.findall(r"\]\((?!https?://|#)([^)]+)\)", text):
+        assert (ROOT / target).exists(), target
