@@ -4,11 +4,19 @@ only reads, else by the test that is named below."""
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import requests
 from typer.main import get_command
 
 from dashboards.cli import app
@@ -37,7 +45,7 @@ RUN_BY = {
     "mlflow models serve": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
     "curl http://127.0.0.1:5001/invocations": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
     "export MLFLOW_TRACKING_URI=": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
-    "mlflow ui": "tests/dashboards/test_page.py",
+    "mlflow ui": "tests/end_to_end/test_readme.py::test_the_mlflow_ui_opens_as_it_stands_there",
 }
 """Who runs a command, by what it begins with."""
 
@@ -120,6 +128,27 @@ def test_what_only_reads_runs_as_it_stands_there(
         code, _, err = command(*shlex.split(line)[1:])
         assert code == 0, (line, err)
     assert Path("report.html").is_file()
+
+
+def test_the_mlflow_ui_opens_as_it_stands_there(tmp_path: Path) -> None:
+    sweep_of(tmp_path / "runs", "first", 1)
+    (line,) = [line for line in commands() if line.startswith("mlflow ui")]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = [sys.executable, "-m", *shlex.split(line), "--port", port, "--workers", "1"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+        try:
+            answered = False
+            while process.poll() is None and not answered:
+                with suppress(requests.RequestException):
+                    answered = requests.get(f"http://127.0.0.1:{port}", timeout=10).ok
+                time.sleep(0.2)
+            assert answered, (tmp_path / "log").read_text()
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
 
 
 def test_the_picture_comes_early_and_what_is_linked_is_there() -> None:
