@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -86,6 +87,34 @@ def step(
     else:
         print_rows(rows, out)
         out.print(machine.one_line(), highlight=False, soft_wrap=True)
+
+
+@bench.command()
+def search(
+    seeds: Annotated[int, typer.Option(min=1, help="sweeps of each variant")] = 20,
+    trials: Annotated[int, typer.Option(min=2, help="whole trials that the GPU-seconds of a sweep are worth")] = 30,
+    processes: Annotated[int, typer.Option(min=1, help="sweeps at once")] = 2,
+    output: Annotated[Path | None, typer.Option(help="folder for search.json and search.md")] = None,
+    as_json: Json = False,
+) -> None:
+    """Hypervolume against GPU-seconds on a surrogate: TPE, random, NSGA-II, with and without early stopping."""
+    from sweeps.bench.search import as_markdown, benchmark
+
+    with err.status("starting") as status:
+        found = benchmark(seeds, trials, processes, status.update)
+    if output is not None:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            (output / "search.json").write_text(json.dumps(found, indent=1) + "\n")
+            (output / "search.md").write_text(as_markdown(found))
+        except OSError as error:
+            raise UserError(
+                f"--output = {str(output)!r}: {error.strerror}; allowed: a folder that can be written"
+            ) from None
+    if as_json:
+        print_json(found)
+    else:
+        out.print(as_markdown(found), highlight=False, markup=False, soft_wrap=True)
 
 
 @bench.command()
