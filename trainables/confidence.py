@@ -36,6 +36,9 @@ def ser_interval(errors: NDArray[np.int64], slots: NDArray[np.int64]) -> Interva
 def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Interval:
     """Interval of an AUC by DeLong, DeLong and Clarke-Pearson (1988), computed from ranks (Sun and Xu 2014).
 
+    It costs milliseconds, which every epoch of every trial pays, and agrees with the bootstrap over utterances that
+    `trainables.attacks.roc` takes its time for.
+
     Where members and non-members are apart without overlap its variance is 0, and so is the interval's width.
 
     Args:

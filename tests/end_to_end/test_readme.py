@@ -137,8 +137,9 @@ def test_the_mlflow_ui_opens_as_it_stands_there(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     words = [sys.executable, "-m", *shlex.split(line), "--port", port, "--workers", "1"]
+    quick = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # no job queue: up in seconds
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(words, cwd=tmp_path, env=quick, stdout=log, stderr=log, start_new_session=True)
         try:
             answered = False
             while process.poll() is None and not answered:

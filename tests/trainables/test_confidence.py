@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from trainables.attacks.roc import measure
 from trainables.confidence import auc_interval, ser_interval
 
 
@@ -45,6 +46,12 @@ def test_the_interval_of_an_auc_follows_delongs_variance_written_out() -> None:
     assert auc_interval(inside, outside) == pytest.approx(
         (auc - 1.959964 * variance**0.5, min(1, auc + 1.959964 * variance**0.5)), abs=1e-6
     )
+
+
+def test_the_interval_of_an_auc_is_that_of_members_and_non_members_drawn_again() -> None:
+    rng = np.random.default_rng(8)
+    inside, outside = rng.normal(0.4, 1, 500), rng.normal(0, 1, 600)
+    assert auc_interval(inside, outside) == pytest.approx(measure("any", inside, outside).auc_ci, abs=3e-3)
 
 
 def test_auc_intervals_hold_one_half_for_scores_that_know_nothing() -> None:
