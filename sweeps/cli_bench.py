@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,6 +73,7 @@ def step(
                 )
             rows += measure(cell, wanted, spec, data.folder, rounds=rounds, steps=steps, notes=_note, say=say)
     document = {
+        "date": f"{date.today()}",
         "machine": machine.machine(),
         "versions": machine.versions(),
         "clock": {"cpu": "process CPU time, all workers", "cuda": "wall time"},
@@ -164,6 +166,7 @@ def table2(
     if as_json:
         print_json(
             {
+                "date": f"{date.today()}",
                 "machine": machine.machine(),
                 "versions": machine.versions(),
                 "clock": "process CPU time, all workers" if device == "cpu" else "wall time",

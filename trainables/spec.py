@@ -102,6 +102,10 @@ class TrainingSpec(Frozen):
     decay_epochs: Annotated[
         int | None, Field(ge=1, description="T of learning_rate_decay, where training ends before; null: epochs")
     ] = None
+    precision: Annotated[
+        Literal["float32", "bfloat16"],
+        Field(description="of the products in training; weights, gradients, clip and noise are float32 in any case"),
+    ] = "float32"
     sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces a micro-batch is run in")] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"

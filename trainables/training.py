@@ -58,6 +58,7 @@ class Trainer:
         self.examples = corpus.size("train")
         training = spec.training
         self.step = checkpoint.step if checkpoint is not None else 0
+        self.low_precision = training.precision == "bfloat16"
         self.hook: EDPHook | None = None
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
@@ -183,7 +184,8 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for j, chunk in enumerate(chunks):
             with nullcontext() if reduce and j == len(chunks) - 1 else self.ddp.no_sync():
-                loss = self.ddp(self.corpus.batch("train", chunk).to(self.device)).sum()
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision):
+                    loss = self.ddp(self.corpus.batch("train", chunk).to(self.device)).sum()
                 (loss * weight).backward()
             if weight > 0:
                 total += loss.detach()

@@ -64,9 +64,10 @@ class JointModel(nn.Module):
     def outputs(self, batch: Batch) -> ModelOutput:
         """Scores of intents (B, I) and tags (B, T, K)."""
         sentence_bh, token_bth = self.encode(batch)
+        kind = self.crf.start_k.dtype  # that of the weights, also where products are taken in a smaller one
         return ModelOutput(
-            self.intent_head(self.head_dropout(sentence_bh)),
-            self.slot_head(self.head_dropout(token_bth)),
+            self.intent_head(self.head_dropout(sentence_bh)).to(kind),
+            self.slot_head(self.head_dropout(token_bth)).to(kind),
             batch.mask_bt,
         )
 
@@ -115,5 +116,6 @@ class JointModel(nn.Module):
     def _loss(self, output: ModelOutput, batch: Batch) -> Tensor:
         assert batch.tags_bt is not None, "a loss needs labels"
         assert batch.intent_b is not None, "a loss needs labels"
-        slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
+        with torch.autocast(output.emissions_btk.device.type, enabled=False):  # its sums over paths need every digit
+            slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
         return slot_loss_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")

@@ -58,12 +58,28 @@ def bidirectional_lstm(lstm: nn.LSTM, input_ne: Tensor, packing: Packing) -> Ten
             getattr(lstm, f"bias_ih_l{layer}{way}") + getattr(lstm, f"bias_hh_l{layer}{way}")
             for way in ("", "_reverse")
         ]
-        hidden_n = _Layer.apply(hidden_n, packing, *(getattr(lstm, name) for name in names), *biases)
+        weights = [getattr(lstm, name) for name in names]
+        if torch.is_autocast_enabled("cpu"):
+            # Cast here, so that the states and the gates' derivatives stay in the weights' own type.
+            low = torch.get_autocast_dtype("cpu")
+            hidden_n, weights = hidden_n.to(low), [weight.to(low) for weight in weights]
+        hidden_n = _Layer.apply(hidden_n, packing, *weights, *biases)
     return hidden_n
 
 
+def _add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """`out += a @ b`, multiplied in the type of `b`."""
+    if b.dtype == out.dtype:
+        out.addmm_(a, b)
+    else:
+        out += a.to(b.dtype) @ b
+
+
 class _Layer(torch.autograd.Function):
-    """One layer, both ways. Tensors over tokens have the two ways as their second axis."""
+    """One layer, both ways. Tensors over tokens have the two ways as their second axis.
+
+    Input and weights may be of a smaller type than the biases: states are in that of the biases.
+    """
 
     @staticmethod
     def forward(
@@ -78,18 +94,19 @@ class _Layer(torch.autograd.Function):
         bias_back: Tensor,
     ) -> Tensor:
         n, h = len(input_ne), state_there.shape[1]
-        gates_n24h = input_ne.new_empty(n, 2, 4 * h)
+        gates_n24h = bias_there.new_empty(n, 2, 4 * h)
         mirrored_ne = input_ne[packing.reversed_n]
-        torch.addmm(bias_there, input_ne, in_there.t(), out=gates_n24h[:, 0])
-        torch.addmm(bias_back, mirrored_ne, in_back.t(), out=gates_n24h[:, 1])
-        cell_n2h, tanh_n2h, hidden_n2h = (input_ne.new_empty(n, 2, h) for _ in range(3))
+        gates_n24h[:, 0], gates_n24h[:, 1] = bias_there, bias_back
+        _add_product(gates_n24h[:, 0], input_ne, in_there.t())
+        _add_product(gates_n24h[:, 1], mirrored_ne, in_back.t())
+        cell_n2h, tanh_n2h, hidden_n2h = (bias_there.new_empty(n, 2, h) for _ in range(3))
         before = None
         for start, end in pairwise(packing.starts):
             gates, cell = gates_n24h[start:end], cell_n2h[start:end]
             if before is not None:
                 last = slice(before, before + end - start)
-                gates[:, 0].addmm_(hidden_n2h[last, 0], state_there.t())
-                gates[:, 1].addmm_(hidden_n2h[last, 1], state_back.t())
+                _add_product(gates[:, 0], hidden_n2h[last, 0], state_there.t())
+                _add_product(gates[:, 1], hidden_n2h[last, 1], state_back.t())
             gates[..., : 2 * h].sigmoid_()
             gates[..., 2 * h : 3 * h].tanh_()
             gates[..., 3 * h :].sigmoid_()
@@ -155,11 +172,12 @@ class _Layer(torch.autograd.Function):
             slope[..., 3 * h :].mul_(d_hidden)
             if step > 0:
                 last = starts[step - 1]
-                d_hidden_n2h[last : last + end - start, 0].addmm_(slope[:, 0], state_there)
-                d_hidden_n2h[last : last + end - start, 1].addmm_(slope[:, 1], state_back)
+                _add_product(d_hidden_n2h[last : last + end - start, 0], slope[:, 0], state_there)
+                _add_product(d_hidden_n2h[last : last + end - start, 1], slope[:, 1], state_back)
                 d_here.mul_(f[start:end])
-        there_n4h, back_n4h = slope_n24h[:, 0], slope_n24h[:, 1]
-        before_m2h = hidden_n2h[packing.before_m]
+        d_bias_there, d_bias_back = slope_n24h[:, 0].sum(0), slope_n24h[:, 1].sum(0)
+        there_n4h, back_n4h = slope_n24h.to(state_there.dtype).unbind(1)
+        before_m2h = hidden_n2h.to(state_there.dtype)[packing.before_m]
         d_input_ne = None
         if ctx.needs_input_grad[0]:  # type: ignore[attr-defined]
             d_input_ne = there_n4h @ in_there
@@ -171,6 +189,6 @@ class _Layer(torch.autograd.Function):
             there_n4h[first:].t() @ before_m2h[:, 0],
             back_n4h.t() @ mirrored_ne,
             back_n4h[first:].t() @ before_m2h[:, 1],
-            there_n4h.sum(0),
-            back_n4h.sum(0),
+            d_bias_there,
+            d_bias_back,
         )

@@ -69,6 +69,25 @@ def test_every_weight_has_a_gradient_in_every_backward_pass(model: ModelSpec, tm
 
 
 @MODELS
+def test_bfloat16_products_give_nearly_the_same_loss_and_gradients_in_float32(model: ModelSpec, tmp_path: Path) -> None:
+    corpus = encoded(model, tmp_path)
+    net = build(model, corpus).eval()
+    found = []
+    for enabled in (False, True):
+        net.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss_b = net(corpus.batch("train", np.arange(5)))
+        loss_b.mean().backward()
+        assert loss_b.dtype == torch.float32
+        assert {p.grad.dtype for p in net.parameters() if p.grad is not None} == {torch.float32}
+        found.append((loss_b.detach(), torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])))
+    (exact, right), (rough, near) = found
+    torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.02)
+    assert not torch.equal(rough, exact)
+    assert float((near - right).norm() / right.norm()) < 0.05
+
+
+@MODELS
 def test_a_few_steps_learn_a_few_utterances(model: ModelSpec, tmp_path: Path) -> None:
     corpus = encoded(model, tmp_path)
     net = build(model, corpus)
@@ -95,7 +114,7 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
     assert output.emissions_btk.shape == (5, 8, len(corpus.labels.tags))
     torch.testing.assert_close(predicted.intent_probs_bi.sum(1), torch.ones(5))
     torch.testing.assert_close(predicted.slot_marginals_btk.sum(2), batch.mask_bt.float())
-    torch.testing.assert_close(predicted.loss_b, net.loss(batch))
+    torch.testing.assert_close(predicted.loss_b, net.loss(batch).double(), rtol=1e-5, atol=1e-5)
     assert predicted.intents_b.equal(predicted.intent_probs_bi.argmax(1))
     assert [len(tags) for tags in predicted.tags()] == batch.lengths_b.tolist()
     assert not predicted.intent_probs_bi.requires_grad
