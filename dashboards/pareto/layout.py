@@ -110,7 +110,8 @@ def _limits() -> html.Section:
 
 
 def _range(key: str) -> Any:
-    return dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1, debounce=0.1)
+    # Not debounced: Dash then sets a text selection, which a slider has none of.
+    return dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1)
 
 
 def _choice(name: str, label: str, value: str) -> html.Div:

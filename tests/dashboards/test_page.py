@@ -103,6 +103,8 @@ def served(swept: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPath
     yield running
     if running.process.poll() is None:
         running.end()
+    if running.process.stdout is not None:
+        running.process.stdout.close()
 
 
 @pytest.fixture
