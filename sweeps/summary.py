@@ -192,13 +192,16 @@ def parent_description(
     """Markdown for the parent run's page in MLflow; `experiment` is the id of its experiment there."""
     record = sweep.record
     searched = ", ".join(f"`{name}`" for name in recipe.dimensions)
+    models = sum(len(trial.points) for trial in trials)
+    front_runs = _runs(experiment, sweep.name, "the front", "pareto")
+    all_runs, picked = (
+        _runs(experiment, sweep.name, "all trials", ""),
+        _runs(experiment, sweep.name, "picked", "picked"),
+    )
+    # MLflow shows the first lines, and the rest when it is asked to.
     lines = [
-        f"## {sweep.name}",
-        recipe.description,
-        "",
-        f"{recipe.model.kind.upper()} on **{recipe.corpus.name}**, {recipe.training.epochs} epochs, "
-        f"{recipe.training.micro_batches} micro-batches a step; searched: {searched}; "
-        f"objectives: {', '.join(recipe.search.objectives)}.",
+        f"**{len(front)} of {models} models are Pareto-optimal.** Look at {front_runs}, {all_runs}, {picked} "
+        f"(the chart view compares them), or at `edp-sweep ui {sweep.name}`, the page to look and pick.",
         "",
         "| trial | SER | MIA AUC | ε (honest) | ε (paper) | ε (audited) | configuration |",
         "|---|---|---|---|---|---|---|",
@@ -223,10 +226,12 @@ def parent_description(
         "",
         f"{cost_line(sweep, recipe, trials)}.",
         "",
-        f"**Look:** `edp-sweep ui {sweep.name}` is the page to look and pick; *Artifacts* holds the front as a "
-        f"page, `front.html`. Here: {_runs(experiment, sweep.name, 'all trials', '')}, "
-        f"{_runs(experiment, sweep.name, 'the front', 'pareto')}, {_runs(experiment, sweep.name, 'picked', 'picked')}; "
-        "the chart view compares them over `ser`, `mia_auc` and `log10_epsilon`.",
+        f"**Searched:** {searched} for {', '.join(recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
+        f"{recipe.corpus.name}, {recipe.training.epochs} epochs, {recipe.training.micro_batches} micro-batches a step. "
+        f"{recipe.description}",
+        "",
+        "**Here:** charts of each epoch under *Model metrics* of a trial; compare trials over `ser`, `mia_auc` and "
+        "`log10_epsilon`; the front as a page of its own under *Artifacts*, `front.html`.",
         "",
         f"**Go on:** `edp-sweep pick {sweep.name}`, `edp-sweep train picked.yaml`, "
         f"`edp-sweep confirm {sweep.name} --seeds 3`, `edp-sweep resume {sweep.name}`.",

@@ -30,6 +30,13 @@ class Axis:
     better: str = ""
     percent: bool = False
 
+    @property
+    def short(self) -> str:
+        """For a narrow column."""
+        head, _, rest = self.label.partition(" (")
+        side = {"as the paper reckons)": " paper", "audited, at least)": " audited"}.get(rest, "")
+        return head + side
+
 
 METRICS = (
     Axis("ser", "SER (semantic error rate)", better="lower", percent=True),

@@ -158,9 +158,6 @@ def scatter(
             "showlegend": bool(members),
             "marker": marker,
         }
-        if symbol == "diamond":
-            for along, axis in (("x", x), ("y", y)):
-                trace[f"error_{along}"] = _error_bars(members, axis, t["muted"])
         traces.append(trace)
     # The key to the colours is a trace of its own, so that it stays when limits leave no point.
     traces.append(
@@ -179,12 +176,14 @@ def scatter(
         traces.append(
             {"type": "scatter", "mode": "markers", "name": f"selected: {chosen.name}", "hoverinfo": "skip"}
             | {"x": [chosen.value(x.key)], "y": [chosen.value(y.key)]}
+            | {f"error_{along}": _error_bar(chosen, axis, t["accent"]) for along, axis in (("x", x), ("y", y))}
             | {"marker": {"symbol": "circle-open", "size": 26, "color": t["accent"], "line": {"width": 3}}}
         )
     shapes, notes = _reference_lines(snapshot, x, y, theme)
     xs, ys = (
         [float(c.value(a.key)) for c in drawn if is_number(c.value(a.key))]
         + [v for v in [snapshot.baseline.get(a.key)] if is_number(v)]
+        + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
         for a in (x, y)
     )
     layout = _layout(
@@ -212,19 +211,18 @@ def _key(colour: Axis) -> Figure:
     }
 
 
-def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
-    """Confidence intervals, where they were estimated."""
-    found = [c.interval(axis.key) for c in members]
-    if not any(found):
+def _error_bar(candidate: Candidate, axis: Axis, colour: str) -> Figure:
+    """The confidence interval, where one was estimated."""
+    interval, value = candidate.interval(axis.key), candidate.value(axis.key)
+    if interval is None:
         return {"visible": False}
-    values = [c.value(axis.key) for c in members]
     return {
         "type": "data",
         "symmetric": False,
-        "array": [i[1] - v if i else 0 for i, v in zip(found, values, strict=True)],
-        "arrayminus": [v - i[0] if i else 0 for i, v in zip(found, values, strict=True)],
-        "thickness": 1,
-        "width": 3,
+        "array": [interval[1] - value],
+        "arrayminus": [value - interval[0]],
+        "thickness": 1.5,
+        "width": 5,
         "color": colour,
     }
 
@@ -272,7 +270,7 @@ def parallel(
         place = places[axis.key]
         if axis.key in limits and (top := place(limits[axis.key])) is not None:
             shapes.append(_vertical(i, 0, min(max(top, 0), 1), t["accent"], 6) | {"opacity": 0.45})
-        notes.append(_note(i, 1.13, f"<b>{_short(axis)}</b>", t["ink"]))
+        notes.append(_note(i, 1.13, f"<b>{axis.short}</b>", t["ink"]))
         notes += [_note(i, at, label, t["ink"], background=t["paper"]) for at, label in place.marks]
     layout = _layout(
         theme,
@@ -353,10 +351,6 @@ def _note(x: float, y: float, words: str, colour: str, background: str | None = 
     if background:
         style |= {"bgcolor": background, "opacity": 0.9}
     return {"x": x, "y": y, "text": words, "yanchor": "middle"} | style
-
-
-def _short(axis: Axis) -> str:
-    return axis.label.split(" (")[0] if axis.key != "epsilon_paper" else "ε (paper)"
 
 
 def epsilons(candidate: Candidate, theme: str) -> Figure:

@@ -199,8 +199,8 @@ def _details(output: Path) -> html.Section:
             ),
             html.Div(
                 [
-                    html.Label("also register its model as", htmlFor="model-name"),
-                    dcc.Input(id="model-name", type="text", placeholder="no name: not registered", maxLength=100),
+                    html.Label("Register its model as", htmlFor="model-name"),
+                    dcc.Input(id="model-name", type="text", placeholder="optional: a name", maxLength=100),
                 ],
                 className="choice",
             ),

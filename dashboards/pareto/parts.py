@@ -67,7 +67,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
         rows.append(
             html.Tr(
                 [
-                    html.Th(axis.label, scope="row"),
+                    html.Th(axis.short, scope="row"),
                     html.Td(text(axis, value)),
                     html.Td(f"{text(axis, interval[0])} – {text(axis, interval[1])}" if interval else ""),
                     html.Td(_change(axis, value, snapshot.baseline.get(axis.key))),
@@ -136,8 +136,7 @@ def table(
     heads = [
         html.Th(
             html.Button(
-                f"{axis.label.split(' (')[0] if axis.key != 'epsilon_paper' else 'ε paper'}"
-                + (f" {arrow}" if axis.key == key else ""),
+                axis.short + (f" {arrow}" if axis.key == key else ""),
                 id={"type": "sort", "key": axis.key},
                 className="plain",
                 title=f"sort by {axis.label}",

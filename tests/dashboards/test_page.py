@@ -8,8 +8,6 @@ import json
 import math
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -23,24 +21,17 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.settings import load_config
 from tests.conftest import TINY_RECIPE
+from tests.dashboards.browser import Served, launched, settled
 
 pytestmark = [pytest.mark.ray, pytest.mark.browser]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 PATIENCE = 60_000
 """Milliseconds: of a machine that does other things too."""
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    driver = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
-    with driver.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"])
-        yield browser
-        browser.close()
+    yield from launched()
 
 
 @pytest.fixture(scope="module")
@@ -61,50 +52,12 @@ def swept(chromium: Any, ray_cluster: str, tmp_path_factory: pytest.TempPathFact
     return storage, json.loads(printed.getvalue())
 
 
-class Served:
-    """`edp-sweep ui` as a process of its own."""
-
-    def __init__(self, storage: Path, folder: Path, *words: str) -> None:
-        command = [sys.executable, "-m", "dashboards.cli", "ui", "tiny", "--storage", str(storage), "--no-browser"]
-        root = Path(__file__).parents[2]
-        self.process = subprocess.Popen(
-            [*command, *words],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        assert self.process.stdout is not None
-        self.lines: list[str] = []
-        for line in self.process.stdout:
-            self.lines.append(line.strip())
-            if "Ctrl-C" in line:
-                break
-        self.page = self._url("Pareto page")
-        self.mlflow = self._url("MLflow UI").split("/#")[0]
-        self.picked = folder / "picked.yaml"
-
-    def _url(self, what: str) -> str:
-        found = [re.search(r"http://\S+", line) for line in self.lines if line.startswith(what)]
-        assert found, self.lines
-        assert found[0], self.lines
-        return found[0].group()
-
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=60)
-
-
 @pytest.fixture(scope="module")
 def served(swept: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    running = Served(swept[0], tmp_path_factory.mktemp("here"))
+    running = Served("tiny", swept[0], tmp_path_factory.mktemp("here"))
     yield running
     if running.process.poll() is None:
         running.end()
-    if running.process.stdout is not None:
-        running.process.stdout.close()
 
 
 @pytest.fixture
@@ -123,12 +76,6 @@ def page(chromium: Any, served: Served) -> Iterator[Any]:
     yield tab
     assert wrong == []
     context.close()
-
-
-def settled(tab: Any, selector: str, words: str) -> str:
-    """The text of an element once it holds `words`."""
-    tab.wait_for_function("([s, w]) => document.querySelector(s)?.innerText.includes(w)", arg=[selector, words])
-    return str(tab.inner_text(selector))
 
 
 def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:

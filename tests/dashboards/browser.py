@@ -1,0 +1,83 @@
+"""A headless Chromium, and `edp-sweep ui` as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+def launched() -> Iterator[Any]:
+    """The browser, for a fixture; a skipped test where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    driver = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
+    with driver.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
+        yield browser
+        browser.close()
+
+
+def settled(tab: Any, selector: str, words: str) -> str:
+    """The text of an element once it holds `words`."""
+    tab.wait_for_function("([s, w]) => document.querySelector(s)?.innerText.includes(w)", arg=[selector, words])
+    return str(tab.inner_text(selector))
+
+
+class Served:
+    """`edp-sweep ui` on a sweep, started in `folder`; ready once it is made."""
+
+    def __init__(self, name: str, storage: Path, folder: Path) -> None:
+        command = [sys.executable, "-m", "dashboards.cli", "ui", name, "--storage", str(storage), "--no-browser"]
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        assert self.process.stdout is not None
+        self.lines: list[str] = []
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+            if "Ctrl-C" in line:
+                break
+        self.page = self._url("Pareto page")
+        self.sweep_in_mlflow = self._url("MLflow UI")
+        self.mlflow = self.sweep_in_mlflow.split("/#")[0]
+        self.picked = folder / "picked.yaml"
+
+    def _url(self, what: str) -> str:
+        found = [re.search(r"http://\S+", line) for line in self.lines if line.startswith(what)]
+        assert found, self.lines
+        assert found[0], self.lines
+        return found[0].group()
+
+    def end(self) -> int:
+        """Ctrl-C; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout=60)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code

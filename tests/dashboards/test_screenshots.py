@@ -1,0 +1,106 @@
+"""The pictures in dashboards/screenshots, taken anew from a real quickstart sweep:
+
+    EDP_SCREENSHOTS=FOLDER pytest tests/dashboards/test_screenshots.py
+
+FOLDER is a storage; its sweep `quickstart` is run where there is none yet, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboards.browser import Served, launched, settled
+
+STORAGE = os.environ.get("EDP_SCREENSHOTS")
+PICTURES = Path(__file__).parents[2] / "dashboards" / "screenshots"
+MOST_BYTES = 200_000
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(STORAGE is None, reason="set EDP_SCREENSHOTS to a storage folder to take the pictures anew"),
+]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    storage = Path(str(STORAGE)).resolve()
+    root = str(Path(__file__).parents[2])
+    if not (storage / "quickstart" / "sweep.json").is_file():
+        words = ["run", "quickstart", "--name", "quickstart", "--trials", "12", "--storage", str(storage)]
+        subprocess.run(
+            [sys.executable, "-m", "dashboards.cli", *words], env={**os.environ, "PYTHONPATH": root}, check=True
+        )
+    running = Served("quickstart", storage, tmp_path_factory.mktemp("here"))
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    yield from launched()
+
+
+def keep(tab: Any, name: str, **more: Any) -> None:
+    """A picture of 256 colours, small enough to be kept beside the code."""
+    from PIL import Image
+
+    tab.mouse.move(0, 0)
+    tab.wait_for_timeout(1500)  # the charts' transitions
+    picture = Image.open(io.BytesIO(tab.screenshot(**more))).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    PICTURES.mkdir(exist_ok=True)
+    picture.save(PICTURES / f"{name}.png", optimize=True)
+    assert (PICTURES / f"{name}.png").stat().st_size < MOST_BYTES
+
+
+def opened(chromium: Any, url: str, width: int, height: int, scheme: str = "light") -> Any:
+    tab = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme).new_page()
+    tab.set_default_timeout(120_000)
+    tab.goto(url)
+    return tab
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height", "scheme"),
+    [("pareto", 1440, 1290, "light"), ("pareto-dark", 1440, 1290, "dark"), ("pareto-narrow", 420, 1500, "light")],
+)
+def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, height: int, scheme: str) -> None:
+    tab = opened(chromium, served.page, width, height, scheme)
+    tab.wait_for_selector("#scatter .point")
+    if name == "pareto":
+        tab.focus("#limit-ser")
+        while float(tab.input_value("#limit-ser")) > 0.9:
+            tab.keyboard.press("ArrowLeft")
+        settled(tab, "[id*=limit-text][id*=ser]", "≤ 9")
+    tab.click("#best")
+    tab.wait_for_selector("#curves .point")
+    tab.wait_for_selector("button.row[aria-pressed=true]")
+    keep(tab, name)
+    tab.context.close()
+
+
+def test_the_sweep_in_mlflow(chromium: Any, served: Served) -> None:
+    tab = opened(chromium, served.sweep_in_mlflow, 1440, 1100)
+    tab.wait_for_selector("text=Go on:")
+    tab.locator("[aria-label=Close], [data-testid*=close]").first.click(timeout=5000)
+    tab.wait_for_timeout(1000)
+    tab.click("text=Show more")
+    tab.wait_for_timeout(1000)
+    keep(tab, "mlflow")
+    with tab.context.expect_page() as fresh:
+        tab.click("a:has-text('the front')")
+    runs = fresh.value
+    runs.set_default_timeout(120_000)
+    runs.wait_for_selector("text=matching runs")
+    runs.locator("label:has(input[value=CHART]), [data-testid='experiment-runs-mode-switch-compare']").first.click()
+    runs.wait_for_selector("text=log10_epsilon")
+    runs.wait_for_timeout(8000)
+    keep(runs, "mlflow-runs")
+    tab.context.close()
