@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sweeps.baseline import send_baseline
+from sweeps.description import parent_description
 from sweeps.front import front_figure, pareto_front, write_front_page
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
-from sweeps.summary import parent_description, parent_metrics
+from sweeps.summary import parent_metrics
 from sweeps.sync import send_missing
 from sweeps.tracking import Tracker
 from sweeps.watch import Watch

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from rich import box
 from rich.console import Console
@@ -161,82 +160,6 @@ def print_front(sweep: Sweep, console: Console) -> None:
     for name, others in tied.items():
         console.print(tie_line(name, others, {p.name for p in front}), highlight=False, soft_wrap=True)
     console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
-
-
-_DESCRIBED = 20
-"""Rows of the front in a description: MLflow takes 8,000 characters."""
-
-
-def _spread_over(front: list[Point], most: int) -> list[Point]:
-    """At most so many of them, from the first to the last."""
-    if len(front) <= most:
-        return front
-    return [front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)]
-
-
-def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
-    """A link to a list of trials in the MLflow UI: sorted, since it hides trials below their sweep otherwise."""
-    wanted = f"tags.sweep = '{sweep}' and tags.role = 'trial'" + (f" and tags.{tag} = 'true'" if tag else "")
-    query = {
-        "workflowType": "machine_learning",
-        "searchFilter": wanted,
-        "orderByKey": "metrics.`ser`",
-        "orderByAsc": "true",
-    }
-    return f"[{words}](#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)})"
-
-
-def parent_description(
-    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str
-) -> str:
-    """Markdown for the parent run's page in MLflow; `experiment` is the id of its experiment there."""
-    record = sweep.record
-    searched = ", ".join(f"`{name}`" for name in recipe.dimensions)
-    models = sum(len(trial.points) for trial in trials)
-    front_runs = _runs(experiment, sweep.name, "the front", "pareto")
-    all_runs, picked = (
-        _runs(experiment, sweep.name, "all trials", ""),
-        _runs(experiment, sweep.name, "picked", "picked"),
-    )
-    # MLflow shows the first lines, and the rest when it is asked to.
-    lines = [
-        f"**{len(front)} of {models} models are Pareto-optimal.** Look at {front_runs}, {all_runs}, {picked} "
-        f"(the chart view compares them), or at `edp-sweep ui {sweep.name}`, the page to look and pick.",
-        "",
-        "| trial | SER | MIA AUC | ε (honest) | ε (paper) | ε (audited) | configuration |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    if record.baseline:
-        b = record.baseline
-        lines.append(
-            f"| SGD | {b['ser']:.2%} | {b['mia_auc']:.3f} | ∞ (no formal guarantee) | ∞ | {audited_text(b)} "
-            "| plain SGD |"
-        )
-    shown = _spread_over(front, _DESCRIBED)
-    for point in shown:
-        m = point.metrics
-        lines.append(
-            f"| {point.name} | {m['ser']:.2%} | {m['mia_auc']:.3f} | {epsilon_text(m['epsilon'])} "
-            f"| {m['epsilon_paper']:.3g} | {audited_text(m)} | {params_text(point.params)} |"
-        )
-    more = f"{len(shown)} of the front's {len(front)}; all of them: `edp-sweep front {sweep.name}`. "
-    lines += [
-        "",
-        (more if len(shown) < len(front) else "") + "`2@3`: trial 2 after epoch 3.",
-        "",
-        f"{cost_line(sweep, recipe, trials)}.",
-        "",
-        f"**Searched:** {searched} for {', '.join(recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
-        f"{recipe.corpus.name}, {recipe.training.epochs} epochs, {recipe.training.micro_batches} micro-batches a step. "
-        f"{recipe.description}",
-        "",
-        "**Here:** charts of each epoch under *Model metrics* of a trial; compare trials over `ser`, `mia_auc` and "
-        "`log10_epsilon`; the front as a page of its own under *Artifacts*, `front.html`.",
-        "",
-        f"**Go on:** `edp-sweep pick {sweep.name}`, `edp-sweep train picked.yaml`, "
-        f"`edp-sweep confirm {sweep.name} --seeds 3`, `edp-sweep resume {sweep.name}`.",
-    ]
-    return "\n".join(lines)
 
 
 def tie_line(name: str, others: list[str], on_front: set[str]) -> str:

@@ -86,7 +86,7 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     assert len(set(symbols)) == 3
     ring = marks[f"selected: {found.front[0].name}"]
     assert ring["x"] == [found.front[0].metrics["ser"]]
-    assert ring["error_x"]["array"] == ring["error_y"]["arrayminus"] == pytest.approx([0.02])
+    assert ring["error_x"]["array"] + ring["error_y"]["arrayminus"] == pytest.approx([0.02, 0.02])
     # The SGD baseline, on both axes, and within their ranges.
     lines = [(shape["x0"], shape["x1"]) for shape in figure["layout"]["shapes"]]
     assert (0.21, 0.21) in lines

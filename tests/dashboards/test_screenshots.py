@@ -11,6 +11,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served() -> Iterator[Served]:
     storage = Path(str(STORAGE)).resolve()
     root = str(Path(__file__).parents[2])
     if not (storage / "quickstart" / "sweep.json").is_file():
@@ -38,9 +39,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         subprocess.run(
             [sys.executable, "-m", "dashboards.cli", *words], env={**os.environ, "PYTHONPATH": root}, check=True
         )
-    running = Served("quickstart", storage, tmp_path_factory.mktemp("here"))
+    # The page shows where it is, so somewhere short.
+    here = Path(tempfile.gettempdir()) / "demo"
+    here.mkdir()
+    running = Served("quickstart", storage, here)
     yield running
     running.end()
+    here.rmdir()
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +58,7 @@ def keep(tab: Any, name: str, **more: Any) -> None:
     from PIL import Image
 
     tab.mouse.move(0, 0)
+    tab.evaluate("document.activeElement.blur()")
     tab.wait_for_timeout(1500)  # the charts' transitions
     picture = Image.open(io.BytesIO(tab.screenshot(**more))).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     PICTURES.mkdir(exist_ok=True)
@@ -69,7 +75,7 @@ def opened(chromium: Any, url: str, width: int, height: int, scheme: str = "ligh
 
 @pytest.mark.parametrize(
     ("name", "width", "height", "scheme"),
-    [("pareto", 1440, 1290, "light"), ("pareto-dark", 1440, 1290, "dark"), ("pareto-narrow", 420, 1500, "light")],
+    [("pareto", 1440, 1000, "light"), ("pareto-dark", 1440, 1000, "dark"), ("pareto-narrow", 420, 1000, "light")],
 )
 def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, height: int, scheme: str) -> None:
     tab = opened(chromium, served.page, width, height, scheme)
@@ -82,12 +88,12 @@ def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, h
     tab.click("#best")
     tab.wait_for_selector("#curves .point")
     tab.wait_for_selector("button.row[aria-pressed=true]")
-    keep(tab, name)
+    keep(tab, name, full_page=True)
     tab.context.close()
 
 
 def test_the_sweep_in_mlflow(chromium: Any, served: Served) -> None:
-    tab = opened(chromium, served.sweep_in_mlflow, 1440, 1100)
+    tab = opened(chromium, served.sweep_in_mlflow, 1440, 1150)
     tab.wait_for_selector("text=Go on:")
     tab.locator("[aria-label=Close], [data-testid*=close]").first.click(timeout=5000)
     tab.wait_for_timeout(1000)
