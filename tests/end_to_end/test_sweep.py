@@ -242,12 +242,19 @@ def test_every_metric_of_the_grafana_dashboard_is_exported(swept: dict[str, Any]
             break
         time.sleep(0.5)
     assert not missing
-    epochs = re.search(r'^ray_edp_sweep_epochs_total{.*sweep="tiny".*} ([\d.]+)$', text, re.M)
-    assert epochs is not None
-    assert float(epochs[1]) == 4, "two trials of two epochs"
-    complete = re.search(r'^ray_edp_sweep_trials{.*state="complete",sweep="tiny".*} ([\d.]+)$', text, re.M)
-    assert complete is not None
-    assert float(complete[1]) == 2
+    assert _exported(text, "ray_edp_sweep_epochs_total", sweep="tiny") == 4, "two trials of two epochs"
+    assert _exported(text, "ray_edp_sweep_trials", sweep="tiny", state="complete") == 2
+    assert _exported(text, "ray_edp_sweep_trials_to_go", sweep="tiny") == 0
+    best = min(trial["metrics"]["ser"] for trial in swept["trials"])
+    assert _exported(text, "ray_edp_sweep_best", sweep="tiny", objective="ser") == pytest.approx(best)
+
+
+def _exported(text: str, name: str, **labels: str) -> float:
+    """The value of a metric with these labels, in Prometheus' text format."""
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    lines = [line for line in text.splitlines() if line.startswith(name + "{") and all(w in line for w in wanted)]
+    assert len(lines) == 1, (name, labels, lines)
+    return float(lines[0].rsplit(" ", 1)[1])
 
 
 def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], storage: Path, command: Command) -> None:
