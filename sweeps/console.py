@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
+
+def _own_stderr() -> TextIO:
+    """Standard error under a number of its own: Ray's C++ writes to number 2, which leads to a log while Ray runs."""
+    try:
+        return open(os.dup(2), "w", buffering=1, encoding="utf-8", closefd=False)
+    except OSError:  # closed
+        return sys.stderr
+
+
 # Bound to the streams as they are now: while Ray runs, what it prints is redirected to a log.
 out = Console(file=sys.stdout)
-err = Console(file=sys.stderr)
+err = Console(file=_own_stderr())
 
 
 def print_json(document: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import ray
 
@@ -85,6 +85,18 @@ def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
 
 
 @contextmanager
+def _redirected(file: TextIO) -> Iterator[None]:
+    """Standard error as C++ knows it."""
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
 def ray_session(log: Path) -> Iterator[None]:
     """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
 
@@ -94,7 +106,7 @@ def ray_session(log: Path) -> Iterator[None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     logger = logging.getLogger("ray")
     before = logger.handlers, logger.propagate
-    with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+    with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
         logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
         try:
             if started:

@@ -36,11 +36,16 @@ def wait_for(what: Callable[[], Any], seconds: float = 900) -> Any:
 
 
 class Driver:
-    """`edp-sweep WORDS…` in a process of its own."""
+    """`edp-sweep WORDS…` in a process of its own.
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    Args:
+        address: of the Ray cluster that it joins; None: it starts one.
+    """
+
+    def __init__(self, folder: Path, address: str | None, *words: str) -> None:
         self.errors = folder / f"stderr-{time.monotonic_ns()}.txt"
         environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+        environment |= {"RAY_ADDRESS": address} if address else {}
         with self.errors.open("w") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "dashboards.cli", *words],
@@ -60,14 +65,15 @@ class Driver:
     def end(self) -> int:
         return self.process.wait(timeout=1200)
 
-    def children(self, program: str) -> list[int]:
-        """Ids of the driver's own processes, and theirs, whose program's name holds `program`."""
-        return [pid for pid in _below(self.process.pid) if program in _command(pid).partition(" ")[0]]
-
     def kill_everything(self) -> None:
         """What the driver has left behind is its own process group."""
         for pid in {self.process.pid, *_below(self.process.pid)}:
             _kill(pid)
+
+
+def _programs(pid: int, program: str) -> list[int]:
+    """Ids of the processes below `pid` whose program's name holds `program`."""
+    return [below for below in _below(pid) if program in _command(below).partition(" ")[0]]
 
 
 def _below(pid: int) -> list[int]:
@@ -146,7 +152,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
-    tmp_path: Path, recipe: Path, server: Server, command: Command
+    ray_cluster: str, tmp_path: Path, recipe: Path, server: Server, command: Command
 ) -> None:
     storage = tmp_path / "runs"
     where = ("--storage", str(storage))
@@ -155,63 +161,61 @@ def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
     drivers: list[Driver] = []
     seconds: dict[str, float] = {}
 
-    def drive(*words: str) -> Driver:
-        drivers.append(Driver(tmp_path, *words, *where))
+    def drive(address: str | None, *words: str) -> Driver:
+        drivers.append(Driver(tmp_path, address, *words, *where))
         return drivers[-1]
 
-    def epochs(number: int) -> int:
-        curve = trials / str(number) / "curve.json"
-        return len(json.loads(curve.read_text())) if curve.is_file() else 0
+    def epochs() -> int:
+        return sum(len(json.loads(curve.read_text())) for curve in trials.glob("*/curve.json"))
 
-    def wait_for_epoch(driver: Driver, number: int, more: int = 3) -> None:
-        start = epochs(number)
-        wait_for(lambda: epochs(number) >= start + more or driver.process.poll() is not None)
+    def wait_for_epochs(driver: Driver, more: int = 3) -> None:
+        start = epochs()
+        wait_for(lambda: epochs() >= start + more or driver.process.poll() is not None)
         assert driver.process.poll() is None, driver.said()
 
-    def going_on(fault: str, driver: Driver, number: int) -> None:
-        start, began = epochs(number), time.monotonic()
-        wait_for(lambda: epochs(number) > start or (trials / str(number) / "model.pt").is_file())
+    def goes_on(fault: str, driver: Driver) -> None:
+        began = time.monotonic()
+        wait_for_epochs(driver, more=1)
         seconds[fault] = time.monotonic() - began
 
     try:
-        # The driver is killed.
-        one = drive("run", str(recipe), "--name", "s", "--tracking-uri", server.uri, *settings)
-        wait_for_epoch(one, 0)
+        # On a cluster that outlives its drivers, one is killed.
+        one = drive(ray_cluster, "run", str(recipe), "--name", "s", "--tracking-uri", server.uri, *settings)
+        wait_for_epochs(one)
         code, _, err = command("resume", "s", *where)
-        _kill(one.process.pid)
         assert code == 2
         assert f"is running (process {one.process.pid} on" in err
+        _kill(one.process.pid)
         one.end()
 
-        # Ray's raylet is killed: the driver says so in one line, and ends.
-        two = drive("resume", "s")
-        going_on("kill -9 of the driver", two, 0)
-        (raylet,) = two.children("/raylet/raylet")
-        _kill(raylet)
-        assert two.end() == 1
-        assert "(raylet) is gone; go on with: edp-sweep resume s" in two.said().splitlines()[-1]
-        assert "Traceback" not in two.said()
-
-        # A trial's process is killed, then MLflow; Ctrl-C saves and stops.
-        three = drive("resume", "s")
-        going_on("kill -9 of the raylet", three, 0)
-        (trial,) = wait_for(lambda: three.children("ray::ImplicitFunc"))
+        # What the dead driver held is free again. The trial's process is killed, then MLflow; Ctrl-C saves and stops.
+        two = drive(ray_cluster, "resume", "s")
+        goes_on("kill -9 of the driver", two)
+        (trial,) = wait_for(lambda: _programs(os.getpid(), "ray::ImplicitFunc"))
         _kill(trial)
-        going_on("kill -9 of a trial's process", three, 0)
+        goes_on("kill -9 of a trial's process", two)
+        wait_for(lambda: list(trials.glob("*/model.pt")))
         server.stop()
-        three.wait_until("trial 1 running")
-        three.wait_until("MLflow takes nothing at the moment")
-        wait_for_epoch(three, 1)
-        os.kill(three.process.pid, signal.SIGINT)
-        assert three.end() == 130
-        assert "stopping when the running epochs have ended and are saved" in three.said()
-        assert "go on with: edp-sweep resume s" in three.said().splitlines()[-1]
-        saved = epochs(1)
+        two.wait_until("MLflow takes nothing at the moment")
+        os.kill(two.process.pid, signal.SIGINT)
+        assert two.end() == 130, two.said()
+        assert "stopping when the running epochs have ended and are saved" in two.said()
+        assert "go on with: edp-sweep resume s" in two.said().splitlines()[-1]
 
+        # A driver with a Ray of its own, whose raylet is killed: it says so in one line, and ends.
         server.start()
-        four = drive("resume", "s")
-        going_on("Ctrl-C, and MLflow gone", four, 1)
-        assert epochs(1) >= saved
+        three = drive(None, "resume", "s")
+        goes_on("Ctrl-C, and MLflow gone", three)
+        (raylet,) = _programs(three.process.pid, "/raylet/raylet")
+        began = time.monotonic()
+        _kill(raylet)
+        assert three.end() == 1
+        seconds["until the driver notices that Ray died"] = time.monotonic() - began
+        assert "(raylet) is gone; go on with: edp-sweep resume s" in three.said().splitlines()[-1]
+        assert "Traceback" not in three.said()
+
+        four = drive(ray_cluster, "resume", "s")
+        goes_on("kill -9 of the raylet", four)
         assert four.end() == 0, four.said()
     finally:
         for driver in drivers:
