@@ -245,7 +245,10 @@ class _Death:
 
 def _death(error: Exception) -> _Death:
     """Where a process died, that: what its peers say, and what they noted, follows from it."""
-    failures: dict[int, Exception] = getattr(error, "worker_failures", {})
+    failures: dict[int, Exception] = {
+        rank: getattr(failure, "health_check_failure", failure)
+        for rank, failure in getattr(error, "worker_failures", {}).items()
+    }
     for rank, failure in sorted(failures.items()):
         if isinstance(failure, ray.exceptions.RayActorError | ray.exceptions.OutOfMemoryError):
             memory = isinstance(failure, ray.exceptions.OutOfMemoryError) or "low on memory" in str(failure)
