@@ -20,6 +20,9 @@ _SHOWN = 18
 """Rows of the live table: the newest trials."""
 
 
+_COSTS = ("gpu_seconds", "worker_seconds")
+
+
 @dataclass
 class _Row:
     state: str
@@ -111,6 +114,7 @@ class Watch:
             self.meter.epoch(metrics)
         row.epoch = epoch
         row.metrics = {"ser": metrics["valid_ser"], "epsilon": metrics["epsilon"]}
+        row.metrics |= {name: metrics[name] for name in _COSTS if name in metrics}
         if self._live is not None:
             self._live.update(self._table())
 
@@ -147,9 +151,23 @@ class Watch:
         seconds = (time.monotonic() - self._began) / ended * left
         return f"{left} to go, about {seconds / 60:.0f} min" if seconds > 90 else f"{left} to go, about {seconds:.0f} s"
 
+    @property
+    def _cost(self) -> str:
+        """GPU-seconds where there are GPUs, else the workers'."""
+        return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in self._rows.values()) else _COSTS[1]
+
     def _table(self) -> Table:
         table = Table(title=f"trials ({self._left()})", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in ("trial", "state", "epoch", "SER", "MIA AUC", "ε (honest)", "configuration"):
+        for name in (
+            "trial",
+            "state",
+            "epoch",
+            "SER",
+            "MIA AUC",
+            "ε (honest)",
+            self._cost.replace("_", " "),
+            "configuration",
+        ):
             words = name in ("state", "configuration")
             table.add_column(name, no_wrap=name != "configuration", justify="left" if words else "right")
         for number, row in sorted(self._rows.items())[-_SHOWN:]:
@@ -161,6 +179,7 @@ class Watch:
                 f"{metrics['ser']:.1%}" if "ser" in metrics else "",
                 f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
                 epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
+                f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
                 row.reason or params_text(row.params),
             )
         return table
