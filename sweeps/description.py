@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -61,7 +62,7 @@ def _row(name: str, metrics: Mapping[str, Any], configuration: str) -> str:
         f"{metrics['ser']:.2%}",
         f"{metrics['mia_auc']:.3f}",
         epsilon_cell(metrics["epsilon"]),
-        f"{metrics['epsilon_paper']:.3g}",
+        "∞" if math.isinf(metrics["epsilon_paper"]) else f"{metrics['epsilon_paper']:.3g}",
         audited_text(metrics) or "–",
         configuration,
     )

@@ -450,7 +450,7 @@ def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figur
         }
         layout["annotations"].append(
             {"text": label, "xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left"}
-            | {"yanchor": "bottom", "showarrow": False, "font": {"size": 12, "color": t["ink"]}}
+            | {"yanchor": "bottom", "showarrow": False, "font": {"size": 12, "color": t["ink"]}, "bgcolor": t["paper"]}
         )
     last = "y" if len(names) < 2 else f"y{len(names)}"
     layout["shapes"] = [

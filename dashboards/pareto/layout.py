@@ -178,6 +178,11 @@ def _table() -> html.Section:
                 ],
                 className="bar",
             ),
+            html.P(
+                "◆ Pareto-optimal, ○ dominated, ~ within noise of another. A head sorts, a row's button selects.",
+                id="table-key",
+                className="note",
+            ),
             html.Div(id="rows", className="scroll"),
         ],
         className="card",

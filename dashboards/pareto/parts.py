@@ -175,4 +175,5 @@ def table(
             html.Tbody(rows),
         ],
         className="members",
+        **aria(describedby="table-key"),
     )
