@@ -1,11 +1,12 @@
 """What a running sweep exports beside Ray's own metrics, for Prometheus: `dashboards/grafana` draws it.
 
-Ray adds `ray_` before each name, and `_total` after a counter's. The driver alone exports them, so they are there for
-as long as it runs.
+Ray adds `ray_` before each name, and `_total` after a counter's. The driver alone exports them, while trials run: Ray
+forgets a gauge that is not set again and again, so a thread does that.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter as Count
 from collections.abc import Mapping
 
@@ -14,6 +15,8 @@ from ray.util.metrics import Counter, Gauge
 STATES = ("waiting", "running", "interrupted", "complete", "stopped", "failed", "refused")
 _ENDED = ("complete", "stopped", "failed")
 _BEST = ("ser", "mia_auc", "epsilon")
+_EVERY_S = 5.0
+"""Half of what Ray exports at by default."""
 
 
 class Meter:
@@ -49,17 +52,42 @@ class Meter:
         self._worker_seconds = counter("worker_seconds", "Seconds of trials times their workers.")
         self._gpu_seconds = counter("gpu_seconds", "Seconds of trials times their workers with a GPU.")
         self._best = gauge("best", "Lowest value that a trial has reached.", "objective")
-        self._to_go.set(wanted - already)
+        self._values: dict[tuple[Gauge, str, str], float] = {}
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._set(self._to_go, wanted - already)
         if baseline_seconds is not None:
-            self._baseline_seconds.set(baseline_seconds)
+            self._set(self._baseline_seconds, baseline_seconds)
+
+    def start(self) -> None:
+        """Trials run from now on."""
+        self._thread = threading.Thread(target=self._refresh, name="sweep-metrics", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Trials run no more. What was set last is exported once more."""
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _refresh(self) -> None:
+        while not self._done.wait(_EVERY_S):
+            for (gauge, key, label), value in list(self._values.items()):
+                gauge.set(value, {key: label} if key else None)
+
+    def _set(self, gauge: Gauge, value: float, key: str = "", label: str = "") -> None:
+        self._values[gauge, key, label] = value
+        gauge.set(value, {key: label} if key else None)
 
     def trial(self, number: int, state: str, metrics: Mapping[str, float] | None) -> None:
         """A trial's state has changed; with its figures, where it has ended well."""
         self._states[number] = state
         counts = Count(self._states.values())
         for name in STATES:
-            self._trials.set(counts[name], {"state": name})
-        self._to_go.set(max(0, self._wanted - self._already - sum(counts[name] for name in _ENDED)))
+            self._set(self._trials, counts[name], "state", name)
+        ended = self._already + sum(counts[name] for name in _ENDED)
+        self._set(self._to_go, max(0, self._wanted - ended))
         if metrics is None:
             return
         for counter, name in ((self._worker_seconds, "worker_seconds"), (self._gpu_seconds, "gpu_seconds")):
@@ -68,9 +96,9 @@ class Meter:
         for name in _BEST:
             if name in metrics:
                 self._lowest[name] = min(metrics[name], self._lowest.get(name, metrics[name]))
-                self._best.set(self._lowest[name], {"objective": name})
+                self._set(self._best, self._lowest[name], "objective", name)
 
     def epoch(self, metrics: Mapping[str, float]) -> None:
         """A trial has done an epoch."""
         self._epochs.inc()
-        self._epoch_seconds.set(metrics["epoch_seconds"])
+        self._set(self._epoch_seconds, metrics["epoch_seconds"])

@@ -120,12 +120,16 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._began = time.monotonic()
+        if self.meter is not None:
+            self.meter.start()
         if self.console.is_terminal:
             self._live = Live(self._table(), console=self.console, refresh_per_second=2)
             self._live.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if self.meter is not None:
+            self.meter.stop()
         if self._live is not None:
             self._live.update(self._table())
             self._live.__exit__(*error)
