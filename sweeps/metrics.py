@@ -74,11 +74,11 @@ class Meter:
     def _refresh(self) -> None:
         while not self._done.wait(_EVERY_S):
             for (gauge, key, label), value in list(self._values.items()):
-                gauge.set(value, {key: label} if key else None)
+                gauge.set(value, {key: label} if key else {})
 
     def _set(self, gauge: Gauge, value: float, key: str = "", label: str = "") -> None:
         self._values[gauge, key, label] = value
-        gauge.set(value, {key: label} if key else None)
+        gauge.set(value, {key: label} if key else {})
 
     def trial(self, number: int, state: str, metrics: Mapping[str, float] | None) -> None:
         """A trial's state has changed; with its figures, where it has ended well."""
