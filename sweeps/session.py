@@ -20,6 +20,9 @@ from trainables.job import TrialJob, TrialResult
 from trainables.mailbox import Switch
 from trainables.trial import OnEpoch, TrialStopped, WorkerGroup, run_fresh, run_job
 
+_TRIES = 3
+"""Ray gives up on its own start after half a minute, which a machine at work may need."""
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -111,15 +114,33 @@ def ray_session(log: Path) -> Iterator[None]:
         try:
             if started:
                 # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
-                address = os.environ.get("RAY_ADDRESS", "local")
-                try:
-                    ray.init(address=address, log_to_driver=False, configure_logging=False)
-                except ConnectionError:
-                    raise UserError(
-                        f"RAY_ADDRESS = {address!r}: no cluster answers there; unset it to start Ray on this machine"
-                    ) from None
+                connect(os.environ.get("RAY_ADDRESS", "local"))
             yield
         finally:
             if started:
                 ray.shutdown()
             logger.handlers, logger.propagate = before
+
+
+def connect(address: str, **options: Any) -> Any:
+    """Connects to a cluster, or starts one here (`local`); `options` are of `ray.init`, whose answer this returns.
+
+    Raises:
+        UserError: when no cluster answers at `address`, or none can be started.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
+        except ConnectionError:
+            raise UserError(
+                f"RAY_ADDRESS = {address!r}: no cluster answers there; unset it to start Ray on this machine"
+            ) from None
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+            if not left:
+                raise UserError(
+                    "Ray does not start on this machine, which may be overloaded; try again later"
+                ) from None
+    raise AssertionError("the last try has returned or raised")

@@ -95,6 +95,8 @@ class WorkerGroup:
                 try:
                     self._trainer(generation).fit()
                 except Exception as error:
+                    if not ray.is_initialized():  # the sweep was stopped at once, and Ray with it
+                        return
                     death = _death(error)
                     reason = death.reason
                     again = ray.get(self.mailbox.died.remote(reason, process=death.process, again=death.again))
@@ -102,7 +104,8 @@ class WorkerGroup:
         except Exception as error:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
-            self.mailbox.abandon.remote(reason)
+            if ray.is_initialized():  # or this call would start another Ray
+                self.mailbox.abandon.remote(reason)
 
     def _trainer(self, generation: int) -> TorchTrainer:
         group = self._group

@@ -52,7 +52,7 @@ def story(folder: Path, workers: int) -> dict[str, Any]:
     one = spec(training={"workers": workers, "epochs": EPOCHS, "device": "cpu"})
     corpus = folder / "corpus"
     encode(load_corpus(one.corpus), one.model, corpus)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=8, num_gpus=GPUS) for _ in range(NODES)]
     ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
     cluster.wait_for_nodes()
