@@ -225,7 +225,9 @@ def next_steps(sweep: Sweep, storage: Path) -> str:
     limit = f" --max-ser {math.ceil(sers[len(sers) // 2] * 100) / 100:g}" if sers else ""
     steps = [
         (f"edp-sweep pick {sweep.name}{where}{limit}", "one configuration within limits, as picked.yaml"),
-        (f"edp-sweep train picked.yaml{where}", "train it again"),
+        (f"edp-sweep report {sweep.name}{where}", "report.html, for a privacy review"),
+        (f"edp-sweep confirm {sweep.name}{where}", "the front again with new seeds: what of it was luck"),
+        (f"edp-sweep train picked.yaml --on train+valid{where}", "the final model"),
         (f"edp-sweep status {sweep.name}{where}", "trials, front and the sweep's own epsilon"),
         (f"edp-sweep ui {sweep.name}{where}", "a page to look at all of it and pick, and the MLflow UI"),
         (str(sweep.folder / "front.html"), "the front as a page: open it in a browser"),
