@@ -183,6 +183,9 @@ def _run(
     except KeyboardInterrupt:
         state = "stopped"
         raise SweepStopped(REASON, sweep, by_hand=True) from None
+    except SystemExit:  # what Ray raises in whoever waits for it when it is gone; it may come before the lifeline does
+        state, error = "stopped", "Ray is gone"
+        raise SweepStopped(error, sweep, by_hand=False) from None
     except TrialStopped as stopped:
         state, error = "stopped", str(stopped)
         raise SweepStopped(error, sweep, by_hand=error == REASON) from None

@@ -211,7 +211,7 @@ def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
         _kill(raylet)
         assert three.end() == 1
         seconds["until the driver notices that Ray died"] = time.monotonic() - began
-        assert "(raylet) is gone; go on with: edp-sweep resume s" in three.said().splitlines()[-1]
+        assert "is gone; go on with: edp-sweep resume s" in three.said().splitlines()[-1]
         assert "Traceback" not in three.said()
 
         four = drive(ray_cluster, "resume", "s")
