@@ -124,8 +124,13 @@ class SweepCallback(tune.Callback):
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
         if isinstance(outcome, TrialResult):
             trial.set_user_attr("tags", outcome.tags)
-        state = self.searcher.tell(trial_id, outcome, ledger, read_curve(folder))
+        curve = read_curve(folder)
+        state = self.searcher.tell(trial_id, outcome, ledger, curve)
         if trial_id in self._runs:
+            # Of an epoch that ended as the driver or the trial's process died, nobody was told.
+            untold = {n: metrics for n, metrics in enumerate(curve, start=1) if n not in self._seen[trial_id]}
+            if untold:
+                self._tracker.log_missing(run_id, untold)
             spec = self._recipe.trial(trial.user_attrs["params"])
             close_trial_run(self._tracker, run_id, spec, folder, outcome, state)
             if run_id is not None and self._tracker.failures == self._failures[trial_id]:
