@@ -17,7 +17,7 @@ from sweeps.resources import Plan
 from sweeps.store import Sweep
 from sweeps.watch import Watch
 from trainables.job import TrialJob, TrialResult
-from trainables.mailbox import Switch
+from trainables.mailbox import Switch, beside_caller
 from trainables.trial import OnEpoch, TrialStopped, WorkerGroup, run_fresh, run_job
 
 _TRIES = 3
@@ -47,7 +47,7 @@ def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
         watch: told what waits for its workers, and when they died.
     """
     storage = sweep.folder / "ray"
-    switch: Any = Switch.remote()
+    switch: Any = beside_caller(Switch)
 
     def news(what: str) -> Callable[[str], None]:
         watch.waits(what)

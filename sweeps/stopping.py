@@ -90,9 +90,9 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
     search = recipe.search
     if search.stop is None or search.sampler == "random_stopping":
         return None  # candidates that end by what others had would not be independent
-    import ray
+    from trainables.mailbox import beside_caller  # Ray, which the rule itself does without
 
-    stopper: Any = ray.remote(num_cpus=0)(Stopper).remote(search.stop, recipe.training.epochs)
+    stopper = beside_caller(Stopper, search.stop, recipe.training.epochs)
     for folder in trials.glob("*"):
         if curve := read_curve(folder):
             stopper.seen.remote(int(folder.name), [point_of(metrics) for metrics in curve])

@@ -8,10 +8,12 @@ without an epoch in between ends as failed, and the next job finds a sound group
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables.epochs import Metrics
 from trainables.job import Stop, TrialJob
@@ -28,7 +30,7 @@ RETRIES = 3
 """So often a job is handed out again without an epoch's progress; and a group that serves nothing is started again."""
 
 
-class _Mailbox:
+class Mailbox:
     """See the module. All methods run on one event loop, one after the other.
 
     Every incarnation of the group has a number, its generation: what is left of an earlier one is not listened to.
@@ -190,7 +192,7 @@ class _Mailbox:
         self._deaths = self._idle_deaths = 0
 
 
-class _Switch:
+class Switch:
     """Stops the jobs of all mailboxes that were added, or will be."""
 
     def __init__(self) -> None:
@@ -214,5 +216,10 @@ class _Switch:
         return self._reason
 
 
-Mailbox = ray.remote(num_cpus=0)(_Mailbox)
-Switch = ray.remote(num_cpus=0)(_Switch)
+def beside_caller(kind: Callable[..., Any], *args: Any) -> Any:
+    """An actor of the class `kind` on the node of whoever asks for it.
+
+    Ray puts an actor without CPUs on any node: one that is taken away would take a sound trial's messages with it.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(kind).remote(*args)

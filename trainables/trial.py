@@ -25,7 +25,7 @@ from edp.spec import Frozen
 from trainables.epochs import Metrics
 from trainables.files import disk_full
 from trainables.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
-from trainables.mailbox import Kind, Mailbox
+from trainables.mailbox import Kind, Mailbox, beside_caller
 from trainables.memory import keep_freed_memory
 from trainables.worker import run_trial
 
@@ -82,7 +82,7 @@ class WorkerGroup:
     def __init__(
         self, group: GroupSpec, storage: Path, name: str, *, serve: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
-        self.mailbox: Any = Mailbox.remote()
+        self.mailbox: Any = beside_caller(Mailbox)
         self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
         self._thread = threading.Thread(target=self._keep_alive, name=f"worker-group-{name}", daemon=True)
         self._thread.start()

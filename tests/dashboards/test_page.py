@@ -42,7 +42,7 @@ def swept(chromium: Any, ray_cluster: str, tmp_path_factory: pytest.TempPathFact
     storage = tmp_path_factory.mktemp("runs")
     recipe = tmp_path_factory.mktemp("recipes") / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)
-    words = ["edp-sweep", "run", str(recipe), "--name", "tiny", "--trials", "3", "--storage", str(storage), "--json"]
+    words = ["edp-sweep", "run", str(recipe), "--name", "page", "--trials", "3", "--storage", str(storage), "--json"]
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(sys, "argv", words)
@@ -54,7 +54,7 @@ def swept(chromium: Any, ray_cluster: str, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def served(swept: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    running = Served("tiny", swept[0], tmp_path_factory.mktemp("here"))
+    running = Served("page", swept[0], tmp_path_factory.mktemp("here"))
     yield running
     if running.process.poll() is None:
         running.end()
@@ -80,7 +80,7 @@ def page(chromium: Any, served: Served) -> Iterator[Any]:
 
 def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
     points = [point for trial in swept[1]["trials"] for point in trial["points"]]
-    assert page.inner_text("h1") == "Sweep tiny"
+    assert page.inner_text("h1") == "Sweep page"
     assert "finished: 3 complete of 3 trials" in page.inner_text("#state")
     rows = [button.inner_text() for button in page.query_selector_all("button.row")]
     assert all(row.startswith("◆ Trial ") for row in rows)
@@ -229,7 +229,7 @@ def test_a_foreign_name_is_refused(served: Served) -> None:
 
 def test_a_busy_port_is_one_line_and_exit_code_2(served: Served, swept: tuple[Path, dict[str, Any]]) -> None:
     port = served.page.rsplit(":", 1)[1]
-    command = [sys.executable, "-m", "dashboards.cli", "ui", "tiny", "--storage", str(swept[0]), "--port", port]
+    command = [sys.executable, "-m", "dashboards.cli", "ui", "page", "--storage", str(swept[0]), "--port", port]
     root = str(Path(__file__).parents[2])
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}, timeout=120)
     assert done.returncode == 2
