@@ -222,4 +222,5 @@ def beside_caller(kind: Callable[..., Any], *args: Any) -> Any:
     Ray puts an actor without CPUs on any node: one that is taken away would take a sound trial's messages with it.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(kind).remote(*args)
+    actors: Any = ray.remote(kind)
+    return actors.options(num_cpus=0, scheduling_strategy=here).remote(*args)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.trainables.test_worker import spec
 from trainables.job import Stop, TrialJob
-from trainables.mailbox import RETRIES, Message, Mailbox
+from trainables.mailbox import RETRIES, Mailbox, Message
 
 JOB = TrialJob(spec(), Path("corpus"), Path("output"))
 DIED: dict[str, Any] = {"process": True, "again": True}
