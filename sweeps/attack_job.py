@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,8 @@ def train_sides(sides: Sequence[Side], resources: ResourcesSpec, console: Consol
             while left:
                 ready, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_SECONDS)
                 ray.get(ready)
+                if ready and not console.is_terminal:
+                    console.print(f"{len(missing) - len(left)} of {title} are trained", highlight=False)
                 progress.update(bar, completed=sum(_epochs_done(side, epochs) for side in missing))
         except ray.exceptions.RayTaskError as error:
             _cancel(left)
@@ -89,7 +90,6 @@ def _epochs_done(side: Side, epochs: int) -> int:
 def _cancel(tasks: list[Any]) -> None:
     for task in tasks:
         ray.cancel(task, force=True)
-    time.sleep(0)  # cancelled tasks leave with Ray
 
 
 @ray.remote(max_retries=_RETRIES)

@@ -20,7 +20,7 @@ from scipy.stats import t as student
 
 from edp.selection import composed_epsilon
 from edp.spec import UserError
-from sweeps.front import epsilon_text, pareto_front, privacy_statement
+from sweeps.front import MARK, epsilon_cell, epsilon_text, pareto_front, privacy_statement
 from sweeps.pick import picked_spec
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.resources import plan
@@ -228,7 +228,8 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
         title=f"Front of {document['sweep']}, trained again with {document['seeds']} seeds",
         title_justify="left",
         title_style="bold",
-        caption="sweep: what the sweep found. mean ±: over the new seeds, half the 95 % interval.",
+        caption="sweep: what the sweep found. mean ±: over the new seeds, half the 95 % interval. "
+        f"{MARK}: no formal guarantee.",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -244,7 +245,7 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
             f"{ser['mean']:.1%} ±{50 * (ser['upper'] - ser['lower']):.1f}" if ser else "",
             f"{point['metrics']['mia_auc']:.3f}",
             f"{auc['mean']:.3f} ±{(auc['upper'] - auc['lower']) / 2:.3f}" if auc else "",
-            f"{point['metrics']['epsilon']:.3g}",
+            epsilon_cell(point["metrics"]["epsilon"]),
         )
     console.print(table)
     for failure in document["failures"]:

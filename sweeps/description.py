@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from sweeps.front import MARK, epsilon_cell, params_text
+from sweeps.front import MARK, epsilon_cell, number, params_text
 from sweeps.spec import Recipe
 from sweeps.store import Point, Sweep, TrialRecord
 from sweeps.summary import audited_text, cost_line
@@ -62,7 +61,7 @@ def _row(name: str, metrics: Mapping[str, Any], configuration: str) -> str:
         f"{metrics['ser']:.2%}",
         f"{metrics['mia_auc']:.3f}",
         epsilon_cell(metrics["epsilon"]),
-        "∞" if math.isinf(metrics["epsilon_paper"]) else f"{metrics['epsilon_paper']:.3g}",
+        number(metrics["epsilon_paper"]),
         audited_text(metrics) or "–",
         configuration,
     )

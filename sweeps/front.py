@@ -37,12 +37,18 @@ def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...
     return [point for _, point in sorted(front, key=lambda item: (item[0], item[1].trial, item[1].epoch))]
 
 
+def number(value: float) -> str:
+    """Three digits, and all of them before the point below 10,000: 1002, not 1e+03."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.0f}" if 99.95 <= abs(value) < NO_GUARANTEE else f"{value:.3g}"
+
+
 def epsilon_text(epsilon: float) -> str:
     """ε as a person reads it, labelled where it guarantees nothing."""
     if math.isinf(epsilon):
         return "∞ (no formal guarantee)"
-    text = f"{epsilon:.3g}" if epsilon < NO_GUARANTEE else f"{epsilon:.2e}"
-    return text if epsilon < NO_GUARANTEE else f"{text} (no formal guarantee)"
+    return number(epsilon) if epsilon < NO_GUARANTEE else f"{epsilon:.2e} (no formal guarantee)"
 
 
 MARK = "†"
@@ -53,7 +59,7 @@ def epsilon_cell(epsilon: float) -> str:
     """ε for a narrow column."""
     if math.isinf(epsilon):
         return f"∞ {MARK}"
-    return f"{epsilon:.3g}" if epsilon < NO_GUARANTEE else f"{epsilon:.1e} {MARK}"
+    return number(epsilon) if epsilon < NO_GUARANTEE else f"{epsilon:.1e} {MARK}"
 
 
 def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
@@ -64,7 +70,9 @@ def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
     if epsilon >= NO_GUARANTEE:
         return f"no formal guarantee (epsilon {epsilon:.3g})"
     unit = "one example" if edp.unit == "example" else "one micro-batch"
-    return f"({epsilon:.4g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
+    digits = 3 - math.floor(math.log10(epsilon)) if epsilon > 0 else 0
+    up = math.ceil(epsilon * 10.0**digits) / 10.0**digits  # four digits, rounded to the safe side
+    return f"({up:g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
 
 
 def relative_change(value: float, baseline: float) -> float:
@@ -75,7 +83,7 @@ def relative_change(value: float, baseline: float) -> float:
 def params_text(params: dict[str, Any]) -> str:
     """A configuration in one line."""
     shown = {k: v for k, v in params.items() if not (k == "tau" and v == 0)}
-    return ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+    return ", ".join(f"{k} {number(v)}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 
 def front_figure(

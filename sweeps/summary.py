@@ -14,7 +14,7 @@ from rich.table import Table
 from edp.selection import composed_epsilon
 from sweeps.confidence import ties
 from sweeps.cost import cost_text, over_budget, sweep_cost, trial_cost
-from sweeps.front import MARK, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
+from sweeps.front import MARK, epsilon_cell, epsilon_text, number, params_text, pareto_front, relative_change
 from sweeps.random_stopping import epsilon_of_best
 from sweeps.spec import Recipe
 from sweeps.store import Point, Sweep, TrialRecord
@@ -152,7 +152,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
             f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3) if wide else ''}",
             _change(metrics["mia_auc"], baseline.get("mia_auc")),
             epsilon_cell(metrics["epsilon"]),
-            f"{metrics['epsilon_paper']:.3g}",
+            number(metrics["epsilon_paper"]),
             *([audited_text(metrics)] if audited else []),
             params_text(point.params),
         )
@@ -206,7 +206,7 @@ def metrics_line(metrics: dict[str, float]) -> str:
         f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, "
         f"slot F1 {metrics['slot_f1']:.2%}, MIA AUC {metrics['mia_auc']:.3f}, "
         f"ε {epsilon_text(metrics['epsilon'])} at δ = {metrics['delta']:g} "
-        f"(the paper would say {metrics['epsilon_paper']:.3g}"
+        f"(the paper would say {number(metrics['epsilon_paper'])}"
         + (f"; an audit has shown {audited_text(metrics)})" if "epsilon_audited" in metrics else ")")
     )
 

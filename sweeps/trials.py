@@ -111,7 +111,10 @@ def run_trials(
         tune.Tuner(
             tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
             tune_config=tune.TuneConfig(
-                search_alg=searcher, num_samples=remaining, max_concurrent_trials=placed.concurrency
+                search_alg=searcher,
+                num_samples=remaining,
+                max_concurrent_trials=placed.concurrency,
+                reuse_actors=True,  # or each trial would wait for a process to import what the last one had
             ),
             run_config=tune.RunConfig(
                 name=f"tune-{int(time.time())}",

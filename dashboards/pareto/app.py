@@ -12,7 +12,7 @@ from typing import Any
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 from flask import Flask, Response, abort, request
 
-from dashboards.pareto import figures, parts
+from dashboards.pareto import parts
 from dashboards.pareto.data import (
     METRICS,
     Axis,
@@ -23,15 +23,14 @@ from dashboards.pareto.data import (
     cost_key,
     is_categorical,
     text,
-    within,
 )
 from dashboards.pareto.layout import INDEX, LIMITS, page
-from edp.spec import UserError
-from sweeps.pick import choose, keep
-from sweeps.register import check_name, register_point
+from dashboards.pareto.parallel import parallel
+from dashboards.pareto.scatter import scatter
+from dashboards.pareto.selection import picking, selection
+from dashboards.pareto.style import blank
 
 _HERE = Path(__file__).parent
-_EMPTY: dict[str, Any] = {"data": [], "layout": {"xaxis": {"visible": False}, "yaxis": {"visible": False}}}
 
 
 def create(
@@ -71,8 +70,8 @@ def create(
     _state_and_limits(app, source)
     _charts(app, source)
     _table(app, source)
-    _selection(app, source, mlflow, tracking_uri)
-    _pick(app, source, output, tracking_uri)
+    selection(app, source, mlflow, tracking_uri)
+    picking(app, source, output, tracking_uri)
     return app
 
 
@@ -177,16 +176,16 @@ def _charts(app: Dash, source: Source) -> None:
         Input("colour", "value"),
         Input("theme", "data"),
     )
-    def scatter(
+    def draw_scatter(
         _: str | None, limits: Limits, selected: str | None, x: str, y: str, colour: str, theme: str | None
     ) -> Any:
         if theme is None:
             return (no_update,) * 3
         found = source.read()[1]
         if not found.candidates:
-            return _blank(theme), "No trial is complete yet; points appear here as they end.", ""
+            return blank(theme), "No trial is complete yet; points appear here as they end.", ""
         across, up, shade = (_axis(found, key) for key in (x, y, colour))
-        return figures.scatter(found, limits, selected, across, up, shade, theme), "", parts.hint(across, up)
+        return scatter(found, limits, selected, across, up, shade, theme), "", parts.hint(across, up)
 
     @app.callback(
         Output("parallel", "figure"),
@@ -196,35 +195,27 @@ def _charts(app: Dash, source: Source) -> None:
         Input("colour", "value"),
         Input("theme", "data"),
     )
-    def parallel(_: str | None, limits: Limits, selected: str | None, colour: str, theme: str | None) -> Any:
+    def draw_parallel(_: str | None, limits: Limits, selected: str | None, colour: str, theme: str | None) -> Any:
         if theme is None:
             return no_update
         found = source.read()[1]
         if not found.candidates:
-            return _blank(theme)
+            return blank(theme)
         measured = ("ser", "mia_auc", "epsilon", cost_key(found.axes))
         searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
         axes = searched + [found.axes[key] for key in measured if key in found.axes]
-        return figures.parallel(found, limits, selected, axes, _axis(found, colour), theme)
-
-
-def _blank(theme: str) -> dict[str, Any]:
-    colour = figures.THEMES[theme]["paper"]
-    return {"data": [], "layout": _EMPTY["layout"] | {"paper_bgcolor": colour, "plot_bgcolor": colour}}
+        return parallel(found, limits, selected, axes, _axis(found, colour), theme)
 
 
 def _table(app: Dash, source: Source) -> None:
-    @app.callback(
+    # In the browser: a table made anew before the server answered would drop its answer.
+    app.clientside_callback(
+        ClientsideFunction("edp", "sort"),
         Output("sort", "data"),
         Input({"type": "sort", "key": ALL}, "n_clicks"),
         State("sort", "data"),
         prevent_initial_call=True,
     )
-    def sort(clicks: list[int | None], now: dict[str, Any]) -> Any:
-        if not any(clicks) or not ctx.triggered or not ctx.triggered[0]["value"]:
-            return no_update
-        key = ctx.triggered_id["key"]
-        return {"key": key, "descending": now["key"] == key and not now["descending"]}
 
     @app.callback(
         Output("table-page", "data"),
@@ -263,93 +254,3 @@ def _table(app: Dash, source: Source) -> None:
         where = f"{first + 1}–{first + len(shown)} of {len(members)}" if members else "none"
         more = first + len(shown) < len(members)
         return parts.table(found, shown, selected, sort["key"], sort["descending"]), where, number == 0, not more
-
-
-def _selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
-    @app.callback(
-        Output("selected", "data"),
-        Input("scatter", "clickData"),
-        Input("parallel", "clickData"),
-        Input({"type": "row", "key": ALL}, "n_clicks"),
-        Input("best", "n_clicks"),
-        State("limits", "data"),
-        prevent_initial_call=True,
-    )
-    def select(on_scatter: Any, on_parallel: Any, _: list[int | None], __: int | None, limits: Limits) -> Any:
-        by = ctx.triggered_id
-        if not ctx.triggered or not ctx.triggered[0]["value"]:
-            return no_update
-        if by == "best":
-            return _best(source, limits) or no_update
-        if isinstance(by, dict):
-            return by["key"]
-        point = (on_scatter if by == "scatter" else on_parallel)["points"][0]
-        return point.get("customdata") or no_update
-
-    @app.callback(
-        Output("chosen", "children"),
-        Output("details", "children"),
-        Output("epsilons", "figure"),
-        Output("epsilons-note", "children"),
-        Output("curves", "figure"),
-        Output("charts", "hidden"),
-        Output("pick", "disabled"),
-        Input("selected", "data"),
-        Input("version", "data"),
-        Input("theme", "data"),
-    )
-    def show(selected: str | None, _: str | None, theme: str | None) -> Any:
-        if theme is None:
-            return (no_update,) * 7
-        found = source.read()[1]
-        candidate = found.candidates.get(selected or "")
-        if candidate is None:
-            hint = "Choose a point in a chart or a row of the table: its settings, figures and guarantee come here."
-            return "Nothing selected", hint, _blank(theme), "", _blank(theme), True, True
-        url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
-        audited = "epsilon_audited" in candidate.metrics
-        note = "" if audited else "No audit was run, so there is no lower bound. "
-        return (
-            candidate.name,
-            parts.details(found, candidate, url),
-            figures.epsilons(candidate, theme),
-            note + "Grey: 10,000 or more is no formal guarantee. The paper's figure is no bound for the mechanism "
-            "that ran; the README says why.",
-            figures.curves(found.curves.get(candidate.trial, ()), candidate.point.epoch, theme),
-            False,
-            False,
-        )
-
-
-def _best(source: Source, limits: Limits) -> str | None:
-    """What `edp-sweep pick` would choose within the limits."""
-    found = source.read()[1]
-    if not any(within(c, limits) for c in found.front):
-        return None
-    return choose([c.point for c in found.front], found.recipe.search.objectives, limits).name
-
-
-def _pick(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> None:
-    @app.callback(
-        Output("picked", "children"),
-        Input("pick", "n_clicks"),
-        Input("selected", "data"),
-        State("model-name", "value"),
-        running=[(Output("pick", "children"), "Picking …", "Pick")],
-        prevent_initial_call=True,
-    )
-    def pick(clicks: int | None, selected: str | None, model_name: str | None) -> Any:
-        if ctx.triggered_id != "pick" or not clicks or selected is None:
-            return ""
-        point = source.read()[1].candidates[selected].point
-        name = (model_name or "").strip()
-        try:
-            if name:
-                check_name(name)
-            keep(source.sweep, point, output, tracking_uri)
-            model = register_point(source.sweep, point, name, tracking_uri) if name else None
-        except UserError as error:
-            return str(error)
-        words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {output}."
-        go_on = f" Train it with: edp-sweep train {output.name}"
-        return words + (f" Registered as {model.uri}." if model else "") + go_on

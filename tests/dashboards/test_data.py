@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.pareto import figures, parts
+from dashboards.pareto import parts
 from dashboards.pareto.data import Axis, Source, bounds, candidates, limited, snapshot, text, within
+from dashboards.pareto.detail import epsilons
+from dashboards.pareto.parallel import parallel
+from dashboards.pareto.scatter import scatter
 from sweeps.front import pareto_front
 from tests.dashboards.synthetic import add_trials, sweep_of
 
@@ -66,7 +69,7 @@ def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: S
     worst = found[trials[0].points[-1].name]
     assert not within(worst, {"epsilon": 1e300})
     assert within(worst, {})
-    shown = figures.epsilons(worst, "light")
+    shown = epsilons(worst, "light")
     assert "≤ ∞" in str(shown)
 
 
@@ -75,7 +78,7 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     axes = found.axes
     limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
     chosen = found.front[0].key
-    figure = figures.scatter(found, limit, chosen, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+    figure = scatter(found, limit, chosen, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     marks = {trace.get("name"): trace for trace in figure["data"]}
     inside = {c.key for c in found.candidates.values() if within(c, limit)}
     front = {c.key for c in found.front}
@@ -98,7 +101,7 @@ def test_the_parallel_view_holds_a_line_for_each_candidate_within_the_limits(sou
     found = snapshot(source.sweep)
     limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
     axes = list(found.axes.values())
-    figure = figures.parallel(found, limit, None, axes, found.axes["epsilon"], "dark")
+    figure = parallel(found, limit, None, axes, found.axes["epsilon"], "dark")
     drawn = {key for trace in figure["data"] for key in trace["customdata"] if key is not None}
     assert drawn == {c.key for c in found.candidates.values() if within(c, limit)}
     for trace in figure["data"]:

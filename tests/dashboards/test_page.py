@@ -41,7 +41,7 @@ def swept(chromium: Any, ray_cluster: str, tmp_path_factory: pytest.TempPathFact
 
     storage = tmp_path_factory.mktemp("runs")
     recipe = tmp_path_factory.mktemp("recipes") / "tiny.yaml"
-    recipe.write_text(TINY_RECIPE)
+    recipe.write_text(TINY_RECIPE.replace("workers: 8", "workers: 2"))
     words = ["edp-sweep", "run", str(recipe), "--name", "page", "--trials", "3", "--storage", str(storage), "--json"]
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
@@ -113,6 +113,20 @@ def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[st
     page.click("#reset")
     settled(page, "#remain", f"{n} of {n} remain")
     assert page.inner_text("[id*=limit-text][id*=epsilon]") == "no limit"
+
+
+def test_a_head_sorts_the_table_and_again_the_other_way_round(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
+    n = sum(len(trial["points"]) for trial in swept[1]["trials"])
+    page.check("#dominated input")
+    page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=n)
+    for order in ("ascending", "descending"):
+        page.locator("#rows thead button", has_text="SER").first.click()
+        page.wait_for_selector(f"#rows th[aria-sort={order}]")
+        place = page.evaluate("document.querySelector('#rows th[aria-sort*=scending]').cellIndex")
+        cells = page.locator(f"#rows tbody tr > :nth-child({place + 1})").all_inner_texts()
+        values = [float(cell.rstrip("%")) for cell in cells]
+        assert len(values) == n
+        assert values == sorted(values, reverse=order == "descending")
 
 
 def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accepts_and_registers_the_model(

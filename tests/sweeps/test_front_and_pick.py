@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edp.spec import UserError
+from edp.spec import EDPSpec, UserError
 from sweeps.front import (
     epsilon_cell,
     epsilon_text,
     front_figure,
+    number,
     pareto_front,
+    privacy_statement,
     relative_change,
     write_front_page,
 )
@@ -76,11 +78,25 @@ def test_pick_says_how_far_off_the_limits_are() -> None:
 
 
 def test_a_large_epsilon_is_labelled_wherever_it_is_written() -> None:
-    assert epsilon_text(9_999) == "1e+04"
+    assert epsilon_text(9_999) == "9999"
     assert "no formal guarantee" in epsilon_text(1e4)
     assert "no formal guarantee" in epsilon_text(math.inf)
     assert "†" in epsilon_cell(1e5)
     assert "†" not in epsilon_cell(8.0)
+
+
+def test_figures_have_no_exponent_below_ten_thousand_and_a_guarantee_is_rounded_to_the_safe_side() -> None:
+    assert [number(v) for v in (0.01234, 8.0, 99.94, 99.96, 1002.16, math.inf)] == [
+        "0.0123",
+        "8",
+        "99.9",
+        "100",
+        "1002",
+        "∞",
+    ]
+    edp = EDPSpec(C=1.0, z0=1.0, delta=5e-4)
+    for epsilon, said in ((8.0, 8.0), (8.00001, 8.001), (0.123401, 0.1235), (749.92, 750.0)):
+        assert privacy_statement({"epsilon": epsilon}, edp).startswith(f"({said:g}, 0.0005)-DP")
 
 
 def test_relative_changes_are_those_of_the_papers_table() -> None:

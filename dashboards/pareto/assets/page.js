@@ -1,6 +1,12 @@
-// Light or dark: the system's wish until the button was used, then what was chosen.
+// What was used last: a table made anew triggers too, without a value.
+const used = () => window.dash_clientside.callback_context.triggered.filter((one) => one.value).pop();
+
+// The key in the id of a button that stands for one of many: {"key":…,"type":…}.n_clicks
+const keyOf = (one) => JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).key;
+
 window.dash_clientside = Object.assign({}, window.dash_clientside, {
   edp: {
+    // Light or dark: the system's wish until the button was used, then what was chosen.
     theme: function (clicks) {
       const root = document.documentElement;
       if (clicks) {
@@ -9,6 +15,21 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       }
       const theme = root.dataset.theme;
       return [theme, theme === "dark" ? "Light" : "Dark"];
+    },
+
+    sort: function (_clicks, now) {
+      const one = used();
+      if (!one) return window.dash_clientside.no_update;
+      const key = keyOf(one);
+      return { key, descending: now.key === key && !now.descending };
+    },
+
+    // A point of a chart carries its configuration's key; so does a row's button.
+    select: function () {
+      const one = used();
+      if (!one) return window.dash_clientside.no_update;
+      const key = one.prop_id.endsWith(".clickData") ? one.value.points[0].customdata : keyOf(one);
+      return key || window.dash_clientside.no_update;
     },
   },
 });

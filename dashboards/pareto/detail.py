@@ -1,0 +1,121 @@
+"""The charts of one candidate."""
+
+from __future__ import annotations
+
+import math
+
+from dashboards.pareto.data import Candidate, text
+from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
+from sweeps.front import NO_GUARANTEE
+
+
+def epsilons(candidate: Candidate, theme: str) -> Figure:
+    """What is known of a candidate's ε, as ranges on a logarithmic axis: at least, at most, and the paper's claim."""
+    t = THEMES[theme]
+    rows = [
+        ("paper: at most", candidate.metrics.get("epsilon_paper", math.nan), "most"),
+        ("honest: at most", candidate.metrics.get("epsilon", math.nan), "most"),
+        ("audited: at least", candidate.metrics.get("epsilon_audited", math.nan), "least"),
+    ]
+    rows = [row for row in rows if not math.isnan(row[1])]
+    finite = [max(v, 1e-3) for _, v, _ in rows if math.isfinite(v)] or [1.0]
+    low = min(math.floor(math.log10(min(finite))) - 1, -1)
+    high = max(math.ceil(math.log10(max(finite))) + 1, 5)
+    if any(math.isinf(v) for _, v, _ in rows):
+        high += 1
+    traces: list[Figure] = []
+    for name, value, side in rows:
+        end = math.log10(max(value, 10**low)) if math.isfinite(value) else high
+        span = (low, end) if side == "most" else (end, high)
+        traces.append(
+            {"type": "scatter", "mode": "lines", "x": [10.0 ** span[0], 10.0 ** span[1]], "y": [name, name]}
+            | {"line": {"width": 11, "color": t["muted"] if name.startswith("paper") else t["accent"]}}
+            | {"opacity": 0.35 if name.startswith("paper") else 0.6, "hoverinfo": "skip"}
+        )
+        traces.append(
+            {"type": "scatter", "mode": "markers+text", "x": [10.0**end], "y": [name]}
+            | {"marker": {"symbol": "line-ns-open", "size": 18, "color": t["ink"], "line": {"width": 3}}}
+            | {"text": [f"{'≤' if side == 'most' else '≥'} {text(EPSILON, value)}"]}
+            | {"textposition": "top left" if end > (low + high) / 2 else "top right"}
+            | {"hoverinfo": "skip", "cliponaxis": False, "textfont": {"color": t["ink"]}}
+        )
+    powers = range(low, high + 1, max(1, math.ceil((high - low) / 6)))
+    layout = base_layout(
+        theme,
+        xaxis={
+            "type": "log",
+            "range": [low, high],
+            "tickvals": [10.0**i for i in powers],
+            "ticktext": [f"10<sup>{i}</sup>" for i in powers],
+            "tickangle": 0,
+            "gridcolor": t["grid"],
+            "zeroline": False,
+            "fixedrange": True,
+            "title": {"text": "ε (smaller protects more)", "standoff": 8},
+        },
+        yaxis={"type": "category", "fixedrange": True, "automargin": True, "range": [-0.6, len(rows) + 0.15]}
+        | {"ticklabelstandoff": 6},
+        margin={"l": 10, "r": 12, "t": 4, "b": 45},
+        showlegend=False,
+        shapes=[
+            {"type": "rect", "xref": "x", "yref": "paper", "x0": NO_GUARANTEE, "x1": 10.0**high, "y0": 0, "y1": 1}
+            | {"fillcolor": t["muted"], "opacity": 0.15, "line": {"width": 0}, "layer": "below"}
+        ],
+    )
+    return {"data": traces, "layout": layout}
+
+
+CURVES = {
+    "valid_ser": ("SER on validation", False),
+    "train_loss": ("Training loss", False),
+    "valid_mia_auc": ("MIA AUC on validation", False),
+    "epsilon": ("ε so far (honest)", True),
+}
+
+
+def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figure:
+    """What a trial reported after each epoch, one small chart below the other; the candidate's own epoch is marked."""
+    history = {key: [(int(e.get("epoch", i + 1)), e[key]) for i, e in enumerate(curve) if key in e] for key in CURVES}
+    t = THEMES[theme]
+    names = [key for key in CURVES if any(math.isfinite(v) for _, v in history.get(key, []))]
+    layout = base_layout(theme, showlegend=False, margin={"l": 10, "r": 12, "t": 22, "b": 40}, annotations=[])
+    traces = []
+    for i, key in enumerate(names):
+        label, log = CURVES[key]
+        n = "" if i == 0 else str(i + 1)
+        top, bottom = (
+            1 - i / len(names),
+            1 - (i + 1) / len(names) + (0.14 / len(names) * 2 if i < len(names) - 1 else 0),
+        )
+        points = [(e, v) for e, v in history[key] if math.isfinite(v)]
+        traces.append(
+            {"type": "scatter", "mode": "lines+markers", "x": [e for e, _ in points], "y": [v for _, v in points]}
+            | {"xaxis": "x", "yaxis": f"y{n}", "line": {"color": t["accent"], "width": 2}, "marker": {"size": 6}}
+            | {"hovertemplate": "epoch %{x}: %{y:.4g}<extra></extra>", "name": label}
+        )
+        layout[f"yaxis{n}"] = {
+            "domain": [bottom, top],
+            "type": "log" if log else "linear",
+            "gridcolor": t["grid"],
+            "zeroline": False,
+            "nticks": 4,
+            "automargin": True,
+            "exponentformat": "power",
+            "tickformat": ".0%" if key.endswith("ser") else "",
+            "fixedrange": True,
+        }
+        layout["annotations"].append(
+            {"text": label, "xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left"}
+            | {"yanchor": "bottom", "showarrow": False, "font": {"size": 12, "color": t["ink"]}, "bgcolor": t["paper"]}
+        )
+    last = "y" if len(names) < 2 else f"y{len(names)}"
+    layout["shapes"] = [
+        {"type": "line", "x0": epoch, "x1": epoch, "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+        | {"line": {"color": t["muted"], "dash": "dot", "width": 1.5}}
+    ]
+    steps = {e for key in names for e, _ in history[key]}
+    layout["xaxis"] = {"title": {"text": "epoch"}, "anchor": last, "gridcolor": t["grid"], "zeroline": False} | {
+        "dtick": max(1, len(steps) // 8),
+        "fixedrange": True,
+    }
+    return {"data": traces, "layout": layout}

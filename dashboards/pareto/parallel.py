@@ -1,0 +1,139 @@
+"""Parallel coordinates: all candidates, setting by setting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from plotly.colors import sample_colorscale
+
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
+from dashboards.pareto.style import SCALES, THEMES, Figure, base_layout, shade_of
+
+_BINS = 8
+
+
+def parallel(
+    snapshot: Snapshot, limits: Limits, selected: str | None, axes: list[Axis], colour: Axis, theme: str
+) -> Figure:
+    """Parallel coordinates: a line a candidate across all that was searched and measured.
+
+    Drawn as lines, rather than with Plotly's own chart of that name: that one needs WebGL, cannot be clicked, and
+    tells the front from the rest by colour alone.
+    """
+    t = THEMES[theme]
+    places = {axis.key: _places(axis, snapshot) for axis in axes}
+    shown = [c for c in snapshot.candidates.values() if within(c, limits)]
+    shades = {c.key: shade_of(c, colour) for c in shown}
+    known = [s for s in shades.values() if s is not None] or [0.0]
+    low, high = min(known), max(known)
+
+    def bin_of(candidate: Candidate) -> int:
+        shade = shades[candidate.key]
+        if shade is None or high == low:
+            return _BINS - 1
+        return min(_BINS - 1, int(_BINS * (shade - low) / (high - low)))
+
+    traces = [
+        _lines([c for c in shown if not c.on_front], axes, places, "dominated")
+        | {"line": {"color": t["muted"], "width": 1, "dash": "dot"}, "opacity": 0.45}
+    ]
+    for i in range(_BINS):
+        members = [c for c in shown if c.on_front and bin_of(c) == i]
+        tint = sample_colorscale(SCALES[theme], [(i + 0.5) / _BINS])[0]
+        traces.append(_lines(members, axes, places, "Pareto-optimal") | {"line": {"color": tint, "width": 2.5}})
+    chosen = snapshot.candidates.get(selected or "")
+    if chosen is not None:
+        traces.append(
+            _lines([chosen], axes, places, f"selected: {chosen.name}")
+            | {"mode": "lines+markers", "line": {"color": t["accent"], "width": 4}}
+            | {"marker": {"size": 9, "symbol": "circle", "color": t["accent"]}}
+        )
+    shapes: list[Figure] = []
+    notes: list[Figure] = []
+    for i, axis in enumerate(axes):
+        shapes.append(_vertical(i, 0, 1, t["muted"], 1.5))
+        place = places[axis.key]
+        if axis.key in limits and (top := place(limits[axis.key])) is not None:
+            shapes.append(_vertical(i, 0, min(max(top, 0), 1), t["accent"], 6) | {"opacity": 0.45})
+        notes.append(_note(i, 1.13, f"<b>{axis.short}</b>", t["ink"]))
+        notes += [_note(i, at, label, t["ink"], background=t["paper"]) for at, label in place.marks]
+    layout = base_layout(
+        theme,
+        xaxis={"visible": False, "range": [-0.5, len(axes) - 0.5], "fixedrange": True},
+        yaxis={"visible": False, "range": [-0.12, 1.22], "fixedrange": True},
+        margin={"l": 5, "r": 5, "t": 5, "b": 5},
+        shapes=shapes,
+        annotations=notes,
+        showlegend=False,
+    )
+    return {"data": traces, "layout": layout}
+
+
+class _places:
+    """Where on its axis, 0 to 1, a value stands; `marks` are the labels beside the axis."""
+
+    def __init__(self, axis: Axis, snapshot: Snapshot) -> None:
+        found = [c.value(axis.key) for c in snapshot.candidates.values()]
+        self._words = sorted({str(v) for v in found if isinstance(v, str)})
+        self._log = axis.log
+        numbers = [float(v) for v in found if is_number(v)] or [0.0]
+        self._low, self._high = (
+            (math.log10(v) for v in (min(numbers), max(numbers)))
+            if axis.log
+            else (
+                min(numbers),
+                max(numbers),
+            )
+        )
+        if self._words:
+            self.marks = [(self(word) or 0.0, word) for word in self._words]
+        else:
+            self.marks = [(-0.06, text(axis, min(numbers))), (1.06, text(axis, max(numbers)))]
+
+    def __call__(self, value: Any) -> float | None:
+        if isinstance(value, str):
+            n = len(self._words)
+            return 0.5 if n < 2 else self._words.index(value) / (n - 1) if value in self._words else None
+        if not isinstance(value, int | float) or math.isnan(value):
+            return None
+        if math.isinf(value):
+            return 1.04
+        at = math.log10(max(value, 1e-12)) if self._log else value
+        return (at - self._low) / (self._high - self._low) if self._high > self._low else 0.5
+
+
+def _lines(members: list[Candidate], axes: list[Axis], places: dict[str, _places], name: str) -> Figure:
+    """One trace for many lines, with a gap after each."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    keys: list[str | None] = []
+    words: list[str | None] = []
+    for c in members:
+        for i, axis in enumerate(axes):
+            value = c.value(axis.key)
+            xs.append(i)
+            ys.append(places[axis.key](value))
+            keys.append(c.key)
+            words.append(f"<b>{c.name}</b><br>{axis.label}: {text(axis, value)}")
+        xs.append(None)
+        ys.append(None)
+        keys.append(None)
+        words.append(None)
+    return {"type": "scatter", "mode": "lines", "name": name, "x": xs, "y": ys, "customdata": keys} | {
+        "text": words,
+        "hovertemplate": "%{text}<extra>" + name + "</extra>",
+    }
+
+
+def _vertical(x: float, y0: float, y1: float, colour: str, width: float) -> Figure:
+    return {"type": "line", "x0": x, "x1": x, "y0": y0, "y1": y1, "layer": "below"} | {
+        "line": {"color": colour, "width": width}
+    }
+
+
+def _note(x: float, y: float, words: str, colour: str, background: str | None = None) -> Figure:
+    style: Figure = {"font": {"size": 12, "color": colour}, "showarrow": False, "xanchor": "center"}
+    if background:
+        style |= {"bgcolor": background, "opacity": 0.9}
+    return {"x": x, "y": y, "text": words, "yanchor": "middle"} | style
