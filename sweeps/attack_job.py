@@ -15,7 +15,7 @@ from sweeps.spec import ResourcesSpec
 from trainables.attacks.references import Arrays, Side, score_target, train_side
 from trainables.job import TrialFailed
 from trainables.spec import TrialSpec
-from trainables.trial import TrialError
+from trainables.submit import TrialError
 
 _RETRIES = 5
 """How often a model whose process died is trained again."""

@@ -8,7 +8,7 @@ from sweeps.tracking import Tracker, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.job import TrialJob
 from trainables.spec import TrialSpec
-from trainables.trial import TrialError, TrialStopped
+from trainables.submit import TrialError, TrialStopped
 
 
 def run_baseline(

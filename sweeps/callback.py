@@ -16,9 +16,9 @@ from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker, environment_tags, flat, trial_tags
 from sweeps.watch import Watch
-from trainables.checkpoint import read_ledger
 from trainables.epochs import read_curve
 from trainables.job import TrialResult
+from trainables.ledger_file import read_ledger
 from trainables.spec import TrialSpec
 
 

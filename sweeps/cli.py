@@ -244,7 +244,7 @@ def main() -> None:
         code = 130
     except Exception as error:
         from sweeps.run import SweepFailed, SweepStopped
-        from trainables.trial import TrialError
+        from trainables.submit import TrialError
 
         if isinstance(error, SweepStopped):
             complain(str(error))

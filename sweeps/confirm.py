@@ -29,10 +29,10 @@ from sweeps.settings import write_yaml
 from sweeps.store import Point, Sweep
 from sweeps.tracking import Tracker, flat, trial_tags
 from sweeps.watch import Watch
-from trainables.checkpoint import read_ledger
 from trainables.job import TrialJob
+from trainables.ledger_file import read_ledger
 from trainables.spec import TrialSpec
-from trainables.trial import OnEpoch, TrialError, TrialStopped
+from trainables.submit import OnEpoch, TrialError, TrialStopped
 
 CONFIDENCE = 0.95
 

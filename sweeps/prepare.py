@@ -23,7 +23,7 @@ from trainables.epochs import Metrics
 from trainables.files import replacing
 from trainables.job import TrialJob, TrialResult
 from trainables.spec import CanariesSpec, CLCSpec, TrialSpec
-from trainables.trial import OnEpoch
+from trainables.submit import OnEpoch
 
 Say = Callable[[str], None]
 RunJob = Callable[[TrialJob, OnEpoch], TrialResult]

@@ -12,7 +12,7 @@ from edp.spec import UserError
 from sweeps.capacity import Node, nodes_at_most, nodes_now
 from sweeps.spec import ResourcesSpec, SearchSpec
 from trainables.spec import TrainingSpec
-from trainables.trial import GroupSpec
+from trainables.submit import GroupSpec
 
 # More processes than this on a core spend their time on switching.
 _MIN_CPUS_PER_WORKER = 0.1

@@ -26,7 +26,7 @@ from sweeps.watch import Watch
 from sweeps.watchdog import watchdog
 from trainables.corpora.types import Splits
 from trainables.files import disk_full
-from trainables.trial import TrialStopped
+from trainables.submit import TrialStopped
 
 __all__ = ["SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"]
 

@@ -18,7 +18,8 @@ from sweeps.store import Sweep
 from sweeps.watch import Watch
 from trainables.job import TrialJob, TrialResult
 from trainables.mailbox import Switch, beside_caller
-from trainables.trial import OnEpoch, TrialStopped, WorkerGroup, run_fresh, run_job
+from trainables.submit import OnEpoch, TrialStopped, run_job
+from trainables.trial import WorkerGroup, run_fresh
 
 _TRIES = 3
 """Ray gives up on its own start after half a minute, which a machine at work may need."""

@@ -21,9 +21,9 @@ from edp.spec import Frozen, UserError
 from sweeps.guesses import enqueue_guesses
 from sweeps.settings import read_yaml, write_yaml
 from sweeps.spec import Recipe, objective_values
-from trainables.checkpoint import read_ledger
 from trainables.epochs import epoch_folder, read_curve
 from trainables.files import replacing
+from trainables.ledger_file import read_ledger
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -19,7 +19,7 @@ from sweeps.store import Sweep, folder_name
 from sweeps.tracking import Tracker, default_tracking_uri, flat, redacted, trial_tags
 from sweeps.watch import Watch
 from trainables.job import TrialJob
-from trainables.trial import TrialError
+from trainables.submit import TrialError
 
 
 def train(

@@ -36,7 +36,7 @@ from sweeps.tune_trial import TrialContext, tune_trial
 from sweeps.watch import Watch
 from trainables.encoding import EncodedCorpus
 from trainables.mailbox import RETRIES
-from trainables.trial import TrialStopped
+from trainables.submit import TrialStopped
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -98,7 +98,9 @@ def run_trials(
     callback.searcher, callback.on_stop, callback.on_whole = searcher, stop, Tracked(sweep).add
     context = TrialContext(
         recipe=recipe,
-        prepared=prepared,
+        corpus=prepared.corpus,
+        attack=prepared.attack,
+        coins=prepared.coins,
         trials=sweep.folder / "trials",
         storage=sweep.folder / "ray",
         name=sweep.name,

@@ -9,11 +9,10 @@ from typing import Any
 import ray
 from ray import tune
 
-from sweeps.prepare import Prepared
 from sweeps.spec import Recipe
 from trainables.epochs import point_of
 from trainables.job import Stop, TrialJob
-from trainables.trial import GroupSpec, TrialError, TrialStopped, run_fresh, run_job
+from trainables.submit import GroupSpec, TrialError, TrialStopped, run_job
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,9 @@ class TrialContext:
     """What Tune's process of a trial needs: plain data, no tensors."""
 
     recipe: Recipe
-    prepared: Prepared
+    corpus: Path
+    attack: Path
+    coins: Path | None
     trials: Path
     storage: Path
     name: str
@@ -55,10 +56,10 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
 
     job = TrialJob(
         context.recipe.trial(params),
-        context.prepared.corpus,
+        context.corpus,
         context.trials / str(config["folder"]),
-        context.prepared.attack,
-        context.prepared.coins,
+        context.attack,
+        context.coins,
         gpus_per_worker=context.group.gpus_per_worker or 1.0,
         keep=1 if secret else context.recipe.search.keep_epochs,
     )
@@ -67,6 +68,8 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         if context.mailbox is not None:
             result = run_job(context.mailbox, job, on_epoch, job_id=name, on_news=on_news)
         else:
+            from trainables.trial import run_fresh  # PyTorch with it, which nobody needs to pass messages on
+
             where = context.storage
             result = run_fresh(job, context.group, where, name, on_epoch, switch=context.switch, on_news=on_news)
     except TrialStopped as stopped:

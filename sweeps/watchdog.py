@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import ray
 
 from sweeps.watch import Watch
-from trainables.trial import GroupSpec
+from trainables.submit import GroupSpec
 
 PATIENCE_S = 60.0
 _EVERY_S = 5.0

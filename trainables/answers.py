@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from trainables.attacks.shadow import FEATURES, attack_features
+from trainables.attacks.features import FEATURES, attack_features
 from trainables.confidence import ser_interval
 from trainables.encoding import EncodedCorpus, Split
 from trainables.models.joint import JointModel

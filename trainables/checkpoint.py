@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from edp.ledger import Ledger
-from trainables.files import replacing, save_tensors
+from trainables.files import save_tensors
 from trainables.spec import TrialSpec
 
 NAME = "checkpoint.pt"
@@ -71,19 +71,6 @@ def discard_checkpoint(folder: Path) -> None:
     """The trial has ended well: its model and ledger are what stays."""
     for name in (NAME, BEFORE):
         (folder / name).unlink(missing_ok=True)
-
-
-def write_ledger(ledger: Ledger, folder: Path) -> None:
-    """What a trial has executed so far, readable also when it never ends well."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "ledger.json") as partial:
-        partial.write_text(ledger.model_dump_json(indent=1))
-
-
-def read_ledger(folder: Path) -> Ledger | None:
-    """What `write_ledger` wrote last; None where a trial never came to its first epoch's end."""
-    path = folder / "ledger.json"
-    return Ledger.model_validate_json(path.read_text()) if path.is_file() else None
 
 
 def spec_key(spec: TrialSpec) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm, rankdata
 
 Interval = tuple[float, float]
 
@@ -44,6 +43,8 @@ def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Inte
     Args:
         member_scores, non_member_scores: (m,) and (n,), higher for members; ties count one half.
     """
+    from scipy.stats import norm, rankdata  # half a second, which workers that answer SER alone do without
+
     inside, outside = np.asarray(member_scores, float), np.asarray(non_member_scores, float)
     m, n = len(inside), len(outside)
     among_all = rankdata(np.concatenate([inside, outside]))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from edp.ledger import Ledger
-from trainables.checkpoint import write_ledger
 from trainables.files import replacing, save_tensors
+from trainables.ledger_file import write_ledger
 from trainables.pareto import Values, hypervolume, non_dominated
 
 Metrics = dict[str, float]

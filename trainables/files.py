@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FULL_TEXTS = ("no space left on device", "disk is full", "disk quota exceeded", "file too large")
 
@@ -39,6 +37,8 @@ def save_tensors(contents: dict[str, Any], path: Path) -> None:
 
     By way of memory: PyTorch's own writer hides why the system did not take what it wrote.
     """
+    import torch  # not at the top: processes that only pass messages on start in half the time without it
+
     memory = io.BytesIO()
     torch.save(contents, memory)
     with replacing(path) as partial:

@@ -1,4 +1,7 @@
-"""What a trained model comes to: its utility, what attacks find, what it guarantees. On every worker at once."""
+"""What a trained model comes to: its utility, what attacks find, what it guarantees. On every worker at once.
+
+Accountants and attacks are imported where rank 0 needs them: the others start a third faster without.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from edp.epsilon import epsilon, epsilon_paper
 from edp.ledger import Ledger
 from trainables.answers import Answers, collect_answers, utility_metrics
-from trainables.attacks.canary import audit, canary_scores, read_coins
-from trainables.attacks.roc import auc
-from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack, membership_indices
-from trainables.checkpoint import (
-    read_ledger,
-)
+from trainables.attacks.features import membership_indices
 from trainables.encoding import EncodedCorpus
 from trainables.epochs import EpochLog, Metrics, epoch_folder
 from trainables.job import EpochResult, TrialJob
+from trainables.ledger_file import read_ledger
 from trainables.models import JointModel
 
 # An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.
@@ -29,6 +27,8 @@ _VALID_MEMBERS = 2_000
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
     """Both epsilons of what was executed so far, and the δ they hold for."""
+    from edp.epsilon import epsilon, epsilon_paper
+
     return {"epsilon": epsilon(ledger, delta), "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
 
 
@@ -45,6 +45,9 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     )
     train = collect_answers(model, corpus, "train", members, **everybody)
     if valid is not None and train is not None:
+        from trainables.attacks.roc import auc
+        from trainables.attacks.shadow import attack_scores, load_attack
+
         attack = load_attack(job.attack)
         inside, outside = _seen(train)[0], _seen(valid)[0][non_members]
         found["valid_mia_auc"] = auc(attack_scores(attack, inside), attack_scores(attack, outside))
@@ -88,6 +91,9 @@ def final_metrics(
     canaries = collect_answers(model, corpus, "canaries", None, **everybody) if corpus.size("canaries") else None
     if test is None or train is None:
         return None
+    from trainables.attacks.canary import audit, canary_scores, read_coins
+    from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack
+
     metrics = utility_metrics(test, corpus)
     (inside, inside_losses), (outside, outside_losses) = _seen(train), _seen(test)
     outside, outside_losses = outside[non_members], outside_losses[non_members]

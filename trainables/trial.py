@@ -7,30 +7,26 @@ starting eight processes takes longer than a small trial.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray
 import ray.train
 import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from edp.spec import Frozen
 from trainables.epochs import Metrics
 from trainables.files import disk_full
 from trainables.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.mailbox import Kind, Mailbox, beside_caller
 from trainables.memory import keep_freed_memory
+from trainables.submit import GroupSpec, OnEpoch, run_job
 from trainables.worker import run_trial
-
-OnEpoch = Callable[[int, Metrics], Stop | None]
-"""Hears of an epoch, and answers whether the job is to stop at its end."""
 
 # Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -41,31 +37,6 @@ os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "900")
 # What workers raise whose peer has gone (its own end may be noticed later, or never where a network broke), and what a
 # GPU without memory raises: other than a mistake in the code or the recipe, it may not come again.
 _MAY_PASS = (RuntimeError, OSError)
-
-
-class GroupSpec(Frozen):
-    """The processes that one trial needs."""
-
-    workers: int
-    cpus_per_worker: float
-    gpus_per_worker: float = 0.0
-    backend: Literal["gloo", "nccl"] = "gloo"
-    one_node: bool = False
-    """All workers on one node: gradients of a trial that fits there need not cross the network."""
-
-    @property
-    def bundle(self) -> dict[str, float]:
-        """What Ray reserves for each worker."""
-        gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker > 0 else {}
-        return {"CPU": self.cpus_per_worker, **gpus}
-
-
-class TrialError(RuntimeError):
-    """The trial ended without a result; its text is the reason, in one line."""
-
-
-class TrialStopped(TrialError):
-    """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""
 
 
 class WorkerGroup:
@@ -136,45 +107,6 @@ class WorkerGroup:
         """Lets the workers leave, and waits until their processes are gone."""
         ray.get(self.mailbox.close.remote("the sweep has ended"))
         self._thread.join()
-
-
-def run_job(
-    mailbox: Any,
-    job: TrialJob,
-    on_epoch: OnEpoch,
-    *,
-    job_id: str | None = None,
-    on_news: Callable[[str], None] = lambda line: None,
-) -> TrialResult:
-    """Runs `job` on the worker group behind `mailbox`, and waits for its end.
-
-    Args:
-        job_id: whoever submits a job of the same id again hears of all its epochs, and starts nothing.
-        on_news: told in a line what happens to the job besides its epochs.
-
-    Raises:
-        TrialStopped: when it was stopped before its end.
-        TrialError: with the reason.
-    """
-    job_id = job_id or uuid.uuid4().hex
-    ray.get(mailbox.submit.remote(job_id, job))
-    for place in itertools.count():
-        kind, payload = ray.get(mailbox.next_message.remote(job_id, place))
-        match kind:
-            case "started":
-                on_news("started")
-            case "restarted":
-                on_news(f"its workers died ({payload}); it goes on from its last epoch")
-            case "epoch":
-                stop = on_epoch(*payload)
-                ray.get(mailbox.answer.remote(job_id, payload[0], stop))
-            case "result":
-                return payload
-            case "failed":
-                raise TrialError(payload)
-            case "stopped":
-                raise TrialStopped(payload)
-    raise AssertionError("a job has an end")
 
 
 def run_fresh(

@@ -17,11 +17,11 @@ from trainables.checkpoint import (
     discard_checkpoint,
     load_checkpoint,
     save_checkpoint,
-    write_ledger,
 )
 from trainables.encoding import EncodedCorpus
 from trainables.epochs import EpochLog, Metrics, write_model
 from trainables.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.ledger_file import write_ledger
 from trainables.measuring import contents, earlier_epochs, final_metrics, privacy_metrics, valid_metrics
 from trainables.models import build_model
 from trainables.training import Trainer, pick_device

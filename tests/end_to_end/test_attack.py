@@ -22,7 +22,7 @@ from tests.conftest import TINY_RECIPE, Command
 from tests.trainables.test_worker import corpus, spec
 from trainables.attacks.references import Side, attacked, halves, same_corpus_parts, side_spec
 from trainables.encoding import EncodedCorpus
-from trainables.trial import TrialError
+from trainables.submit import TrialError
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray

@@ -14,7 +14,8 @@ import ray
 from tests.trainables.test_worker import corpus, spec
 from trainables.epochs import Metrics
 from trainables.job import Stop, TrialJob
-from trainables.trial import GroupSpec, TrialError, WorkerGroup, run_fresh, run_job
+from trainables.submit import GroupSpec, TrialError, run_job
+from trainables.trial import WorkerGroup, run_fresh
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray

@@ -16,11 +16,11 @@ from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from edp.noise import stream
 from tests.edp.workers import run_workers
 from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.checkpoint import read_ledger
 from trainables.corpora import load_corpus
 from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import read_curve
 from trainables.job import Stop, TrialFailed, TrialJob, TrialResult
+from trainables.ledger_file import read_ledger
 from trainables.models import build_model
 from trainables.scales import layer_scales
 from trainables.spec import TrialSpec

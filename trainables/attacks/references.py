@@ -23,7 +23,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from trainables.answers import Answers, collect_answers
-from trainables.attacks.shadow import membership_indices
+from trainables.attacks.features import membership_indices
 from trainables.encoding import EncodedCorpus, Split
 from trainables.models import JointModel, build_model
 from trainables.spec import CanariesSpec, TrialSpec

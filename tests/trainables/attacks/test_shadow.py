@@ -9,8 +9,9 @@ from sklearn.preprocessing import StandardScaler
 
 from trainables.attacks import classifiers
 from trainables.attacks.classifiers import fit_best, log_odds
+from trainables.attacks.features import FEATURES, TOP, attack_features, membership_indices
 from trainables.attacks.roc import auc
-from trainables.attacks.shadow import FEATURES, TOP, attack_features, attack_scores, fit_attack, membership_indices
+from trainables.attacks.shadow import attack_scores, fit_attack
 
 
 def test_features_are_logits_of_sorted_scores_and_read_no_padding():
