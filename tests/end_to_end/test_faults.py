@@ -23,7 +23,7 @@ from tests.conftest import TINY_RECIPE, Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
 
-EPOCHS = 40
+EPOCHS = 24
 SETTINGS = [f"training.epochs={EPOCHS}", "training.workers=2", "search.trials=3", "search.stop=null"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sweeps.search import StudySearcher
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, SweepRecord, study_storage
+from tests.sweeps.postgres import postgres
 from trainables.job import EpochResult, TrialResult
 
 METRICS = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0, "delta": 5e-4}
@@ -55,9 +57,20 @@ print(json.dumps([[t.state.name, t.values, sorted(t.user_attrs)] for t in study.
 """
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_another_process_reads_every_state_value_and_attribute(own: bool, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'shared.db'}" if own else f"sqlite:///{tmp_path / 'one' / 'study.db'}"
+@pytest.fixture(params=["of its own", "shared", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, bool]]:
+    """A study's database, and whether the recipe names it."""
+    if request.param == "postgres":
+        with postgres() as url:
+            yield url, True
+    elif request.param == "shared":
+        yield f"sqlite:///{tmp_path / 'shared.db'}", True
+    else:
+        yield f"sqlite:///{tmp_path / 'one' / 'study.db'}", False
+
+
+def test_another_process_reads_every_state_value_and_attribute(where: tuple[str, bool], tmp_path: Path) -> None:
+    url, own = where
     settings = [f"search.study={url}"] if own else []
     made, recipe = sweep(tmp_path, "search.sampler=random", "epsilon_budget=1e5", *settings)
     assert made.trials() == []

@@ -1,0 +1,77 @@
+"""A PostgreSQL server on loopback, for as long as a test needs it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """The URL of a fresh database; skips where no server or no driver is installed."""
+    pytest.importorskip("psycopg", reason="no PostgreSQL driver: pip install 'edp-sweeps[postgres]'")
+    found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *filter(None, [_on_path()])]
+    if not found:
+        pytest.skip("no PostgreSQL server is installed")
+    user = None
+    if os.geteuid() == 0:  # which PostgreSQL refuses to run as
+        try:
+            user = pwd.getpwnam("postgres").pw_name
+        except KeyError:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tempfile.mkdtemp(prefix="edp-postgres-")
+    if user is not None:
+        shutil.chown(folder, user)
+    data = f"{folder}/data"
+    server = None
+    try:
+        subprocess.run(
+            [found[-1] / "initdb", "-D", data, "-A", "trust", "-U", "sweeps", "--no-sync"],
+            check=True,
+            capture_output=True,
+            cwd=folder,
+            user=user,
+        )
+        server = subprocess.Popen(
+            [found[-1] / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", folder, "-F"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            user=user,
+        )
+        ready = [found[-1] / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-U", "sweeps", "-d", "postgres"]
+        end = time.monotonic() + 60
+        while subprocess.run(ready, capture_output=True, check=False).returncode:
+            assert server.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield f"postgresql://sweeps@127.0.0.1:{port}/postgres"
+        with warnings.catch_warnings():  # Optuna leaves its connections to the garbage collector
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    finally:
+        if server is not None:
+            server.send_signal(signal.SIGINT)  # connections end too
+            server.wait(30)
+        shutil.rmtree(folder)
+
+
+def _on_path() -> Path | None:
+    place = shutil.which("initdb")
+    return Path(place).resolve().parent if place else None
