@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 from rich.console import Console
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -61,3 +69,55 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         return int(ended.value.code or 0), captured.out, captured.err
 
     return run
+
+
+@dataclass(frozen=True)
+class TinySweep:
+    """A sweep that was really run: `tiny`, with eight workers."""
+
+    storage: Path
+    document: dict[str, Any]
+    """What `run --json` printed."""
+    exported: dict[str, float]
+    """Each series' last value of what Ray exports to Prometheus, read every second since before the sweep."""
+
+
+@pytest.fixture(scope="session")
+def tiny_sweep(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinySweep]:
+    """The one sweep that tests of whatever comes after a sweep share."""
+    from dashboards.cli import main
+
+    storage, recipe = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("recipes") / "tiny.yaml"
+    recipe.write_text(TINY_RECIPE)
+    with _scraped() as exported:
+        words = ["edp-sweep", "run", str(recipe), "--name", "tiny", "--storage", str(storage), "--json"]
+        printed = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+            patch.setattr(sys, "argv", words)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        assert not ended.value.code
+        yield TinySweep(storage, json.loads(printed.getvalue()), exported)
+
+
+@contextlib.contextmanager
+def _scraped() -> Iterator[dict[str, float]]:
+    import ray
+
+    node = ray.nodes()[0]
+    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    done, found = threading.Event(), dict[str, float]()
+
+    def scrape() -> None:
+        while not done.wait(1.0):
+            with contextlib.suppress(requests.RequestException):
+                for line in requests.get(address, timeout=30).text.splitlines():
+                    series, _, value = line.rpartition(" ")
+                    if not line.startswith("#"):
+                        found[series] = float(value)
+
+    thread = threading.Thread(target=scrape, daemon=True)
+    thread.start()
+    yield found
+    done.set()
+    thread.join()

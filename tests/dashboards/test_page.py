@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import math
 import os
 import re
@@ -20,7 +17,7 @@ import requests
 from mlflow.tracking import MlflowClient
 
 from sweeps.settings import load_config
-from tests.conftest import TINY_RECIPE
+from tests.conftest import TinySweep
 from tests.dashboards.browser import Served, launched, settled
 
 pytestmark = [pytest.mark.ray, pytest.mark.browser]
@@ -35,26 +32,14 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def swept(chromium: Any, ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def swept(chromium: Any, tiny_sweep: TinySweep) -> tuple[Path, dict[str, Any]]:
     """The storage of one small sweep, and what `run --json` printed of it."""
-    from dashboards.cli import main
-
-    storage = tmp_path_factory.mktemp("runs")
-    recipe = tmp_path_factory.mktemp("recipes") / "tiny.yaml"
-    recipe.write_text(TINY_RECIPE.replace("workers: 8", "workers: 2"))
-    words = ["edp-sweep", "run", str(recipe), "--name", "page", "--trials", "3", "--storage", str(storage), "--json"]
-    printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert not ended.value.code
-    return storage, json.loads(printed.getvalue())
+    return tiny_sweep.storage, tiny_sweep.document
 
 
 @pytest.fixture(scope="module")
 def served(swept: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    running = Served("page", swept[0], tmp_path_factory.mktemp("here"))
+    running = Served("tiny", swept[0], tmp_path_factory.mktemp("here"))
     yield running
     if running.process.poll() is None:
         running.end()
@@ -80,8 +65,8 @@ def page(chromium: Any, served: Served) -> Iterator[Any]:
 
 def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
     points = [point for trial in swept[1]["trials"] for point in trial["points"]]
-    assert page.inner_text("h1") == "Sweep page"
-    assert "finished: 3 complete of 3 trials" in page.inner_text("#state")
+    assert page.inner_text("h1") == "Sweep tiny"
+    assert "finished: 2 complete of 2 trials" in page.inner_text("#state")
     rows = [button.inner_text() for button in page.query_selector_all("button.row")]
     assert all(row.startswith("◆ Trial ") for row in rows)
     assert {int(re.findall(r"\d+", row)[0]) for row in rows} == set(swept[1]["front"])
@@ -243,7 +228,7 @@ def test_a_foreign_name_is_refused(served: Served) -> None:
 
 def test_a_busy_port_is_one_line_and_exit_code_2(served: Served, swept: tuple[Path, dict[str, Any]]) -> None:
     port = served.page.rsplit(":", 1)[1]
-    command = [sys.executable, "-m", "dashboards.cli", "ui", "page", "--storage", str(swept[0]), "--port", port]
+    command = [sys.executable, "-m", "dashboards.cli", "ui", "tiny", "--storage", str(swept[0]), "--port", port]
     root = str(Path(__file__).parents[2])
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}, timeout=120)
     assert done.returncode == 2

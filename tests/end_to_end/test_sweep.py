@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import requests
 import torch
 from mlflow.tracking import MlflowClient
@@ -25,15 +23,15 @@ from mlflow.tracking import MlflowClient
 from edp.epsilon import epsilon, epsilon_paper
 from edp.ledger import Ledger
 from sweeps.store import Sweep
-from tests.conftest import TINY_RECIPE, Command
+from tests.conftest import TINY_RECIPE, Command, TinySweep
 from tests.dashboards.test_grafana import ONLY_WITH_A_GPU, named_metrics
 
 pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
+def storage(tiny_sweep: TinySweep) -> Path:
+    return tiny_sweep.storage
 
 
 @pytest.fixture(scope="module")
@@ -43,42 +41,15 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def exported(ray_cluster: str) -> Iterator[dict[str, float]]:
-    """What Ray exports to Prometheus while this module's tests run: each series' last value, read every second."""
-    node = ray.nodes()[0]
-    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    done, found = threading.Event(), dict[str, float]()
-
-    def scrape() -> None:
-        while not done.wait(1.0):
-            with suppress(requests.RequestException):
-                for line in requests.get(address, timeout=30).text.splitlines():
-                    series, _, value = line.rpartition(" ")
-                    if not line.startswith("#"):
-                        found[series] = float(value)
-
-    thread = threading.Thread(target=scrape, daemon=True)
-    thread.start()
-    yield found
-    done.set()
-    thread.join()
+@pytest.fixture
+def swept(tiny_sweep: TinySweep) -> dict[str, Any]:
+    """What `run --json` printed of the sweep `tiny`."""
+    return tiny_sweep.document
 
 
 @pytest.fixture
-def swept(
-    exported: dict[str, float],
-    storage: Path,
-    recipe: Path,
-    command: Command,
-) -> dict[str, Any]:
-    """What `run --json` printed of the one sweep of this module."""
-    kept = storage / "document.json"
-    if not kept.is_file():
-        code, out, err = command("run", str(recipe), "--name", "tiny", "--storage", str(storage), "--json")
-        assert code == 0, err
-        kept.write_text(out)
-    return json.loads(kept.read_text())
+def exported(tiny_sweep: TinySweep) -> dict[str, float]:
+    return tiny_sweep.exported
 
 
 def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any], storage: Path) -> None:
