@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +45,10 @@ def ray_cluster() -> Iterator[str]:
 
     context = ray.init(address="local", num_cpus=2, log_to_driver=False, configure_logging=False)
     yield context.address_info["address"]
-    ray.shutdown()
+    with warnings.catch_warnings():  # Ray does not wait for all of its processes
+        warnings.simplefilter("ignore", ResourceWarning)
+        ray.shutdown()
+        gc.collect()
 
 
 Command = Callable[..., tuple[int, str, str]]

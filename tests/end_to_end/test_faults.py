@@ -152,7 +152,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
-    ray_cluster: str, tmp_path: Path, recipe: Path, server: Server, command: Command
+    ray_cluster: str, tmp_path: Path, recipe: Path, server: Server, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     storage = tmp_path / "runs"
     where = ("--storage", str(storage))
@@ -220,7 +220,6 @@ def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
     finally:
         for driver in drivers:
             driver.kill_everything()
-    print(json.dumps({fault: round(value, 1) for fault, value in seconds.items()}))
 
     code, out, err = command("status", "s", "--json", *where)
     assert code == 0, err
@@ -242,6 +241,8 @@ def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
     for run in children:
         steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "valid_ser")]
         assert sorted(steps) == list(range(1, EPOCHS + 1))
+    with capsys.disabled():
+        print("\nseconds to the next epoch:", json.dumps({fault: round(value, 1) for fault, value in seconds.items()}))
 
 
 @pytest.fixture
