@@ -9,6 +9,7 @@ would do is slept through. Prints one JSON document.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -103,7 +104,8 @@ def measure(trials: int, seconds: float, folder: Path) -> dict[str, Any]:
     mailbox = beside_caller(Asleep, seconds)
     workers = Workers(_nothing, beside_caller(Switch), mailbox)
     began = time.monotonic()
-    run_trials(sweep, recipe, prepared, placed, workers, tracker, watch)
+    with contextlib.redirect_stdout(sys.stderr):  # Tune prints tables
+        run_trials(sweep, recipe, prepared, placed, workers, tracker, watch)
     trained = time.monotonic() - began
     finish(sweep, recipe, tracker, "finished", watch)
     states = [trial.state for trial in sweep.study(recipe).get_trials(deepcopy=False)]
