@@ -75,33 +75,36 @@ def story(folder: Path, workers: int) -> dict[str, Any]:
             on_news=news[number].append,
         )
 
-    # Trials wait at an epoch's end for what their driver answers, a while: none ends before the node has gone.
-    gone_and_noticed = threading.Event()
+    # Trials wait at an epoch's end for what their driver answers: the hurt one until its node has gone, the sound ones
+    # until that was noticed, lest they end before and free the node that is then to be waited for. The hurt one's
+    # driver is not held any longer: it is the one that notices.
+    hurt = 0
+    gone, noticed = threading.Event(), threading.Event()
 
     def heard(number: int, epoch: int) -> None:
         epochs[number].append(epoch)
         if epoch > 1:
-            gone_and_noticed.wait()
+            (gone if number == hurt else noticed).wait()
 
     threads = [threading.Thread(target=trial, args=(number,), daemon=True) for number in range(NODES)]
     began = time.monotonic()
-    for thread in threads:
+    threads[hurt].start()
+    (held, where), *_ = wait_for(groups_by_node).items()
+    for thread in threads[hurt + 1 :]:
         thread.start()
     wait_for(lambda: all(epochs))
     found["seconds_until_all_train"] = time.monotonic() - began
     found["groups"] = list(groups_by_node().values())
 
-    gone = nodes[0]
-    held = next(group for group, where in groups_by_node().items() if where == [gone.node_id])
-    cluster.remove_node(gone, allow_graceful=False)
+    cluster.remove_node(next(node for node in nodes if where == [node.node_id]), allow_graceful=False)
+    gone.set()
     began = time.monotonic()
-    wait_for(lambda: any("its workers died" in line for lines in news for line in lines))
+    wait_for(lambda: any("its workers died" in line for line in news[hurt]))
     found["seconds_until_noticed"] = time.monotonic() - began
-    hurt = next(number for number in range(NODES) if any("died" in line for line in news[number]))
     assert held not in groups_by_node()
     left = f"of {(NODES - 1) * GPUS}"  # the node is counted until Ray's head misses it
     found["waits_for"] = wait_for(lambda: line if left in (line := wanted(placed.group)) else None)
-    gone_and_noticed.set()
+    noticed.set()
     done = len(epochs[hurt])
     cluster.add_node(num_cpus=8, num_gpus=GPUS)
     began = time.monotonic()
