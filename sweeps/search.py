@@ -71,6 +71,7 @@ class StudySearcher(Searcher):
         enough: why no more trials may start, where that is so.
 
     Attributes:
+        stopping: set to suggest nothing more; Tune then waits for the trials that run.
         closed: what `enough` said, when it did.
     """
 
@@ -90,6 +91,7 @@ class StudySearcher(Searcher):
         self._asked: dict[str, optuna.Trial] = {}
         self._failures: list[str] = []
         self._enough = enough
+        self.stopping = False
         self.closed: str | None = None
 
     @property
@@ -100,8 +102,11 @@ class StudySearcher(Searcher):
         counts = Counter(self._failures).most_common()
         return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]  # Ray forgets its own FINISHED
+    # Ray annotates `dict | None`, and documents the third answer, FINISHED, a string.
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]
         """The next configuration that may start; FINISHED when none is found."""
+        if self.stopping:
+            return str(Searcher.FINISHED)
         self.closed = self.closed or self._enough()
         if self.gave_up is not None or self.closed is not None:
             return str(Searcher.FINISHED)

@@ -45,16 +45,6 @@ class SweepFailed(RuntimeError):
     """A sweep came to its end without a single complete trial."""
 
 
-class _Searcher(StudySearcher):
-    """Suggests nothing more once the sweep is to stop: Tune then waits for the trials that run."""
-
-    stopping = False
-
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]
-        """The next configuration that may start; FINISHED when there is none."""
-        return str(StudySearcher.FINISHED) if self.stopping else super().suggest(trial_id)
-
-
 def run_trials(
     sweep: Sweep, recipe: Recipe, prepared: Prepared, placed: Plan, workers: Workers, tracker: Tracker, watch: Watch
 ) -> None:
@@ -79,7 +69,7 @@ def run_trials(
         watch.meter = Meter(sweep.name, sweep.record.wanted, ended, plain.get("seconds_per_epoch"))
     if secret:
         watch.say("a secret number of candidates runs now, unseen; the best one will be shown")
-    searcher = _Searcher(
+    searcher = StudySearcher(
         study,
         recipe.dimensions,
         recipe.search.objectives,

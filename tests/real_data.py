@@ -13,5 +13,5 @@ def real_corpus(name: str) -> Path:
     beside = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("EDP_DATA_DIR") or beside) / name
     if not folder.is_dir():
-        pytest.skip(f"the corpus {name} is not in {folder.parent}; set EDP_DATA_DIR to a folder that holds {name}/")
+        pytest.skip(f"the project contains no real corpus, and {folder.parent} no {name}/: set EDP_DATA_DIR")
     return folder

@@ -119,14 +119,13 @@ def run_fresh(
     switch: Any | None = None,
     on_news: Callable[[str], None] = lambda line: None,
 ) -> TrialResult:
-    """Runs `job` in a `TorchTrainer` of its own.
+    """Runs `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
 
     Args:
         switch: stops the job when it is pressed.
 
     Raises:
-        TrialStopped: when it was stopped before its end.
-        TrialError: with the reason.
+        TrialError: as `run_job` does.
     """
     workers = WorkerGroup(group, storage, name)
     if switch is not None:

@@ -1,40 +1,14 @@
-"""A headless Chromium, and `edp-sweep ui` as a process of its own."""
+"""`edp-sweep ui` as a process of its own, and a page that waits for what it says."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-
-
-def launched() -> Iterator[Any]:
-    """The browser, for a fixture; a skipped test where there is none."""
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    driver = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
-    with driver.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
-        yield browser
-        browser.close()
 
 
 def settled(tab: Any, selector: str, words: str) -> str:

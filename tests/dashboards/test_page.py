@@ -18,17 +18,12 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.settings import load_config
 from tests.conftest import TinySweep
-from tests.dashboards.browser import Served, launched, settled
+from tests.dashboards.browser import Served, settled
 
 pytestmark = [pytest.mark.ray, pytest.mark.browser]
 
 PATIENCE = 60_000
 """Milliseconds: of a machine that does other things too."""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from launched()
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,23 +146,16 @@ def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: 
 
 
 @pytest.mark.browser
-def test_it_fits_a_sheet_and_a_phone_and_prints(sweep: Sweep, tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium")
+def test_it_fits_a_sheet_and_a_phone_and_prints(chromium: Any, sweep: Sweep, tmp_path: Path) -> None:
     write_report(sweep, tmp_path / "report.html")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page()
-        page.goto((tmp_path / "report.html").as_uri())
-        for width in (1280, 680, 380):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, width
-        page.emulate_media(media="print")
-        page.set_viewport_size({"width": 680, "height": 900})  # an A4 sheet within its margins
-        cut = "[...document.querySelectorAll('table, svg, pre')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
-        assert page.evaluate(cut) == 0
-        page.pdf(path=str(tmp_path / "report.pdf"), prefer_css_page_size=True)
-        browser.close()
+    page = chromium.new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    for width in (1280, 680, 380):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, width
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 680, "height": 900})  # an A4 sheet within its margins
+    cut = "[...document.querySelectorAll('table, svg, pre')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    assert page.evaluate(cut) == 0
+    page.pdf(path=str(tmp_path / "report.pdf"), prefer_css_page_size=True)
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")

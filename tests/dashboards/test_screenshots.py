@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.dashboards.browser import Served, launched, settled
+from tests.dashboards.browser import Served, settled
 
 STORAGE = os.environ.get("EDP_SCREENSHOTS")
 PICTURES = Path(__file__).parents[2] / "dashboards" / "screenshots"
@@ -46,11 +46,6 @@ def served() -> Iterator[Served]:
     yield running
     running.end()
     here.rmdir()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from launched()
 
 
 def keep(tab: Any, name: str, **more: Any) -> None:

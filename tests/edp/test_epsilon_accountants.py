@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 import pytest
@@ -47,14 +48,14 @@ def simulated_delta(epsilon, c, runs, seed=0):
     return share.mean(), share.std() / math.sqrt(runs)
 
 
-class Conformance:
+class Conformance(ABC):
     """Subclasses give `epsilon(composition, delta)`, and the noise for which they are meant."""
 
     z = 1.0
     slack = CLOSE
 
-    def epsilon(self, c, delta):
-        raise NotImplementedError
+    @abstractmethod
+    def epsilon(self, c, delta): ...
 
     def test_nothing_executed_costs_nothing(self):
         assert self.epsilon(compose([]), DELTA) == 0

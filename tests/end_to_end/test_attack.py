@@ -19,7 +19,7 @@ from rich.console import Console
 from sweeps.attack_job import train_sides
 from sweeps.spec import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
-from tests.trainables.test_worker import corpus, spec
+from tests.trainables.tiny import corpus, spec
 from trainables.attacks.references import Side, attacked, halves, same_corpus_parts, side_spec
 from trainables.encoding import EncodedCorpus
 from trainables.submit import TrialError

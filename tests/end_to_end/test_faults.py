@@ -252,7 +252,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", "size=12m", "edp-sweeps-test", str(place)]
     if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a file system")
+        pytest.skip("fills a file system of its own, which only root may mount")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 

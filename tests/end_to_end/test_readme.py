@@ -54,7 +54,7 @@ NOT_HERE = {
     "make test": "is what runs this",
     "optuna-dashboard": "is not installed with this project; tests/sweeps/test_study.py opens such a study with Optuna",
     "pip install boto3": "for the cluster launcher alone",
-    "ray get-auth-token": "needs a cluster: its file is held against Ray's schema by tests/sweeps/test_cluster_file.py",
+    "ray get-auth-token": "needs a cluster: its file is held against Ray's schema in tests/sweeps/",
     "export RAY_AUTH_MODE": "needs a cluster",
     "ray up": "needs a cluster",
     "ray dashboard": "needs a cluster",

@@ -21,7 +21,7 @@ from ray.cluster_utils import Cluster
 from sweeps.resources import plan
 from sweeps.spec import ResourcesSpec, SearchSpec
 from sweeps.watchdog import wanted
-from tests.trainables.test_worker import spec
+from tests.trainables.tiny import spec
 from trainables.corpora import load_corpus
 from trainables.encoding import encode
 from trainables.job import TrialJob

@@ -22,16 +22,16 @@ import pytest
 @contextmanager
 def postgres() -> Iterator[str]:
     """The URL of a fresh database; skips where no server or no driver is installed."""
-    pytest.importorskip("psycopg", reason="no PostgreSQL driver: pip install 'edp-sweeps[postgres]'")
+    pytest.importorskip("psycopg", reason="asks PostgreSQL through the extra `postgres`, which is not installed")
     found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *filter(None, [_on_path()])]
     if not found:
-        pytest.skip("no PostgreSQL server is installed")
+        pytest.skip("asks a real PostgreSQL server, and none is installed (Debian: apt install postgresql)")
     user = None
     if os.geteuid() == 0:  # which PostgreSQL refuses to run as
         try:
             user = pwd.getpwnam("postgres").pw_name
         except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+            pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres to run it")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

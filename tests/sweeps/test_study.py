@@ -139,7 +139,9 @@ def test_a_search_that_goes_on_does_not_start_from_the_same_numbers_again(name: 
     def some(prefix: str) -> list[Any]:
         search, found = searcher(made, recipe), []
         for i in range(3):
-            found.append(search.suggest(f"{prefix}{i}")["params"])  # type: ignore[index]  # never FINISHED here
+            suggested = search.suggest(f"{prefix}{i}")
+            assert isinstance(suggested, dict), "the search is not at its end"
+            found.append(suggested["params"])
             search.tell(f"{prefix}{i}", result(), None, [])
         return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainables.test_worker import spec
+from tests.trainables.tiny import spec
 from trainables.checkpoint import BEFORE, NAME, Checkpoint, load_checkpoint, save_checkpoint, spec_key
 from trainables.files import disk_full, replacing
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.trainables.test_worker import spec
+from tests.trainables.tiny import spec
 from trainables.job import Stop, TrialJob
 from trainables.mailbox import RETRIES, Mailbox, Message
 

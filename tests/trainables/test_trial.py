@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from tests.trainables.test_worker import corpus, spec
+from tests.trainables.tiny import corpus, spec
 from trainables.epochs import Metrics
 from trainables.job import Stop, TrialJob
 from trainables.submit import GroupSpec, TrialError, run_job

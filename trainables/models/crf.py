@@ -13,11 +13,11 @@ Shapes: b utterances, t time, k or j tags. A mask is True on real tokens, which 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 
 class CRF(nn.Module):
@@ -161,7 +161,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         emissions_btk: Tensor,
         mask_bt: Tensor,
         transitions_jk: Tensor,
@@ -174,8 +174,8 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad_b: Tensor) -> tuple[Tensor, None, Tensor, Tensor, Tensor]:
-        mask_bt, *saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch types ctx as a plain FunctionCtx
+    def backward(ctx: Any, grad_b: Tensor) -> tuple[Tensor, None, Tensor, Tensor, Tensor]:
+        mask_bt, *saved = ctx.saved_tensors
         forward = _Forward(*saved)
         beta_btk = _ahead(forward, mask_bt)
         posterior_btk, total_bt1 = _posterior(forward, beta_btk, mask_bt)

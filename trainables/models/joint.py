@@ -5,6 +5,7 @@ Shapes: b utterances, t tokens, i intents, k tags.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +44,7 @@ class Predictions:
         return [row[:length] for row, length in zip(self.tags_bt.tolist(), lengths, strict=True)]
 
 
-class JointModel(nn.Module):
+class JointModel(nn.Module, ABC):
     """An encoder with an intent head and a CRF slot head. `forward` is the loss, so that it can be wrapped in
     DDP.
     """
@@ -57,9 +58,9 @@ class JointModel(nn.Module):
         self.slot_head = nn.Linear(token_size, len(labels.tags))
         self.crf = CRF(len(labels.tags))
 
+    @abstractmethod
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """A vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
-        raise NotImplementedError("each model encodes in its own way")
 
     def outputs(self, batch: Batch) -> ModelOutput:
         """Scores of intents (B, I) and tags (B, T, K)."""

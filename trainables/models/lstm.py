@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         input_ne: Tensor,
         packing: Packing,
         in_there: Tensor,
@@ -117,7 +118,7 @@ class _Layer(torch.autograd.Function):
             torch.tanh(cell, out=tanh_n2h[start:end])
             torch.mul(o, tanh_n2h[start:end], out=hidden_n2h[start:end])
             before = start
-        ctx.packing = packing  # type: ignore[attr-defined]  # torch types ctx as a plain FunctionCtx
+        ctx.packing = packing
         ctx.save_for_backward(
             input_ne,
             mirrored_ne,
@@ -134,9 +135,9 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad_n2h: Tensor) -> tuple[Tensor | None, ...]:
-        packing: Packing = ctx.packing  # type: ignore[attr-defined]
-        saved: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
+    def backward(ctx: Any, grad_n2h: Tensor) -> tuple[Tensor | None, ...]:
+        packing: Packing = ctx.packing
+        saved: tuple[Tensor, ...] = ctx.saved_tensors
         (
             input_ne,
             mirrored_ne,
@@ -179,7 +180,7 @@ class _Layer(torch.autograd.Function):
         there_n4h, back_n4h = slope_n24h.to(state_there.dtype).unbind(1)
         before_m2h = hidden_n2h.to(state_there.dtype)[packing.before_m]
         d_input_ne = None
-        if ctx.needs_input_grad[0]:  # type: ignore[attr-defined]
+        if ctx.needs_input_grad[0]:
             d_input_ne = there_n4h @ in_there
             d_input_ne += (back_n4h @ in_back)[packing.reversed_n]
         return (

@@ -11,7 +11,7 @@ import pytest
 
 from edp.epsilon import epsilon
 from tests.edp.workers import run_workers
-from tests.trainables.test_worker import spec, trial
+from tests.trainables.tiny import spec, trial
 from trainables.attacks.canary import audit, canary_scores, make_canaries, plant, read_coins, toss_coins
 from trainables.attacks.likelihood import loss_scores
 from trainables.attacks.roc import AttackResult, measure

@@ -1,0 +1,193 @@
+"""A trial that is cut off, stopped or kept on its way: it goes on to the same end, and its ledger is what was run."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edp.epsilon import epsilon
+from edp.ledger import Ledger
+from edp.noise import stream
+from tests.edp.workers import run_workers
+from tests.trainables.tiny import corpus, run, spec, trial, weights
+from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.epochs import read_curve
+from trainables.job import Stop, TrialFailed, TrialJob, TrialResult
+from trainables.ledger_file import read_ledger
+from trainables.worker import run_trial
+
+__all__ = ["corpus"]
+
+
+class _Killed(Exception):
+    """Ends a worker in the middle of a trial, as a signal would."""
+
+
+def interrupted(rank: int, world: int, job: TrialJob, after: int) -> None:
+    def report(epoch: int, metrics: dict[str, float]) -> None:
+        if epoch == after:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        run_trial(job, report)
+
+
+def test_an_epoch_at_a_learning_rate_of_nearly_nothing_leaves_the_weights(corpus: Path, tmp_path: Path) -> None:
+    """What the schedule says is what the optimiser does, also after a restart."""
+    training = {"method": "sgd", "epochs": 2, "learning_rate_decay": "linear"}
+    job = TrialJob(spec(training=training), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, job, 1)
+    before = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
+    run_workers(trial, 1, job)
+    rate = job.spec.training.learning_rate
+    steps = before["step"]
+    first = torch.cat([t.flatten() for t in before["model"].values()])
+    moved = (weights(tmp_path / "out") - first).abs().max()
+    assert 0 < moved <= 1.5 * steps * rate / 2, "an Adam step moves a weight by about the learning rate at most"
+
+
+@pytest.mark.parametrize("method", ["edp", "sgd"])
+def test_a_trial_that_was_killed_goes_on_from_its_last_epoch_to_the_same_end(
+    method: str, corpus: Path, tmp_path: Path
+) -> None:
+    training = {"method": method, "workers": 2, "epochs": 3}
+    whole = run(corpus, tmp_path / "whole", 2, training=training)[0]
+    cut = TrialJob(spec(training=training), corpus, tmp_path / "cut")
+    run_workers(interrupted, 2, cut, 2)
+    resumed = run_workers(epochs_run, 2, cut)[0]
+    assert resumed[0] == [3], "only the epoch that was missing is run"
+    assert resumed[1].ledger == whole.ledger
+    assert resumed[1].metrics["epsilon"] == whole.metrics["epsilon"]
+    torch.testing.assert_close(weights(tmp_path / "cut"), weights(tmp_path / "whole"), rtol=0, atol=1e-6)
+    assert not (tmp_path / "cut" / "checkpoint.pt").exists()
+
+
+def epochs_run(rank: int, world: int, job: TrialJob) -> tuple[list[int], TrialResult | None]:
+    seen: list[int] = []
+    return seen, run_trial(job, lambda epoch, metrics: seen.append(epoch))
+
+
+def test_a_checkpoint_of_another_configuration_is_not_taken_for_ones_own(corpus: Path, tmp_path: Path) -> None:
+    one = TrialJob(spec(training={"epochs": 2}), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, one, 1)
+    other = TrialJob(spec(training={"epochs": 2}, edp={"C": 0.25}), corpus, tmp_path / "out")
+    seen, result = run_workers(epochs_run, 1, other)[0]
+    assert seen == [1, 2]
+    assert {entry.mechanism.C for entry in result.ledger.entries} == {0.25}
+
+
+def test_a_checkpoint_holds_no_key_and_no_generator(corpus: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, job, 1)
+    saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
+    assert set(saved) == {"spec", "step", "seconds", "ledger", "alpha", "model", "optimizer"}
+
+
+KNOWN_KEY = bytes(range(7, 39))
+
+
+def with_a_known_key(rank: int, world: int, job: TrialJob, after: int) -> None:
+    """As `interrupted`, with a key that the test knows in place of the operating system's."""
+    import edp.hook
+
+    edp.hook.secret_key = lambda: KNOWN_KEY
+    interrupted(rank, world, job, after)
+
+
+def test_neither_key_nor_generator_state_is_in_anything_that_a_run_leaves_behind(corpus: Path, tmp_path: Path) -> None:
+    """Checkpoint, ledger and model of a run whose key is known are searched for the key and for what comes of it."""
+    job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
+    run_workers(with_a_known_key, 1, job, 1)
+    run_workers(trial, 1, job)
+    run_workers(with_a_known_key, 1, TrialJob(job.spec, corpus, tmp_path / "cut"), 1)
+    noise = stream(KNOWN_KEY, 0, 0)
+    state = noise.generator(torch.device("cpu")).get_state().numpy().tobytes()
+    secrets = [
+        form
+        for key in (KNOWN_KEY, noise.key())
+        for form in (key, key.hex().encode(), base64.b64encode(key), str(list(key)).encode())
+    ]
+    secrets.append(state[24 : 24 + 64])
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"checkpoint.pt", "model.pt", "ledger.json"} <= {path.name for path in files}
+    for path in files:
+        content = path.read_bytes()
+        assert not [secret for secret in secrets if secret in content], path
+
+
+def test_a_run_that_stopped_early_has_a_ledger_of_the_epochs_that_it_ran(corpus: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(training={"epochs": 5}), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, job, 2)
+    ledger = read_ledger(tmp_path / "out")
+    assert ledger is not None
+    assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(0, 4), (1, 4)]
+    saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
+    assert Ledger.model_validate_json(saved["ledger"]) == ledger
+
+
+@pytest.fixture(scope="module")
+def attack(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An attack that was fitted to the answers of a model without privacy."""
+    folder = tmp_path_factory.mktemp("attack")
+    run(corpus, folder, 1, training={"method": "sgd", "epochs": 1})
+    with np.load(folder / "attack_features.npz") as features:
+        save_attack(fit_attack(features["members"], features["non_members"]), folder / "attack.json")
+    return folder / "attack.json"
+
+
+def stopped(rank: int, world: int, job: TrialJob, after: int, measure: bool) -> TrialResult | str | None:
+    try:
+        # Rank 0 alone knows.
+        return run_trial(job, lambda epoch, _: Stop("enough", measure) if (rank, epoch) == (0, after) else None)
+    except TrialFailed as error:
+        return str(error)
+
+
+def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, attack: Path, tmp_path: Path) -> None:
+    training = {"epochs": 4, "workers": 2}
+    job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3)
+    result = run_workers(trial, 2, job)[0]
+    assert len(result.epochs) == 3
+    assert result.epochs[-1].epoch == 4
+    assert result.epochs[-1].metrics == result.metrics
+    assert len(read_curve(job.output)) == 4
+    for kept in result.epochs[:-1]:
+        folder = job.output / "epochs" / str(kept.epoch)
+        alone = TrialJob(spec(training=training | {"epochs": kept.epoch}), corpus, tmp_path / str(kept.epoch), attack)
+        (other, _) = run_workers(trial, 2, alone)
+        torch.testing.assert_close(weights(folder), weights(alone.output), rtol=0, atol=1e-6)
+        assert set(kept.metrics) == set(other.metrics)
+        for name, value in kept.metrics.items():
+            assert name.endswith(("_seconds", "_per_epoch")) or value == pytest.approx(other.metrics[name], abs=1e-3)
+        assert read_ledger(folder) == other.ledger == result.ledger.until(kept.epoch)
+    assert {path.name for path in (job.output / "epochs").iterdir()} == {str(kept.epoch) for kept in result.epochs[:-1]}
+
+
+def test_a_trial_that_is_stopped_is_measured_where_it_stands(corpus: Path, attack: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(training={"epochs": 6, "workers": 2}), corpus, tmp_path / "out", attack, keep=2)
+    result, other = run_workers(stopped, 2, job, 3, True)
+    assert other is None
+    assert result.stopped == "enough"
+    assert result.epochs[-1].epoch == 3
+    assert {entry.epoch for entry in result.ledger.entries} == {0, 1, 2}
+    assert result.metrics["epsilon"] == epsilon(result.ledger, job.spec.edp.delta)
+    assert not (job.output / "checkpoint.pt").exists()
+
+
+def test_a_trial_that_is_told_to_leave_goes_on_another_time_with_its_kept_epochs(
+    corpus: Path, attack: Path, tmp_path: Path
+) -> None:
+    training = {"epochs": 4, "workers": 2}
+    whole = TrialJob(spec(training=training), corpus, tmp_path / "whole", attack, keep=3)
+    job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3)
+    assert run_workers(stopped, 2, job, 2, False) == ["enough", "enough"]
+    assert not (job.output / "model.pt").exists()
+    resumed, expected = run_workers(trial, 2, job)[0], run_workers(trial, 2, whole)[0]
+    assert [kept.epoch for kept in resumed.epochs] == [kept.epoch for kept in expected.epochs]
+    assert [m["valid_mia_auc"] for m in read_curve(job.output)] == pytest.approx(
+        [m["valid_mia_auc"] for m in read_curve(whole.output)], abs=1e-3
+    )
