@@ -14,7 +14,17 @@ import torch
 import torch.distributed as dist
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "edp.hook"])
+# Imported once and forked with: each worker would spend seconds on what training and its measurements import.
+_CONTEXT.set_forkserver_preload(
+    [
+        "torch._dynamo",
+        "tests.trainables.tiny",
+        "trainables.attacks.canary",
+        "trainables.attacks.shadow",
+        "scipy.stats",
+        "seqeval.metrics",
+    ]
+)
 
 
 def _main(function: Callable, rank: int, world: int, store: str, results: Any, args: tuple) -> None:
