@@ -18,7 +18,7 @@ from sweeps.store import Sweep
 from sweeps.watch import Watch
 from trainables.job import TrialJob, TrialResult
 from trainables.mailbox import Switch, beside_caller
-from trainables.submit import OnEpoch, TrialStopped, run_job
+from trainables.submit import OnEpoch, run_job
 from trainables.trial import WorkerGroup, run_fresh
 
 _TRIES = 3
@@ -62,30 +62,23 @@ def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
 
         return tell
 
-    if placed.mode == "fresh":
-
-        def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
-            name = job.output.name
-            where = f"{sweep.name}-{name}"
-            return run_fresh(job, placed.group, storage, where, on_epoch, switch=switch, on_news=news(name))
-
-        yield Workers(fresh, switch, None)
-        return
-    group = WorkerGroup(placed.group, storage, sweep.name)
-    ray.get(switch.add.remote(group.mailbox))
+    def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+        name = job.output.name
+        where = f"{sweep.name}-{name}"
+        return run_fresh(job, placed.group, storage, where, on_epoch, switch=switch, on_news=news(name))
 
     def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         return run_job(group.mailbox, job, on_epoch, on_news=news(job.output.name))
 
     try:
-        yield Workers(warm, switch, group.mailbox)
-    except (KeyboardInterrupt, TrialStopped):
-        raise  # waiting for what may be running is what was not wanted: the processes go with Ray
-    except Exception:
-        group.close()
-        raise
-    else:
-        group.close()
+        if placed.mode == "fresh":
+            yield Workers(fresh, switch, None)
+        else:
+            with WorkerGroup(placed.group, storage, sweep.name) as group:
+                ray.get(switch.add.remote(group.mailbox))
+                yield Workers(warm, switch, group.mailbox)
+    finally:
+        ray.kill(switch)
 
 
 @contextmanager

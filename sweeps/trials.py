@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 # Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
@@ -99,7 +100,7 @@ def run_trials(
         switch=workers.switch,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
-    with nullcontext() if secret else watch:
+    with nullcontext() if secret else watch, _ended(context.stopper):
         tune.Tuner(
             tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
             tune_config=tune.TuneConfig(
@@ -127,6 +128,14 @@ def run_trials(
     if TrialState.COMPLETE not in states:
         why = [trial.user_attrs.get("reason", "") for trial in study.get_trials(deepcopy=False)]
         raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1] if why else 'none was started'}")
+
+
+@contextmanager
+def _ended(actor: Any | None) -> Iterator[None]:
+    """Ends an actor's process when the block has ended; None: there is none."""
+    yield
+    if actor is not None:
+        ray.kill(actor)
 
 
 def requeue_interrupted(study: optuna.Study) -> int:

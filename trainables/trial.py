@@ -43,6 +43,8 @@ class WorkerGroup:
     """A Ray Train worker group that serves the jobs of its mailbox, one after the other.
 
     A group that dies is started again, and its job goes on from its checkpoint: `trainables.mailbox` says how often.
+    As a context it is closed at the block's end; after a KeyboardInterrupt it is only left, for its job may take long,
+    and its processes go with this one.
 
     Args:
         group: its processes.
@@ -55,8 +57,18 @@ class WorkerGroup:
     ) -> None:
         self.mailbox: Any = beside_caller(Mailbox)
         self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
+        self._left = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"worker-group-{name}", daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> WorkerGroup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._left = True
+        else:
+            self.close()
 
     def _keep_alive(self) -> None:
         reason, generation, again = "the worker group has ended", 0, True
@@ -66,7 +78,7 @@ class WorkerGroup:
                 try:
                     self._trainer(generation).fit()
                 except Exception as error:
-                    if not ray.is_initialized():  # the sweep was stopped at once, and Ray with it
+                    if self._gone:
                         return
                     death = _death(error)
                     reason = death.reason
@@ -75,8 +87,13 @@ class WorkerGroup:
         except Exception as error:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
-            if ray.is_initialized():  # or this call would start another Ray
+            if not self._gone:
                 self.mailbox.abandon.remote(reason)
+
+    @property
+    def _gone(self) -> bool:
+        """Whether Ray may not be asked any more: it would end this process, while it shuts down, or start anew."""
+        return self._left or not ray.is_initialized()
 
     def _trainer(self, generation: int) -> TorchTrainer:
         group = self._group
@@ -107,6 +124,7 @@ class WorkerGroup:
         """Lets the workers leave, and waits until their processes are gone."""
         ray.get(self.mailbox.close.remote("the sweep has ended"))
         self._thread.join()
+        ray.kill(self.mailbox)
 
 
 def run_fresh(
@@ -127,13 +145,10 @@ def run_fresh(
     Raises:
         TrialError: as `run_job` does.
     """
-    workers = WorkerGroup(group, storage, name)
-    if switch is not None:
-        ray.get(switch.add.remote(workers.mailbox))
-    try:
+    with WorkerGroup(group, storage, name) as workers:
+        if switch is not None:
+            ray.get(switch.add.remote(workers.mailbox))
         return run_job(workers.mailbox, job, on_epoch, on_news=on_news)
-    finally:
-        workers.close()
 
 
 def _serve(config: dict[str, Any]) -> None:

@@ -245,6 +245,27 @@ def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
         print("\nseconds to the next epoch:", json.dumps({fault: round(value, 1) for fault, value in seconds.items()}))
 
 
+def test_ctrl_c_twice_stops_in_the_middle_of_an_epoch_and_says_how_to_go_on(
+    ray_cluster: str, tmp_path: Path, recipe: Path
+) -> None:
+    settings = ["--set", "training.workers=1", "--set", "training.epochs=10000"]
+    driver = Driver(
+        tmp_path, ray_cluster, "run", str(recipe), "--name", "s", "--storage", str(tmp_path / "runs"), *settings
+    )
+    try:
+        driver.wait_until("SGD baseline: epoch 2")
+        for _ in range(2):
+            os.kill(driver.process.pid, signal.SIGINT)
+            time.sleep(0.2)
+        began = time.monotonic()
+        assert driver.end() == 130, driver.said()
+        assert time.monotonic() - began < 60
+        assert "go on with: edp-sweep resume s" in driver.said().splitlines()[-1]
+        assert "Traceback" not in driver.said()
+    finally:
+        driver.kill_everything()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few megabytes."""
