@@ -38,6 +38,14 @@ search: {trials: 2, seed: 1}
 """
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `pytest -n 2 --dist loadgroup`: whatever starts Ray in one process, file after file in the other one."""
+    for item in items:
+        group = "ray" if item.get_closest_marker("ray") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
     """A Ray cluster of two CPUs in this process; its address."""

@@ -30,6 +30,8 @@ from trainables.worker import run_trial
 
 # Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+# One process a group less. A node that is taken away is noticed by its workers' death, which costs an epoch at most.
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
 
 # What a group waits for its resources before it asks for them anew: a cloud needs minutes to bring a node up.
 os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "900")

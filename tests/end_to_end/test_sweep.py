@@ -136,7 +136,7 @@ def test_front_pick_and_train_go_on_from_there(
     assert run.data.tags["pareto"] == "true"
 
     # Again, and as the final model: on the validation split too.
-    words = ("--on", "train+valid", "--register", "final", "--set", "training.workers=2")
+    words = ("--on", "train+valid", "--register", "final", "--set", "training.workers=1")
     code, out, err = command("train", str(picked), *words, "--json", *where)
     assert code == 0, err
     trained = json.loads(out)
@@ -175,7 +175,7 @@ def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
 ) -> None:
     settings = [
         "epsilon_budget=5000",
-        "training.workers=2",
+        "training.workers=1",
         "search.sampler=random",
         "search.trials=1",
         "search.seed=1",

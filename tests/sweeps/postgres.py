@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pwd
 import shutil
@@ -11,7 +10,6 @@ import socket
 import subprocess
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,9 +60,6 @@ def postgres() -> Iterator[str]:
             assert time.monotonic() < end
             time.sleep(0.1)
         yield f"postgresql://sweeps@127.0.0.1:{port}/postgres"
-        with warnings.catch_warnings():  # Optuna leaves its connections to the garbage collector
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
     finally:
         if server is not None:
             server.send_signal(signal.SIGINT)  # connections end too
