@@ -17,7 +17,7 @@ from sweeps.resources import Plan
 from sweeps.store import Sweep
 from sweeps.watch import Watch
 from trainables.job import TrialJob, TrialResult
-from trainables.mailbox import Switch, beside_caller
+from trainables.mailbox import Switch, beside_caller, ending
 from trainables.submit import OnEpoch, run_job
 from trainables.trial import WorkerGroup, run_fresh
 
@@ -70,15 +70,13 @@ def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
     def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         return run_job(group.mailbox, job, on_epoch, on_news=news(job.output.name))
 
-    try:
+    with ending(switch):
         if placed.mode == "fresh":
             yield Workers(fresh, switch, None)
         else:
             with WorkerGroup(placed.group, storage, sweep.name) as group:
                 ray.get(switch.add.remote(group.mailbox))
                 yield Workers(warm, switch, group.mailbox)
-    finally:
-        ray.kill(switch)
 
 
 @contextmanager

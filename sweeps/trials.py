@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 # Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
@@ -36,7 +35,7 @@ from sweeps.tracking import Tracker
 from sweeps.tune_trial import TrialContext, tune_trial
 from sweeps.watch import Watch
 from trainables.encoding import EncodedCorpus
-from trainables.mailbox import RETRIES
+from trainables.mailbox import RETRIES, ending
 from trainables.submit import TrialStopped
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -100,7 +99,7 @@ def run_trials(
         switch=workers.switch,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
-    with nullcontext() if secret else watch, _ended(context.stopper):
+    with nullcontext() if secret else watch, ending(context.stopper):
         tune.Tuner(
             tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
             tune_config=tune.TuneConfig(
@@ -128,14 +127,6 @@ def run_trials(
     if TrialState.COMPLETE not in states:
         why = [trial.user_attrs.get("reason", "") for trial in study.get_trials(deepcopy=False)]
         raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1] if why else 'none was started'}")
-
-
-@contextmanager
-def _ended(actor: Any | None) -> Iterator[None]:
-    """Ends an actor's process when the block has ended; None: there is none."""
-    yield
-    if actor is not None:
-        ray.kill(actor)
 
 
 def requeue_interrupted(study: optuna.Study) -> int:

@@ -42,7 +42,8 @@ search: {trials: 2, seed: 1}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For `pytest -n 2 --dist loadgroup`: whatever starts Ray in one process, file after file in the other one."""
     for item in items:
-        group = "ray" if item.get_closest_marker("ray") else str(item.path)
+        starts_ray = item.get_closest_marker("ray") or "ray_cluster" in getattr(item, "fixturenames", ())
+        group = "ray" if starts_ray else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -8,8 +8,8 @@ without an epoch in between ends as failed, and the next job finds a sound group
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import ray
@@ -224,3 +224,11 @@ def beside_caller(kind: Callable[..., Any], *args: Any) -> Any:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actors: Any = ray.remote(kind)
     return actors.options(num_cpus=0, scheduling_strategy=here).remote(*args)
+
+
+@contextmanager
+def ending(actor: Any | None) -> Iterator[None]:
+    """Ends an actor's process with the block, or with this process where the block raised; None: there is none."""
+    yield
+    if actor is not None:
+        ray.kill(actor)

@@ -45,8 +45,8 @@ class WorkerGroup:
     """A Ray Train worker group that serves the jobs of its mailbox, one after the other.
 
     A group that dies is started again, and its job goes on from its checkpoint: `trainables.mailbox` says how often.
-    As a context it is closed at the block's end; after a KeyboardInterrupt it is only left, for its job may take long,
-    and its processes go with this one.
+    As a context it is closed at the block's end; after a KeyboardInterrupt, and the SystemExit of a Ray that is gone,
+    it is only left: its job may take long, and its processes go with this one.
 
     Args:
         group: its processes.
@@ -67,10 +67,10 @@ class WorkerGroup:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._left = True
-        else:
+        if kind is None or issubclass(kind, Exception):
             self.close()
+        else:
+            self._left = True
 
     def _keep_alive(self) -> None:
         reason, generation, again = "the worker group has ended", 0, True
