@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import requests
 from rich.console import Console
+from xdist.scheduler import LoadScopeScheduling
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -38,13 +39,17 @@ search: {trials: 2, seed: 1}
 """
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `pytest -n 2 --dist loadgroup`: whatever starts Ray in one process, file after file in the other one."""
-    for item in items:
-        starts_ray = item.get_closest_marker("ray") or "ray_cluster" in getattr(item, "fixturenames", ())
-        group = "ray" if starts_ray else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+class _RayInOneProcess(LoadScopeScheduling):
+    """For `pytest -n 2`: the files that start Ray in one process, the others file after file beside them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "ray" if "pytest.mark.ray" in (self.config.rootpath / file).read_text() else file
+
+
+@pytest.hookimpl(optionalhook=True)  # where pytest-xdist is switched off
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return _RayInOneProcess(config, log)
 
 
 @pytest.fixture(scope="session")
