@@ -16,6 +16,7 @@ from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker, environment_tags, flat, trial_tags
 from sweeps.watch import Watch
+from trainables.checkpoint import discard_checkpoint
 from trainables.epochs import read_curve
 from trainables.job import TrialResult
 from trainables.ledger_file import read_ledger
@@ -126,6 +127,8 @@ class SweepCallback(tune.Callback):
             trial.set_user_attr("tags", outcome.tags)
         curve = read_curve(folder)
         state = self.searcher.tell(trial_id, outcome, ledger, curve)
+        if isinstance(outcome, TrialResult):
+            discard_checkpoint(folder)
         if trial_id in self._runs:
             # Of an epoch that ended as the driver or the trial's process died, nobody was told.
             untold = {n: metrics for n, metrics in enumerate(curve, start=1) if n not in self._seen[trial_id]}

@@ -5,10 +5,11 @@ Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -18,6 +19,7 @@ from sweeps.cli_bench import bench
 from sweeps.cli_data import data
 from sweeps.cli_epsilon import epsilon
 from sweeps.console import complain, err, out, print_json
+from sweeps.interrupt import still_waits
 
 app = typer.Typer(
     name="edp-sweep",
@@ -246,18 +248,24 @@ def main() -> None:
         from sweeps.run import SweepFailed, SweepStopped
         from trainables.submit import TrialError
 
+        code = 1
         if isinstance(error, SweepStopped):
             complain(str(error))
-            raise SystemExit(130 if error.by_hand else 1) from None
-        if isinstance(error, TrialError | SweepFailed):
+            _leave(130 if error.by_hand else 1)
+        elif isinstance(error, TrialError | SweepFailed):
             complain(f"failed: {error}")
         else:
             traceback.print_exc()
-        code = 1
     if code == 130:
         complain("interrupted")
+    _leave(code or 0)
+
+
+def _leave(code: int) -> NoReturn:
     sys.stdout.flush()
-    raise SystemExit(code or 0)
+    if still_waits():
+        os._exit(code)
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

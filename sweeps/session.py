@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,9 +13,11 @@ from typing import Any, TextIO
 import ray
 
 from edp.spec import UserError
+from sweeps.interrupt import still_waits
 from sweeps.resources import Plan
 from sweeps.store import Sweep
 from sweeps.watch import Watch
+from trainables.checkpoint import discard_checkpoint
 from trainables.job import TrialJob, TrialResult
 from trainables.mailbox import Switch, beside_caller, ending
 from trainables.submit import OnEpoch, run_job
@@ -65,10 +67,14 @@ def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
     def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         name = job.output.name
         where = f"{sweep.name}-{name}"
-        return run_fresh(job, placed.group, storage, where, on_epoch, switch=switch, on_news=news(name))
+        result = run_fresh(job, placed.group, storage, where, on_epoch, switch=switch, on_news=news(name))
+        discard_checkpoint(job.output)
+        return result
 
     def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
-        return run_job(group.mailbox, job, on_epoch, on_news=news(job.output.name))
+        result = run_job(group.mailbox, job, on_epoch, on_news=news(job.output.name))
+        discard_checkpoint(job.output)
+        return result
 
     with ending(switch):
         if placed.mode == "fresh":
@@ -92,6 +98,17 @@ def _redirected(file: TextIO) -> Iterator[None]:
 
 
 @contextmanager
+def _appended(log: Path) -> Iterator[TextIO]:
+    """The log, to be written on; a full disk may keep its last words."""
+    file = log.open("a", encoding="utf-8")
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+@contextmanager
 def ray_session(log: Path) -> Iterator[None]:
     """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
 
@@ -101,7 +118,7 @@ def ray_session(log: Path) -> Iterator[None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     logger = logging.getLogger("ray")
     before = logger.handlers, logger.propagate
-    with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
+    with _appended(log) as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
         logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
         try:
             if started:
@@ -109,7 +126,7 @@ def ray_session(log: Path) -> Iterator[None]:
                 connect(os.environ.get("RAY_ADDRESS", "local"))
             yield
         finally:
-            if started:
+            if started and not still_waits():
                 ray.shutdown()
             logger.handlers, logger.propagate = before
 

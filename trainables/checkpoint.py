@@ -68,7 +68,7 @@ def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
 
 
 def discard_checkpoint(folder: Path) -> None:
-    """The trial has ended well: its model and ledger are what stays."""
+    """The trial has ended well, and its result is kept: its model and ledger are what stays."""
     for name in (NAME, BEFORE):
         (folder / name).unlink(missing_ok=True)
 

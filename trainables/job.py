@@ -10,6 +10,9 @@ from edp.ledger import Ledger
 from trainables.epochs import Metrics
 from trainables.spec import TrialSpec
 
+GROUP_THREAD = "worker-group-"
+"""What the name of a thread begins with that waits for a worker group."""
+
 
 @dataclass(frozen=True)
 class Stop:

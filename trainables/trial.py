@@ -22,7 +22,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from trainables.epochs import Metrics
 from trainables.files import disk_full
-from trainables.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.mailbox import Kind, Mailbox, beside_caller
 from trainables.memory import keep_freed_memory
 from trainables.submit import GroupSpec, OnEpoch, run_job
@@ -60,7 +60,7 @@ class WorkerGroup:
         self.mailbox: Any = beside_caller(Mailbox)
         self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
         self._left = False
-        self._thread = threading.Thread(target=self._keep_alive, name=f"worker-group-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> WorkerGroup:

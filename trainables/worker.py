@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 
 from trainables.checkpoint import (
-    discard_checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
@@ -34,7 +33,8 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         report: called with the number of epochs done and their metrics, on every rank; rank 0's answer counts.
 
     Returns:
-        The result on rank 0, None on the others.
+        The result on rank 0, None on the others. The last epoch's checkpoint stays for whoever asked to discard: where
+        nobody lived to hear the result, the job is measured again, not trained again.
 
     Raises:
         TrialFailed: on all ranks alike, when gradients or the loss are not finite.
@@ -90,7 +90,6 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     final |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
     final["seconds_per_epoch"] = float(np.median(seconds))
     tags = {"device": device.type, "pretrained_source": model.pretrained_source}
-    discard_checkpoint(job.output)
     early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None
     return TrialResult(final, trainer.ledger, tags, (*earlier, EpochResult(len(seconds), final)), early)
 

@@ -44,6 +44,7 @@ def test_a_password_is_neither_shown_nor_kept(monkeypatch: pytest.MonkeyPatch, t
     uri = "postgresql://me:s3cret@db.example/mlflow"
     assert redacted(uri) == "postgresql://me:***@db.example/mlflow"
     assert redacted("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(UserError, match="the password is not kept"):
         settled_uri(None, redacted(uri))
     assert settled_uri(uri, redacted(uri)) == uri

@@ -3,6 +3,7 @@ guarantees."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import mlflow
@@ -82,7 +83,11 @@ class Kept:
 
     def load(self, model: Registered) -> PyFuncModel:
         mlflow.set_tracking_uri(self.tracker.uri)
-        return mlflow.pyfunc.load_model(model.uri)
+        try:
+            return mlflow.pyfunc.load_model(model.uri)
+        finally:
+            mlflow.set_tracking_uri(None)
+            os.environ.pop("MLFLOW_TRACKING_URI", None)  # where MLflow puts it too
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from edp.noise import stream
 from tests.edp.workers import run_workers
 from tests.trainables.tiny import corpus, run, spec, trial, weights
 from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.checkpoint import discard_checkpoint
 from trainables.epochs import read_curve
 from trainables.job import Stop, TrialFailed, TrialJob, TrialResult
 from trainables.ledger_file import read_ledger
@@ -63,7 +64,22 @@ def test_a_trial_that_was_killed_goes_on_from_its_last_epoch_to_the_same_end(
     assert resumed[1].ledger == whole.ledger
     assert resumed[1].metrics["epsilon"] == whole.metrics["epsilon"]
     torch.testing.assert_close(weights(tmp_path / "cut"), weights(tmp_path / "whole"), rtol=0, atol=1e-6)
-    assert not (tmp_path / "cut" / "checkpoint.pt").exists()
+
+
+def test_a_trial_whose_result_nobody_heard_is_measured_again_and_not_trained_again(
+    corpus: Path, tmp_path: Path
+) -> None:
+    job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
+    (first,) = run_workers(trial, 1, job)
+    trained = weights(job.output)
+    ((seen, again),) = run_workers(epochs_run, 1, job)
+    assert seen == []
+    assert again.ledger == first.ledger
+    assert again.metrics["ser"] == first.metrics["ser"]
+    assert torch.equal(weights(job.output), trained)
+    discard_checkpoint(job.output)
+    ((seen, _),) = run_workers(epochs_run, 1, job)
+    assert seen == [1, 2], "what was heard is over: the same job is another run"
 
 
 def epochs_run(rank: int, world: int, job: TrialJob) -> tuple[list[int], TrialResult | None]:
@@ -175,7 +191,6 @@ def test_a_trial_that_is_stopped_is_measured_where_it_stands(corpus: Path, attac
     assert result.epochs[-1].epoch == 3
     assert {entry.epoch for entry in result.ledger.entries} == {0, 1, 2}
     assert result.metrics["epsilon"] == epsilon(result.ledger, job.spec.edp.delta)
-    assert not (job.output / "checkpoint.pt").exists()
 
 
 def test_a_trial_that_is_told_to_leave_goes_on_another_time_with_its_kept_epochs(
