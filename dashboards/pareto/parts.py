@@ -168,9 +168,6 @@ def table(
         )
     return html.Table(
         [
-            html.Caption(
-                "◆ Pareto-optimal, ○ dominated, ~ within noise of another. A head sorts, a row's button selects."
-            ),
             html.Thead(html.Tr([html.Th("configuration", scope="col"), *heads])),
             html.Tbody(rows),
         ],

@@ -22,7 +22,7 @@ from tests.dashboards.browser import Served, settled
 
 STORAGE = os.environ.get("EDP_SCREENSHOTS")
 PICTURES = Path(__file__).parents[2] / "dashboards" / "screenshots"
-MOST_BYTES = 200_000
+MOST_BYTES = 250_000
 
 pytestmark = [
     pytest.mark.browser,
