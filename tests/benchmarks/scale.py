@@ -48,7 +48,7 @@ def child(what: str, size: int, folder: Path) -> dict[str, float]:
     from sweeps.prepare import encode_missing, locate, read_missing
     from sweeps.settings import load_recipe
 
-    settings = [f"corpus.utterances={size}", "training.workers=1", "training.epochs=1", "model.embeddings=null"]
+    settings = [f"corpus.utterances={size}", "training.workers=1", "training.epochs=1"]
     _, recipe = load_recipe("quickstart", settings)
     spec = recipe.trial({"C": 1.0, "z0": 0.01, "decay": "none", "tau": 0.0})
     prepared = locate(spec, folder / "cache")
