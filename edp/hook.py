@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import GradBucket  # type: ignore[attr-defined]  # public, but not marked as re-exported
+from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.decay import noise_multiplier

@@ -102,8 +102,8 @@ class StudySearcher(Searcher):
         counts = Counter(self._failures).most_common()
         return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
 
-    # Ray annotates `dict | None`, and documents the third answer, FINISHED, a string.
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # type: ignore[override]
+    # Any: a dict or a string. Ray annotates `dict | None`, though it documents FINISHED, a string, as an answer.
+    def suggest(self, trial_id: str) -> Any:
         """The next configuration that may start; FINISHED when none is found."""
         if self.stopping:
             return str(Searcher.FINISHED)

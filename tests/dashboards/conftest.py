@@ -23,6 +23,7 @@ QUIET = (
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A headless Chromium; a skip where there is none, for the product itself needs none: CI installs one."""
+    # `make test` must pass on a machine without a browser; CI installs one, so there nothing of this is skipped.
     if CHROMIUM is None:
         pytest.skip("looks at pages in Chromium, which is not installed (Debian: apt install chromium)")
     driver = pytest.importorskip(

@@ -21,6 +21,7 @@ import pytest
 def postgres() -> Iterator[str]:
     """The URL of a fresh database; skips where no server or no driver is installed."""
     pytest.importorskip("psycopg", reason="asks PostgreSQL through the extra `postgres`, which is not installed")
+    # A server cannot be had from a package registry; the same test runs on SQLite everywhere.
     found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *filter(None, [_on_path()])]
     if not found:
         pytest.skip("asks a real PostgreSQL server, and none is installed (Debian: apt install postgresql)")
