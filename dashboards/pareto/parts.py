@@ -6,7 +6,7 @@ from typing import Any
 
 from dash import html
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
 from dashboards.pareto.layout import aria
 from sweeps.front import epsilon_text, privacy_statement, relative_change
 
@@ -14,6 +14,7 @@ ROWS = 25
 """Of the table, a page."""
 
 _NOT_IN_TABLE = ("mia_tpr_at_1pct_fpr", "intent_accuracy", "slot_f1", "epoch")
+_COSTS = ("gpu_seconds", "worker_seconds")
 
 
 def state_line(snapshot: Snapshot) -> str:
@@ -130,7 +131,9 @@ def table(
     """The candidates as a table: what the charts show, for the keyboard and for screen readers."""
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
-    columns = [a for a in snapshot.axes.values() if a.key not in _NOT_IN_TABLE]
+    cost = cost_key(snapshot.axes)  # one column of two keeps the last settings in view
+    left_out = (*_NOT_IN_TABLE, *(key for key in _COSTS if key != cost))
+    columns = [a for a in snapshot.axes.values() if a.key not in left_out]
     arrow = "▼" if descending else "▲"
     order = "descending" if descending else "ascending"
     heads = [

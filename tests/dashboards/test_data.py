@@ -119,6 +119,13 @@ def test_the_table_sorts_and_leaves_out_what_is_dominated_unless_asked(source: S
     assert [c.params["decay"] for c in by_word] == sorted(c.params["decay"] for c in every)
 
 
+def test_the_table_has_the_cost_that_can_be_limited_and_no_other(source: Source) -> None:
+    found = snapshot(source.sweep)
+    shown = str(parts.table(found, parts.table_members(found, {}, False, None, False), None, None, False))
+    assert "GPU-seconds" in shown
+    assert "Worker-seconds" not in shown
+
+
 def test_values_are_written_as_a_person_reads_them() -> None:
     assert text(Axis("ser", "SER", percent=True), 0.2345) == "23.4%"
     assert text(Axis("mia_auc", "MIA AUC"), 0.53449) == "0.534"
