@@ -14,25 +14,34 @@ from trainables.attacks.features import FEATURES, attack_features
 from trainables.confidence import ser_interval
 from trainables.encoding import EncodedCorpus, Split
 from trainables.models.joint import JointModel
-from trainables.ser import by_length, semantic_error_rate, semantic_errors, slot_f1
+from trainables.ser import by_length, semantic_error_rate, semantic_errors, slot_f1, slot_matches
 
 _BATCH = 256
 
 
+OUTCOME = np.dtype(
+    [
+        ("errors", np.int32),
+        ("slots", np.int32),
+        ("intent_right", np.bool_),
+        ("spans_right", np.int32),
+        ("spans_found", np.int32),
+    ]
+)
+"""What came of one utterance: `semantic_errors` and `slot_matches` of `trainables.ser`. Counts instead of tags, so
+that a split of a million utterances takes no more than 17 bytes of each."""
+
+
 @dataclass(frozen=True)
 class Answers:
-    """Answers on utterances of a split, in the order of `indices` (n,)."""
+    """What a model made of n utterances of a split, in the order they were asked for; None: not asked for."""
 
-    split: Split
-    indices: NDArray[np.int64]
-    intents: NDArray[np.int64]
-    """(n,) likeliest intent."""
-    tags: list[NDArray[np.int64]]
-    """n arrays of the likeliest tags, as long as what the model read of the utterance."""
+    outcomes: NDArray[np.void] | None
+    """(n,) of `OUTCOME`, against the true intents and tags."""
     features: NDArray[np.float32] | None
-    """(n, F) what a membership attack sees, see `trainables.attacks.shadow`; None where not asked for."""
+    """(n, F) what a membership attack sees, see `trainables.attacks.features`."""
     losses: NDArray[np.float64] | None
-    """(n,) negative log-likelihood of the true intent and tags together; None where not asked for."""
+    """(n,) negative log-likelihood of the true intent and tags together."""
 
 
 def collect_answers(
@@ -43,6 +52,7 @@ def collect_answers(
     *,
     device: torch.device,
     group: Any = None,
+    outcomes: bool = True,
     features: bool = False,
 ) -> Answers | None:
     """Answers of all workers of `group` (gloo) together: each takes its share. Called on every rank.
@@ -50,19 +60,20 @@ def collect_answers(
     Args:
         indices: of the split; None for all of it.
         group: None: this process alone.
-        features: also what membership attacks need, from the same forward pass.
+        outcomes: what usefulness is measured by.
+        features: what membership attacks need, losses too, from the same forward pass.
 
     Returns:
         All answers on rank 0, None on the others.
     """
     chosen = np.arange(corpus.size(split)) if indices is None else np.asarray(indices)
     rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group is not None else (0, 1)
-    mine = _answer(model, corpus, split, chosen[rank::world], device, features)
+    mine = _answer(model, corpus, split, chosen[rank::world], device, outcomes, features)
     if group is None:
         return mine
-    shares: list[Answers | None] | None = [None] * world if rank == 0 else None
+    shares: list[Answers] | None = [mine] * world if rank == 0 else None
     dist.gather_object(mine, shares, dst=0, group=group)
-    return _interleaved(shares, split, chosen) if shares is not None else None
+    return _interleaved(shares, len(chosen)) if shares is not None else None
 
 
 def _answer(
@@ -71,74 +82,82 @@ def _answer(
     split: Split,
     chosen: NDArray[np.int64],
     device: torch.device,
+    outcomes: bool,
     features: bool,
 ) -> Answers:
-    intents = np.zeros(len(chosen), dtype=np.int64)
-    tags: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)] * len(chosen)
+    found = np.zeros(len(chosen), OUTCOME) if outcomes else None
     rows = np.zeros((len(chosen), FEATURES), np.float32) if features else None
     losses = np.zeros(len(chosen)) if features else None
     was_training = model.training
     model.eval()
     for places in by_length(corpus.lengths(split)[chosen], _BATCH):
-        batch = corpus.batch(split, chosen[places])
-        lengths = batch.lengths_b.numpy()
         with torch.inference_mode():
-            batch = batch.to(device)
+            batch = corpus.batch(split, chosen[places]).to(device)
+            output = model.outputs(batch)
+            if found is not None:
+                intents_b, tags_bt = (answer.cpu().numpy() for answer in model.likeliest(output))
+                found[places] = _outcomes(corpus, split, chosen[places], intents_b, tags_bt)
             if rows is not None and losses is not None:
-                answer = model.predict(batch)
-                intents_b, tags_bt = answer.intents_b, answer.tags_bt
+                intent_probs_bi, marginals_btk, loss_b = model.certainty(output, batch)
+                assert loss_b is not None, "utterances of a corpus have labels"
+                lengths_b = batch.lengths_b.cpu().numpy()
                 rows[places] = attack_features(
-                    answer.intent_probs_bi.float().cpu().numpy(),
-                    answer.slot_marginals_btk.float().cpu().numpy(),
-                    lengths,
+                    intent_probs_bi.float().cpu().numpy(), marginals_btk.float().cpu().numpy(), lengths_b
                 )
-                assert answer.loss_b is not None, "utterances of a corpus have labels"
-                losses[places] = answer.loss_b.cpu().numpy()
-            else:
-                intents_b, tags_bt, _ = model.decode(batch)
-        intents[places] = intents_b.cpu().numpy()
-        for place, row, length in zip(places, tags_bt.cpu().numpy(), lengths, strict=True):
-            tags[place] = row[:length]
+                losses[places] = loss_b.cpu().numpy()
     model.train(was_training)
-    return Answers(split, chosen, intents, tags, rows, losses)
+    return Answers(found, rows, losses)
 
 
-def _interleaved(shares: list[Any], split: Split, chosen: NDArray[np.int64]) -> Answers:
-    """Undoes `chosen[rank::world]`."""
-    world, n = len(shares), len(chosen)
-    intents = np.zeros(n, dtype=np.int64)
-    tags: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)] * n
-    asked = shares[0].features is not None
-    features = np.zeros((n, FEATURES), np.float32) if asked else None
-    losses = np.zeros(n) if asked else None
-    for rank, share in enumerate(shares):
-        intents[rank::world] = share.intents
-        tags[rank::world] = share.tags
-        if features is not None and losses is not None:
-            features[rank::world] = share.features
-            losses[rank::world] = share.losses
-    return Answers(split, chosen, intents, tags, features, losses)
-
-
-def utility_metrics(answers: Answers, corpus: EncodedCorpus) -> dict[str, float]:
-    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1` of the answers."""
-    names, split, chosen = corpus.labels.tags, answers.split, answers.indices
+def _outcomes(
+    corpus: EncodedCorpus,
+    split: Split,
+    chosen: NDArray[np.int64],
+    intents_b: NDArray[np.int64],
+    tags_bt: NDArray[np.int64],
+) -> list[tuple[int, int, bool, int, int]]:
+    names = corpus.labels.tags
+    right_b = corpus.intent_ids(split, chosen) == intents_b
     gold = zip(corpus.tag_ids(split, chosen), corpus.token_ids(split, chosen), strict=True)
-    references, predictions, errors = [], [], []
-    for (tag_ids, tokens), found in zip(gold, answers.tags, strict=True):
+    found = []
+    for (tag_ids, tokens), row, right in zip(gold, tags_bt.tolist(), right_b.tolist(), strict=True):
         reference = [names[tag] for tag in tag_ids]
         # What a model cannot read is O.
-        predicted = [names[tag] for tag in found] + ["O"] * (len(reference) - len(found))
-        references.append(reference)
-        predictions.append(predicted)
-        errors.append(semantic_errors(reference, predicted, tokens.tolist(), 0, 0))
-    wrong, slots = np.array(errors).T
-    right = corpus.intent_ids(split, chosen) == answers.intents
-    low, high = ser_interval(wrong + ~right, slots)
+        predicted = [names[tag] for tag in row[: len(reference)]] + ["O"] * (len(reference) - len(row))
+        errors, slots = semantic_errors(reference, predicted, tokens.tolist(), True, right)
+        found.append((errors, slots, right, *slot_matches(reference, predicted)))
+    return found
+
+
+def _interleaved(shares: list[Answers], n: int) -> Answers:
+    """Undoes `chosen[rank::world]`."""
+
+    def whole(parts: list[NDArray[Any] | None]) -> Any:
+        if parts[0] is None:
+            return None
+        found = np.zeros((n, *parts[0].shape[1:]), parts[0].dtype)
+        for rank, part in enumerate(parts):
+            found[rank :: len(parts)] = part
+        return found
+
+    return Answers(
+        whole([share.outcomes for share in shares]),
+        whole([share.features for share in shares]),
+        whole([share.losses for share in shares]),
+    )
+
+
+def utility_metrics(answers: Answers) -> dict[str, float]:
+    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1` of the answers."""
+    outcomes = answers.outcomes
+    assert outcomes is not None, "asked for"
+    errors, slots = outcomes["errors"], outcomes["slots"]
+    low, high = ser_interval(errors, slots)
+    right, found = int(outcomes["spans_right"].sum()), int(outcomes["spans_found"].sum())
     return {
-        "ser": semantic_error_rate(wrong + ~right, slots),
+        "ser": semantic_error_rate(errors, slots),
         "ser_lower": low,
         "ser_upper": high,
-        "intent_accuracy": float(right.mean()),
-        "slot_f1": slot_f1(references, predictions),
+        "intent_accuracy": float(outcomes["intent_right"].mean()),
+        "slot_f1": slot_f1(right, found, int(slots.sum()) - len(slots)),
     }

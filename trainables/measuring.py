@@ -37,13 +37,13 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     utterances; {} on ranks other than 0."""
     everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
     valid = collect_answers(model, corpus, "valid", None, **everybody)
-    found = {f"valid_{k}": v for k, v in utility_metrics(valid, corpus).items()} if valid is not None else {}
+    found = {f"valid_{k}": v for k, v in utility_metrics(valid).items()} if valid is not None else {}
     if job.attack is None:
         return found
     members, non_members = membership_indices(
         corpus.size("train") - corpus.planted, corpus.size("valid"), seed=job.spec.corpus.seed, at_most=_VALID_MEMBERS
     )
-    train = collect_answers(model, corpus, "train", members, **everybody)
+    train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
     if valid is not None and train is not None:
         from trainables.attacks.roc import auc
         from trainables.attacks.shadow import attack_scores, load_attack
@@ -87,14 +87,16 @@ def final_metrics(
     test = collect_answers(model, corpus, "test", None, **everybody)
     real = corpus.size("train") - corpus.planted
     members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed)
-    train = collect_answers(model, corpus, "train", members, **everybody)
-    canaries = collect_answers(model, corpus, "canaries", None, **everybody) if corpus.size("canaries") else None
+    train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
+    canaries = (
+        collect_answers(model, corpus, "canaries", outcomes=False, **everybody) if corpus.size("canaries") else None
+    )
     if test is None or train is None:
         return None
     from trainables.attacks.canary import audit, canary_scores, read_coins
     from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack
 
-    metrics = utility_metrics(test, corpus)
+    metrics = utility_metrics(test)
     (inside, inside_losses), (outside, outside_losses) = _seen(train), _seen(test)
     outside, outside_losses = outside[non_members], outside_losses[non_members]
     seen = {

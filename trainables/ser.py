@@ -8,28 +8,11 @@ bootstrap can redraw them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import torch
-
-from trainables.encoding import EncodedCorpus, Split
-from trainables.models.joint import JointModel
 
 Slot = tuple[str, tuple[Hashable, ...]]
-
-
-@dataclass(frozen=True)
-class EvalResult:
-    """Figures of one split, 0..1, and what SER is made of, in the order of the indices: (n,) int64 each."""
-
-    ser: float
-    intent_accuracy: float
-    slot_f1: float
-    errors: np.ndarray
-    slots: np.ndarray
 
 
 def slots_of(tags: Sequence[str], tokens: Sequence[Hashable]) -> list[Slot]:
@@ -82,59 +65,15 @@ def semantic_error_rate(errors: np.ndarray, slots: np.ndarray) -> float:
     return float(errors.sum() / slots.sum())
 
 
-def intent_accuracy(reference: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
-    """Share of the utterances whose intent is right."""
-    return sum(r == p for r, p in zip(reference, predicted, strict=True)) / len(reference)
+def slot_matches(reference_tags: Sequence[str], predicted_tags: Sequence[str]) -> tuple[int, int]:
+    """How many of an utterance's predicted slots are right, type and place, and how many there are."""
+    found = set(slot_spans(predicted_tags))
+    return len(found.intersection(slot_spans(reference_tags))), len(found)
 
 
-def slot_f1(reference_tags: list[list[str]], predicted_tags: list[list[str]]) -> float:
-    """Micro-averaged F1 of slots by seqeval; 1 where there is nothing to find and nothing was found."""
-    from seqeval.metrics import f1_score
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # seqeval warns where no slot is predicted, which a noisy model may do
-        return float(f1_score(reference_tags, predicted_tags, zero_division=1))
-
-
-def evaluate(
-    model: JointModel,
-    corpus: EncodedCorpus,
-    split: Split,
-    *,
-    batch_size: int = 64,
-    device: torch.device | str = "cpu",
-    indices: np.ndarray | None = None,
-) -> EvalResult:
-    """Figures of a model on a split, or on `indices` of it. The model's mode is left as it was."""
-    chosen = np.arange(corpus.size(split)) if indices is None else np.asarray(indices)
-    predicted_intents = np.empty(len(chosen), np.int64)
-    predicted_tags: list[list[str]] = [[]] * len(chosen)
-    reference_tags: list[list[str]] = [[]] * len(chosen)
-    errors, slots = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.int64)
-    names = corpus.labels.tags
-    was_training = model.training
-    model.eval()
-    for places in by_length(corpus.lengths(split)[chosen], batch_size):
-        with torch.inference_mode():
-            intents_b, tags_bt, _ = model.decode(corpus.batch(split, chosen[places]).to(device))
-        predicted_intents[places] = intents_b.cpu().numpy()
-        gold = zip(corpus.tag_ids(split, chosen[places]), corpus.token_ids(split, chosen[places]), strict=True)
-        for place, (tag_ids, tokens), row in zip(places, gold, tags_bt.tolist(), strict=True):
-            reference = [names[tag] for tag in tag_ids]
-            # what a model cannot read is O, and its rows are padded with O too
-            predicted = [names[tag] for tag in row[: len(reference)]] + ["O"] * (len(reference) - len(row))
-            reference_tags[place], predicted_tags[place] = reference, predicted
-            errors[place], slots[place] = semantic_errors(reference, predicted, tokens.tolist(), 0, 0)
-    model.train(was_training)
-    reference_intents = corpus.intent_ids(split, chosen)
-    errors += reference_intents != predicted_intents
-    return EvalResult(
-        ser=semantic_error_rate(errors, slots),
-        intent_accuracy=float((reference_intents == predicted_intents).mean()),
-        slot_f1=slot_f1(reference_tags, predicted_tags),
-        errors=errors,
-        slots=slots,
-    )
+def slot_f1(right: int, found: int, wanted: int) -> float:
+    """Micro-averaged F1 of a corpus' slots; 1 where there is nothing to find and nothing was found."""
+    return 2 * right / (found + wanted) if found + wanted else 1.0
 
 
 def by_length(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:

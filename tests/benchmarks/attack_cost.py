@@ -64,7 +64,7 @@ def main() -> None:
         def test_utility() -> None:
             answers = collect_answers(model, corpus, "test", device=cpu, group=group)
             assert answers is not None
-            utility_metrics(answers, corpus)
+            utility_metrics(answers)
 
         epochs = iter(range(_ROUNDS + 1))
         calls: dict[str, Callable[[], object]] = {

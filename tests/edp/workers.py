@@ -22,7 +22,6 @@ _CONTEXT.set_forkserver_preload(
         "trainables.attacks.canary",
         "trainables.attacks.shadow",
         "scipy.stats",
-        "seqeval.metrics",
     ]
 )
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
+import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
 from trainables.ser import (
     by_length,
     edit_distance,
-    intent_accuracy,
     semantic_error_rate,
     semantic_errors,
     slot_f1,
+    slot_matches,
     slots_of,
 )
 
@@ -88,13 +90,22 @@ def test_equal_words_at_another_place_are_the_same_value() -> None:
 
 def test_corpus_ser_weighs_utterances_by_their_slots() -> None:
     assert semantic_error_rate(np.array([1, 0]), np.array([1, 4])) == pytest.approx(0.2)
-    assert intent_accuracy(["a", "b", "b"], ["a", "b", "a"]) == pytest.approx(2 / 3)
 
 
-def test_slot_f1_is_defined_where_nothing_is_found() -> None:
-    assert slot_f1([["B-a", "O"]], [["O", "O"]]) == 0
-    assert slot_f1([["O", "O"]], [["O", "O"]]) == 1
-    assert slot_f1([["B-a", "I-a", "B-b"]], [["B-a", "I-a", "O"]]) == pytest.approx(2 / 3)
+@given(st.lists(st.tuples(tag_lists, tag_lists), min_size=1, max_size=6))
+def test_f1_is_that_of_seqeval(pairs: list[tuple[list[str], list[str]]]) -> None:
+    pairs = [(one[: len(other)], other[: len(one)]) for one, other in pairs]
+    right, found = np.sum([slot_matches(reference, predicted) for reference, predicted in pairs], axis=0)
+    wanted = sum(len(slots_of(reference, range(len(reference)))) for reference, _ in pairs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where there is no slot
+        expected = f1_score(*([list(tags) for tags in kind] for kind in zip(*pairs, strict=True)), zero_division=1)
+    assert slot_f1(int(right), int(found), wanted) == pytest.approx(expected)
+
+
+def test_f1_is_defined_where_nothing_is_found() -> None:
+    assert slot_f1(0, 0, 1) == slot_f1(0, 1, 0) == 0
+    assert slot_f1(0, 0, 0) == 1
 
 
 @settings(max_examples=50)

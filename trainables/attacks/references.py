@@ -173,7 +173,7 @@ def _losses(
 def _seen(
     model: JointModel, corpus: EncodedCorpus, split: Split, rows: NDArray[np.int64], device: torch.device
 ) -> Answers:
-    answers = collect_answers(model, corpus, split, rows, device=device, features=True)
+    answers = collect_answers(model, corpus, split, rows, device=device, outcomes=False, features=True)
     assert answers is not None, "this process is alone"
     return answers
 

@@ -37,10 +37,6 @@ class CRF(nn.Module):
         """Likeliest tags, (B, T); 0 beyond the utterance."""
         return viterbi(emissions_btk, mask_bt, self.transitions_jk, self.start_k, self.end_k)
 
-    def marginals(self, emissions_btk: Tensor, mask_bt: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior probability of each tag, (B, T, K), and the log of the sum over paths, (B,)."""
-        return marginals(emissions_btk, mask_bt, self.transitions_jk, self.start_k, self.end_k)
-
 
 def crf_nll(
     emissions_btk: Tensor,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from trainables.batch import Batch
-from trainables.models.crf import CRF, crf_nll
+from trainables.models.crf import CRF, marginals, path_score
 from trainables.tokens import Labels
 
 
@@ -82,37 +82,32 @@ class JointModel(nn.Module, ABC):
         return loss_b
 
     @torch.no_grad()
-    def decode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Likeliest intents (B,), tags (B, T), and mask (B, T): what `predict` finds, without its
-        probabilities.
-        """
-        output = self.outputs(batch)
-        tags_bt = self.crf.viterbi(output.emissions_btk, output.mask_bt)
-        return output.intent_logits_bi.argmax(1), tags_bt, output.mask_bt
-
-    @torch.no_grad()
     def predict(self, batch: Batch) -> Predictions:
         """Likeliest intents and tags, and their probabilities. Dropout is as the model's mode says."""
         output = self.outputs(batch)
-        intent_probs_bi = output.intent_logits_bi.softmax(1)
-        marginals_btk, _ = self.crf.marginals(output.emissions_btk, output.mask_bt)
-        return Predictions(
-            intents_b=intent_probs_bi.argmax(1),
-            tags_bt=self.crf.viterbi(output.emissions_btk, output.mask_bt),
-            mask_bt=output.mask_bt,
-            intent_probs_bi=intent_probs_bi,
-            slot_marginals_btk=marginals_btk,
-            loss_b=None if batch.intent_b is None else self._exact_loss(output, batch),
-        )
+        intents_b, tags_bt = self.likeliest(output)
+        return Predictions(intents_b, tags_bt, output.mask_bt, *self.certainty(output, batch))
 
-    def _exact_loss(self, output: ModelOutput, batch: Batch) -> Tensor:
-        """The loss in double precision: of a confident model's, float32 leaves mostly rounding, and attacks read it."""
-        assert batch.tags_bt is not None, "a loss needs labels"
-        assert batch.intent_b is not None, "a loss needs labels"
-        crf = self.crf
+    @torch.no_grad()
+    def likeliest(self, output: ModelOutput) -> tuple[Tensor, Tensor]:
+        """Likeliest intents (B,) and tags (B, T)."""
+        return output.intent_logits_bi.argmax(1), self.crf.viterbi(output.emissions_btk, output.mask_bt)
+
+    @torch.no_grad()
+    def certainty(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Probabilities of intents (B, I) and tags (B, T, K), and the loss (B,) in float64; None without labels.
+
+        In double precision: of a confident model's loss, float32 leaves mostly rounding, and attacks read it.
+        """
+        crf, emissions_btk, mask_bt = self.crf, output.emissions_btk.double(), output.mask_bt
         scores = crf.transitions_jk.double(), crf.start_k.double(), crf.end_k.double()
-        slot_loss_b = crf_nll(output.emissions_btk.double(), batch.tags_bt, output.mask_bt, *scores)
-        return slot_loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
+        marginals_btk, log_z_b = marginals(emissions_btk, mask_bt, *scores)
+        loss_b = None
+        if batch.tags_bt is not None and batch.intent_b is not None:
+            slot_loss_b = log_z_b - path_score(emissions_btk, batch.tags_bt, mask_bt, *scores)
+            loss_b = slot_loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
+        kind = output.emissions_btk.dtype
+        return output.intent_logits_bi.softmax(1), marginals_btk.to(kind), loss_b
 
     def _loss(self, output: ModelOutput, batch: Batch) -> Tensor:
         assert batch.tags_bt is not None, "a loss needs labels"

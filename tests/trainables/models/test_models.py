@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 
 from tests.trainables.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
+from trainables.answers import collect_answers, utility_metrics
 from trainables.batch import Batch, WordInputs
 from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus, encode, encode_utterances
 from trainables.models import JointModel, build_model
 from trainables.models.pretrained import pretrained_folder
-from trainables.ser import evaluate
 from trainables.spec import BERTSpec, ModelSpec
 from trainables.tokens import WordPieces
 
+CPU = torch.device("cpu")
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
 
 
@@ -97,10 +98,14 @@ def test_a_few_steps_learn_a_few_utterances(model: ModelSpec, tmp_path: Path) ->
         optimizer.zero_grad()
         net.loss(corpus.batch("train", np.arange(5))).mean().backward()
         optimizer.step()
-    result = evaluate(net, corpus, "train", batch_size=2)
-    assert (result.ser, result.intent_accuracy, result.slot_f1) == (0, 1, 1)
-    assert result.errors.tolist() == [0] * 5
-    assert result.slots.tolist() == [3, 1, 2, 3, 1]
+    answers = collect_answers(net, corpus, "train", device=CPU)
+    assert answers is not None
+    found = utility_metrics(answers)
+    assert (found["ser"], found["intent_accuracy"], found["slot_f1"]) == (0, 1, 1)
+    assert answers.outcomes is not None
+    assert answers.outcomes["errors"].tolist() == [0] * 5
+    assert answers.outcomes["slots"].tolist() == [3, 1, 2, 3, 1]
+    assert answers.features is None
     assert net.training
 
 
@@ -118,8 +123,6 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
     assert predicted.intents_b.equal(predicted.intent_probs_bi.argmax(1))
     assert [len(tags) for tags in predicted.tags()] == batch.lengths_b.tolist()
     assert not predicted.intent_probs_bi.requires_grad
-    for one, other in zip(net.decode(batch), (predicted.intents_b, predicted.tags_bt, batch.mask_bt), strict=True):
-        assert one.equal(other)
 
 
 @MODELS
@@ -151,11 +154,15 @@ def test_evaluation_takes_what_a_model_cannot_read_for_o(tmp_path: Path) -> None
         net.crf.start_k[0] = 100
         net.crf.transitions_jk[:, 0] = 100  # all O
         net.intent_head.bias[corpus.labels.intents.index("play")] = 100
-    result = evaluate(net, corpus, "test", batch_size=1)
-    assert result.errors.tolist() == [1, 2]
-    assert result.slots.tolist() == [2, 3]
-    assert result.ser == pytest.approx(3 / 5)
-    assert evaluate(net, corpus, "test", indices=np.array([1])).errors.tolist() == [2]
+    answers = collect_answers(net, corpus, "test", device=CPU)
+    second = collect_answers(net, corpus, "test", np.array([1]), device=CPU)
+    assert answers is not None
+    assert answers.outcomes is not None
+    assert answers.outcomes.tolist() == [(1, 2, True, 0, 0), (2, 3, True, 0, 0)]
+    assert utility_metrics(answers)["ser"] == pytest.approx(3 / 5)
+    assert second is not None
+    assert second.outcomes is not None
+    assert second.outcomes.tolist() == answers.outcomes.tolist()[1:]
 
 
 @pytest.fixture
