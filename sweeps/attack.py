@@ -19,7 +19,7 @@ from sweeps.front import pareto_front
 from sweeps.prepare import Prepared, cache_key, encode_missing, locate, read_missing
 from sweeps.session import ray_session
 from sweeps.settings import load_config
-from sweeps.spec import ResourcesSpec
+from sweeps.spec import MOST_REFERENCES, ResourcesSpec
 from sweeps.store import Point, Sweep, all_sweeps
 from sweeps.tracking import Tracker, default_tracking_uri
 from sweeps.watch import Watch
@@ -58,25 +58,27 @@ class Target:
 
 def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
     """The model that `run` names: SWEEP/NUMBER (SWEEP/2@3: of trial 2 the third epoch), SWEEP/baseline, a folder of
-    `edp-sweep train`, or an MLflow run's id.
+    `edp-sweep train` (its path, or its name in `storage`), or an MLflow run's id.
 
     Raises:
         UserError: when there is no such run, or it has left no model.
     """
+    for folder in (storage / run, Path(run)):
+        # A trial's folder has one too, and no cache beside it.
+        if (folder / "config.yaml").is_file() and (folder.parent / "cache").is_dir():
+            return _of_training(Sweep(folder.parent.resolve(), folder.name), None, tracking_uri)
     name, _, which = run.partition("/")
     if which:
         return _of_sweep(Sweep.existing(storage, name), which, tracking_uri)
-    if (storage / name / "config.yaml").is_file():
-        return _of_training(Sweep(storage, name), None, tracking_uri)
     for sweep in all_sweeps(storage):
         if (sweep.record.baseline or {}).get("run_id") == run:
             return _of_sweep(sweep, "baseline", tracking_uri)
         for trial in sweep.trials():
             if trial.run_id == run:
                 return _of_sweep(sweep, str(trial.number), tracking_uri)
-    folder = _training_of_run(run, storage, tracking_uri)
-    if folder is not None:
-        return _of_training(folder, run, tracking_uri)
+    place = _training_of_run(run, storage, tracking_uri)
+    if place is not None:
+        return _of_training(place, run, tracking_uri)
     raise UserError(
         f"run = {run!r}: no such run in {storage}; allowed: SWEEP/NUMBER, SWEEP/baseline, the folder of a "
         "training, or an MLflow run's id"
@@ -92,12 +94,13 @@ def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
     else:
         ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
         points = {point.name: point for trial in ended for point in trial.points}
-        if which not in points:
+        spelled_out = {f"{trial.number}@{trial.points[-1].epoch}": trial.points[-1] for trial in ended}
+        if which not in points | spelled_out:
             raise UserError(
                 f"run = {sweep.name}/{which}: no trial of this number has left a model; "
                 f"allowed: {', '.join(['baseline', *points])}"
             )
-        return _of_point(sweep, points[which], tracking_uri)
+        return _of_point(sweep, (spelled_out | points)[which], tracking_uri)
     uri = tracking_uri or record.tracking_uri
     name = f"{sweep.name}/{which}"
     target = Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources, spec.training.epochs)
@@ -180,8 +183,11 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
         UserError: before anything was made.
         TrialError: when a model to compare with cannot be trained.
     """
-    if references < 2 or references % 2:
-        raise UserError(f"--references = {references}: they share the data in pairs; allowed: an even number from 2 on")
+    if not 2 <= references <= MOST_REFERENCES or references % 2:
+        raise UserError(
+            f"--references = {references}: they share the data in pairs; allowed: an even number from 2 to "
+            f"{MOST_REFERENCES}"
+        )
     prepared = locate(target.spec, target.sweep.cache)
     corpora = read_missing(target.spec, prepared)
     if not prepared.attack.is_file():

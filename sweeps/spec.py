@@ -104,11 +104,17 @@ class ResourcesSpec(Frozen):
     ] = None
 
 
+MOST_REFERENCES = 256
+"""As many as Carlini et al. (2022) train for LiRA."""
+
+
 class AttacksSpec(Frozen):
     """The attacks of `edp-sweep attack` on a sweep's front."""
 
     at_end: Annotated[bool, Field(description="run them on the front when the sweep has ended")] = False
-    references: Annotated[int, Field(ge=2, multiple_of=2, description="K: reference models of RMIA and LiRA")] = 4
+    references: Annotated[
+        int, Field(ge=2, le=MOST_REFERENCES, multiple_of=2, description="K: reference models of RMIA and LiRA")
+    ] = 4
 
 
 class BudgetSpec(Frozen):

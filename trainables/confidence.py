@@ -38,7 +38,7 @@ def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Inte
     It costs milliseconds, which every epoch of every trial pays, and agrees with the bootstrap over utterances that
     `trainables.attacks.roc` takes its time for.
 
-    Where members and non-members are apart without overlap its variance is 0, and so is the interval's width.
+    Where its variance is 0, members and non-members apart without overlap, it is `separated_interval`.
 
     Args:
         member_scores, non_member_scores: (m,) and (n,), higher for members; ties count one half.
@@ -52,6 +52,25 @@ def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Inte
     beats_m = (among_all[:m] - rankdata(inside)) / n
     beaten_n = 1 - (among_all[m:] - rankdata(outside)) / m
     auc = float(beats_m.mean())
+    if auc in (0.0, 1.0):
+        return separated_interval(auc, m, n)
     variance = (beats_m.var(ddof=1) / m if m > 1 else 0.0) + (beaten_n.var(ddof=1) / n if n > 1 else 0.0)
     half = float(norm.ppf((1 + CONFIDENCE) / 2)) * float(np.sqrt(variance))
     return max(0.0, auc - half), min(1.0, auc + half)
+
+
+def separated_interval(auc: float, members: int, non_members: int) -> Interval:
+    """Interval of an AUC of 0 or 1, where neither DeLong's variance nor a bootstrap sees any spread: Clopper–Pearson
+    over as many pairs of a member and a non-member as share nobody."""
+    pairs = min(members, non_members)
+    return clopper_pearson(round(auc * pairs), pairs)
+
+
+def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
+    """Exact two-sided interval of a proportion (Clopper and Pearson 1934)."""
+    from scipy.stats import beta
+
+    tail = (1 - confidence) / 2
+    low = beta.ppf(tail, successes, trials - successes + 1) if successes > 0 else 0.0
+    high = beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1.0
+    return float(low), float(high)

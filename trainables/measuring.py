@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from edp.ledger import Ledger
 from trainables.answers import Answers, collect_answers, utility_metrics
-from trainables.attacks.features import membership_indices
+from trainables.attacks.features import MOST_MEMBERS, membership_indices
 from trainables.encoding import EncodedCorpus
 from trainables.epochs import EpochLog, Metrics, epoch_folder
 from trainables.job import EpochResult, TrialJob
@@ -23,6 +23,9 @@ from trainables.models import JointModel
 
 # An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.
 _VALID_MEMBERS = 2_000
+# At a kept epoch before the last. With all of them the attack would take more than 5 % of a trial of `atis_clc`
+# (tests/benchmarks/results/attack-cost.json); its interval of AUC is 1.6 times as wide.
+_EARLIER_MEMBERS = 1_000
 
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
@@ -57,7 +60,8 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
 def earlier_epochs(
     model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any, log: EpochLog | None
 ) -> list[EpochResult]:
-    """Measures the kept epochs before the last as the last was; on rank 0. Leaves one of their weights in `model`.
+    """Measures the kept epochs before the last as the last was, the attack on fewer utterances; on rank 0. Leaves one
+    of their weights in `model`.
 
     Their costs are those of training so far, without the measuring.
     """
@@ -68,7 +72,7 @@ def earlier_epochs(
         folder = epoch_folder(job.output, epoch)
         saved = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
         model.load_state_dict(saved["state_dict"])
-        found = final_metrics(model, corpus, replace(job, output=folder), device, group)
+        found = final_metrics(model, corpus, replace(job, output=folder), device, group, at_most=_EARLIER_MEMBERS)
         if found is not None and log is not None:
             ledger = read_ledger(folder)
             assert ledger is not None
@@ -80,13 +84,21 @@ def earlier_epochs(
 
 
 def final_metrics(
-    model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any
+    model: JointModel,
+    corpus: EncodedCorpus,
+    job: TrialJob,
+    device: torch.device,
+    group: Any,
+    *,
+    at_most: int = MOST_MEMBERS,
 ) -> Metrics | None:
-    """Test metrics and, with an attack, membership inference; rank 0 writes what the attack would see."""
+    """Test metrics and, with an attack, membership inference on `at_most` members and as many non-members; rank 0
+    writes what the attack would see.
+    """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
     test = collect_answers(model, corpus, "test", None, **everybody)
     real = corpus.size("train") - corpus.planted
-    members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed)
+    members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed, at_most=at_most)
     train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
     canaries = (
         collect_answers(model, corpus, "canaries", outcomes=False, **everybody) if corpus.size("canaries") else None

@@ -26,6 +26,7 @@ from rich.console import Console
 from sweeps.bench.machine import machine, versions
 from sweeps.prepare import encode_missing, locate, read_missing
 from sweeps.settings import load_recipe
+from trainables import measuring
 from trainables.answers import collect_answers, utility_metrics
 from trainables.attacks.features import FEATURES
 from trainables.attacks.shadow import fit_attack, save_attack
@@ -73,6 +74,9 @@ def main() -> None:
             "validation_with_attack": lambda: valid_metrics(model, corpus, job, cpu, group),
             "test": test_utility,
             "test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group),
+            "earlier_test_with_attack": lambda: final_metrics(
+                model, corpus, job, cpu, group, at_most=measuring._EARLIER_MEMBERS
+            ),
         }
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for turn in range(_ROUNDS + 1):
@@ -85,9 +89,8 @@ def main() -> None:
     cost = {name: statistics.median(found) for name, found in seconds.items()}
     keep, n = recipe.search.keep_epochs, spec.training.epochs
     without = n * (cost["epoch"] + cost["validation"]) + keep * cost["test"]
-    attack = n * (cost["validation_with_attack"] - cost["validation"]) + keep * (
-        cost["test_with_attack"] - cost["test"]
-    )
+    attack = n * (cost["validation_with_attack"] - cost["validation"]) + cost["test_with_attack"] - cost["test"]
+    attack += (keep - 1) * (cost["earlier_test_with_attack"] - cost["test"])
     about = {
         "date": f"{date.today()}",
         "command": "python -m tests.benchmarks.attack_cost",

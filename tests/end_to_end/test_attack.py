@@ -16,6 +16,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
+from sweeps.attack import find_target
 from sweeps.attack_job import train_sides
 from sweeps.spec import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
@@ -62,7 +63,8 @@ def test_a_sweep_with_canaries_is_audited_and_attacks_its_front_at_its_end(
     client = MlflowClient(swept["tracking_uri"])
     for metrics in (swept["trials"][0]["metrics"], swept["baseline"]):
         assert metrics["canaries"] == 40
-        assert 0 <= metrics["epsilon_audited"] < math.inf
+        # The audited bound holds at 95 % only; this run's honest ε is far above what forty canaries can show.
+        assert 0 <= metrics["epsilon_audited"] <= min(metrics["epsilon"], 100)
     run = client.get_run(swept["trials"][0]["run_id"])
     assert run.data.metrics["epsilon_audited"] == swept["trials"][0]["metrics"]["epsilon_audited"]
     assert {f"attack_{name}_auc" for name in NAMES} <= set(run.data.metrics)
@@ -117,7 +119,7 @@ def test_references_of_the_models_own_training_are_others(
     assert len(references(storage)) == len(before) + 2
 
 
-def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folders_name(
+def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folder(
     swept: dict[str, Any], storage: Path, tmp_path: Path, command: Command
 ) -> None:
     picked = tmp_path / "picked.yaml"
@@ -127,9 +129,10 @@ def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folders
     assert code == 0, err
     trained = json.loads(out)
     words = ("--references", "2", "--json", *where)
-    code, out, err = command("attack", Path(trained["output"]).name, *words)
-    assert code == 0, err
-    assert json.loads(out)["run_id"] == trained["run_id"]
+    for folder in (Path(trained["output"]).name, trained["output"]):
+        code, out, err = command("attack", folder, *words)
+        assert code == 0, err
+        assert json.loads(out)["run_id"] == trained["run_id"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,9 @@ def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folders
         (["nothing/0"], "no sweep of this name"),
         (["nothing"], "run = 'nothing'"),
         (["audited/7"], "allowed: baseline, 0"),
-        (["audited/0", "--references", "3"], "--references = 3"),
+        (["audited/0@9"], "allowed: baseline, 0"),
+        (["audited/trials/0"], "no trial of this number"),
+        *[(["audited/0", "--references", f"{k}"], f"--references = {k}") for k in (-1, 0, 1, 3, 258, 10**11)],
         (["audited/0", "--reference-training", "dp"], "dp"),
     ],
 )
@@ -148,7 +153,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     code, out, err = command("attack", *words, "--storage", str(storage))
     assert code == 2
     assert says in err
+    assert err.count("\n") == 1
     assert out == ""
+
+
+def test_the_last_epoch_may_be_spelled_out(swept: dict[str, Any], storage: Path) -> None:
+    plain, spelled_out = (find_target(run, storage, None) for run in ("audited/0", "audited/0@2"))
+    assert plain == spelled_out
 
 
 def sides(corpus: Path, folder: Path, count: int, **training: Any) -> list[Side]:

@@ -60,5 +60,6 @@ def test_auc_intervals_hold_one_half_for_scores_that_know_nothing() -> None:
     assert 0.92 <= np.mean([low <= 0.5 <= high for low, high in intervals]) <= 0.98
 
 
-def test_scores_that_do_not_overlap_have_an_auc_of_one_exactly() -> None:
-    assert auc_interval([3.0, 4.0], [1.0, 2.0]) == (1.0, 1.0)
+def test_scores_that_do_not_overlap_are_as_sure_as_there_are_many() -> None:
+    assert auc_interval([3.0, 4.0], [1.0, 2.0]) == (pytest.approx(0.025**0.5), 1.0)
+    assert auc_interval([1.0], [3.0, 4.0]) == (0.0, pytest.approx(0.975))

@@ -29,8 +29,8 @@ SIBLINGS = 3
 """s: a canary's loss is held against the mean of so many others."""
 
 GUESSES = ((0.05, 0.0), (0.1, 0.0), (0.25, 0.0), (0.25, 0.25))
-"""Shares of the canaries that are guessed trained on (highest scores) and left out (lowest). All are tried, and the
-best counts: each is tested at a confidence that makes all of them hold at once (Bonferroni)."""
+"""Shares of the canaries that are guessed trained on (highest scores) and left out (lowest). All that could show
+something are tried, and the best counts: each at a confidence that makes all of them hold at once (Bonferroni)."""
 
 _LEAST_LOSS = 1e-6
 _TRIES = 1_000
@@ -183,10 +183,22 @@ def audit(scores: NDArray[np.float64], coins: NDArray[np.bool_], delta: float, c
         raise ValueError(f"{len(scores)} scores and {len(coins)} coins: allowed: one of each a canary")
     m = len(coins)
     surest = np.argsort(-scores, kind="stable")
-    each = 1 - (1 - confidence) / len(GUESSES)
+    counts, each = _worth_making(m, delta, confidence)
     found = []
-    for share_in, share_out in GUESSES:
-        inside, outside = surest[: round(share_in * m)], surest[m - round(share_out * m) :]
-        guesses, right = len(inside) + len(outside), int(coins[inside].sum() + (~coins[outside]).sum())
-        found.append(Audit(audited_epsilon(m, guesses, right, delta, each), m, guesses, right, delta))
+    for n_in, n_out in counts:
+        inside, outside = surest[:n_in], surest[m - n_out :]
+        right = int(coins[inside].sum() + (~coins[outside]).sum())
+        found.append(Audit(audited_epsilon(m, n_in + n_out, right, delta, each), m, n_in + n_out, right, delta))
     return max(found, key=lambda one: one.epsilon)
+
+
+def _worth_making(m: int, delta: float, confidence: float) -> tuple[list[tuple[int, int]], float]:
+    """Which guesses, as numbers of canaries in and out, are made, and at what confidence each. With a large δ few
+    guesses show nothing, even all of them right: those would only cost the others confidence."""
+    counts = [(round(share_in * m), round(share_out * m)) for share_in, share_out in GUESSES]
+    while True:
+        each = 1 - (1 - confidence) / len(counts)
+        useful = [one for one in counts if audited_epsilon(m, sum(one), sum(one), delta, each) > 0]
+        if useful == counts or not useful:
+            return counts, each
+        counts = useful

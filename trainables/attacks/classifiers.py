@@ -23,6 +23,8 @@ from sklearn.preprocessing import StandardScaler
 Floats = NDArray[np.float64]
 
 _FOLDS = 5
+_FEWEST = 20
+"""Of each kind, for cross-validation to choose: on fewer the choice is chance, and some models cannot be fitted."""
 
 _CANDIDATES: dict[str, Callable[[], Any]] = {
     "logistic_regression": lambda: LogisticRegression(max_iter=2_000),
@@ -32,7 +34,8 @@ _CANDIDATES: dict[str, Callable[[], Any]] = {
 
 
 def fit_best(x: Floats, y: NDArray[np.int64]) -> dict[str, Any]:
-    """The model with the best cross-validated AUC, fitted to all of it. The same data give the same model.
+    """The model with the best cross-validated AUC, fitted to all of it; logistic regression where there are few
+    members or non-members. The same data give the same model.
 
     Args:
         x: features (n, F), standardised here.
@@ -41,13 +44,12 @@ def fit_best(x: Floats, y: NDArray[np.int64]) -> dict[str, Any]:
     Returns:
         `model` (its name), `cv_auc` of each candidate, `mean` and `scale` (F,), and the model's own numbers.
     """
-    folds = min(_FOLDS, int(np.bincount(y).min()))
-    splitter = StratifiedKFold(max(folds, 2), shuffle=True, random_state=0)
+    splitter = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
     found = {}
     with warnings.catch_warnings():
         # A candidate that has not converged is judged as it is.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if folds >= 2:
+        if np.bincount(y).min() >= _FEWEST:
             for name, make in _CANDIDATES.items():
                 pipeline = make_pipeline(StandardScaler(), make())
                 found[name] = float(cross_val_score(pipeline, x, y, cv=splitter, scoring="roc_auc").mean())

@@ -47,7 +47,11 @@ def _largest(scores: Floats) -> Floats:
     return np.pad(kept, [(0, 0)] * (kept.ndim - 1) + [(0, missing)]) if missing else kept
 
 
-def membership_indices(train: int, test: int, *, seed: int, at_most: int = 5_000) -> tuple[Any, Any]:
+MOST_MEMBERS = 5_000
+"""Attacked of a large corpus, and as many non-members: an AUC is good to 0.01 then."""
+
+
+def membership_indices(train: int, test: int, *, seed: int, at_most: int = MOST_MEMBERS) -> tuple[Any, Any]:
     """Equal numbers of members (of train) and non-members (of test), the same for every trial of a sweep.
 
     Returns:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, rankdata
+from scipy.stats import rankdata
 from sklearn.metrics import roc_curve
+
+from trainables.confidence import CONFIDENCE, Interval, clopper_pearson, separated_interval
 
 Scores = NDArray[np.float64]
 Ranks = NDArray[np.int64]
-Interval = tuple[float, float]
 
-CONFIDENCE = 0.95
 _RESAMPLES, _AT_ONCE = 1_000, 50
 
 
@@ -28,7 +28,7 @@ class AttackResult:
     name: str
     auc: float
     auc_ci: Interval
-    """Bootstrap over utterances, members and non-members apart."""
+    """Bootstrap over utterances, members and non-members apart; of an AUC of 0 or 1 `separated_interval`."""
     tpr_at_1pct_fpr: float
     tpr_at_1pct_fpr_ci: Interval
     """Clopper–Pearson over members, for the threshold that the non-members at hand set."""
@@ -57,8 +57,9 @@ def measure(name: str, member_scores: Scores, non_member_scores: Scores) -> Atta
     y = np.repeat([1, 0], [len(member_scores), len(non_member_scores)])
     # Ranks: the same curve, also where scores are infinite.
     ranks = rankdata(np.concatenate([member_scores, non_member_scores]), method="dense").astype(np.int64)
-    fpr, tpr, _ = roc_curve(y, ranks)
-    at = {limit: float(tpr[fpr <= limit].max()) for limit in (0.01, 0.001)}
+    fpr, tpr, _ = roc_curve(y, ranks, drop_intermediate=False)
+    corners = _corners(fpr, tpr)
+    at = {limit: tpr_at_fpr(member_scores, non_member_scores, limit) for limit in (0.01, 0.001)}
     return AttackResult(
         name=name,
         auc=auc(member_scores, non_member_scores),
@@ -69,8 +70,8 @@ def measure(name: str, member_scores: Scores, non_member_scores: Scores) -> Atta
         tpr_at_01pct_fpr_ci=clopper_pearson(round(at[0.001] * len(member_scores)), len(member_scores)),
         members=len(member_scores),
         non_members=len(non_member_scores),
-        fpr=fpr.tolist(),
-        tpr=tpr.tolist(),
+        fpr=fpr[corners].tolist(),
+        tpr=tpr[corners].tolist(),
     )
 
 
@@ -79,23 +80,34 @@ def strongest(results: list[AttackResult]) -> AttackResult:
     return max(results, key=lambda result: result.auc)
 
 
-def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Exact two-sided interval of a proportion (Clopper and Pearson 1934)."""
-    tail = (1 - confidence) / 2
-    low = beta.ppf(tail, successes, trials - successes + 1) if successes > 0 else 0.0
-    high = beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1.0
-    return float(low), float(high)
+def tpr_at_fpr(member_scores: Scores, non_member_scores: Scores, limit: float) -> float:
+    """Share of the members above the lowest threshold that at most `limit` of the non-members are above."""
+    allowed = int(limit * len(non_member_scores) + 1e-9)
+    if allowed >= len(non_member_scores):
+        return 1.0
+    highest = np.partition(non_member_scores, len(non_member_scores) - 1 - allowed)
+    return float((member_scores > highest[len(non_member_scores) - 1 - allowed]).mean())
 
 
-def auc(member_scores: Scores, non_member_scores: Scores) -> float:
+def auc(member_scores: Scores | Ranks, non_member_scores: Scores | Ranks) -> float:
     """Probability that a member scores higher than a non-member, ties counting one half."""
     ranks = rankdata(np.concatenate([member_scores, non_member_scores]))
     m, n = len(member_scores), len(non_member_scores)
     return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
 
 
+def _corners(fpr: Scores, tpr: Scores) -> NDArray[np.bool_]:
+    """Which points of a curve are not inside a level or an upright stretch of it; each threshold's step is kept."""
+    level, upright = np.diff(tpr) == 0, np.diff(fpr) == 0
+    inside = (level[:-1] & level[1:]) | (upright[:-1] & upright[1:])
+    return np.asarray(np.concatenate([[True], ~inside, [True]]))
+
+
 def _auc_interval(member_ranks: Ranks, non_member_ranks: Ranks) -> Interval:
     """Percentile bootstrap, with a fixed seed: the same scores give the same interval."""
+    found_auc = auc(member_ranks, non_member_ranks)
+    if found_auc in (0.0, 1.0):
+        return separated_interval(found_auc, len(member_ranks), len(non_member_ranks))
     rng = np.random.default_rng(0)
     width = int(max(member_ranks.max(), non_member_ranks.max())) + 1
     found = []

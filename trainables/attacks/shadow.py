@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score, roc_curve
 
 from trainables.attacks.classifiers import fit_best, log_odds
 from trainables.attacks.features import Floats
+from trainables.attacks.roc import auc, tpr_at_fpr
 from trainables.confidence import auc_interval
 
 
@@ -38,15 +38,12 @@ def attack_scores(attack: dict[str, Any], features: Floats) -> NDArray[np.float6
 
 def attack_metrics(member_scores: NDArray[np.float64], non_member_scores: NDArray[np.float64]) -> dict[str, float]:
     """`mia_auc` with its 95 % interval, and `mia_tpr_at_1pct_fpr`, of scores that are higher for members."""
-    y = np.concatenate([np.ones(len(member_scores)), np.zeros(len(non_member_scores))])
-    scores = np.concatenate([member_scores, non_member_scores])
-    fpr, tpr, _ = roc_curve(y, scores)
     low, high = auc_interval(member_scores, non_member_scores)
     return {
-        "mia_auc": float(roc_auc_score(y, scores)),
+        "mia_auc": auc(member_scores, non_member_scores),
         "mia_auc_lower": low,
         "mia_auc_upper": high,
-        "mia_tpr_at_1pct_fpr": float(tpr[fpr <= 0.01].max()),
+        "mia_tpr_at_1pct_fpr": tpr_at_fpr(member_scores, non_member_scores, 0.01),
     }
 
 

@@ -120,6 +120,15 @@ def test_the_audit_takes_the_best_of_its_guesses_at_a_confidence_that_makes_all_
     assert audit(-scores, coins, 1e-5).epsilon == 0
 
 
+def test_guesses_that_can_show_nothing_cost_no_confidence():
+    """At δ = 5e-4, of four kinds of guesses each at 98.75 %, fifty or a hundred right ones rule nothing out."""
+    coins = np.arange(1000) % 2 == 0
+    found = audit(np.where(coins, 1.0, 0.0), coins, 5e-4)
+    assert [audited_epsilon(1000, r, r, 5e-4, 0.9875) > 0 for r in (50, 100, 250, 500)] == [False, False, True, True]
+    assert found.epsilon == max(audited_epsilon(1000, r, r, 5e-4, 0.975) for r in (250, 500))
+    assert audit(np.zeros(4), np.ones(4, bool), 0.4).epsilon == 0
+
+
 def test_scores_that_know_nothing_rule_out_nothing_in_19_of_20_runs():
     rng = np.random.default_rng(0)
     bounds = [audit(rng.normal(size=200), rng.random(200) < 0.5, 1e-5).epsilon for _ in range(100)]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from trainables.attacks.roc import clopper_pearson, measure, strongest
+from trainables.attacks.roc import measure, strongest, tpr_at_fpr
+from trainables.confidence import clopper_pearson
 
 
 def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():
@@ -16,15 +17,45 @@ def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():
     assert measure("a", members, others).auc == pytest.approx(np.mean(pairs))
 
 
-@pytest.mark.parametrize("limit", [0.01, 0.001])
-def test_tpr_at_an_fpr_is_that_of_the_best_threshold_that_keeps_to_it(limit):
+def normals(members=2000, others=1500):
     rng = np.random.default_rng(1)
-    members, others = np.round(rng.normal(1, 1, 2000), 2), np.round(rng.normal(0, 1, 1500), 2)
+    return np.round(rng.normal(1, 1, members), 2), np.round(rng.normal(0, 1, others), 2)
+
+
+@pytest.mark.parametrize("limit", [0.01, 0.001])
+@pytest.mark.parametrize(
+    ("members", "others"),
+    [
+        normals(),
+        normals(700, 90),
+        (np.arange(1000.0), np.arange(1000.0)),  # every threshold a tie: one long diagonal
+        (np.zeros(50), np.zeros(50)),
+        (np.ones(50), np.zeros(50)),
+        (np.array([np.inf, 0.0]), np.full(3, -np.inf)),
+    ],
+)
+def test_tpr_at_an_fpr_is_that_of_the_best_threshold_that_keeps_to_it(members, others, limit):
     best = max(
         [float((members >= t).mean()) for t in np.unique([*members, *others]) if (others >= t).mean() <= limit] or [0.0]
     )
+    assert tpr_at_fpr(members, others, limit) == pytest.approx(best)
     result = measure("a", members, others)
     assert {0.01: result.tpr_at_1pct_fpr, 0.001: result.tpr_at_01pct_fpr}[limit] == pytest.approx(best)
+
+
+def test_the_curve_has_every_corner_and_no_more():
+    curve = measure("a", np.array([3.0, 2.0, 2.0, 0.0]), np.array([2.0, 1.0, 1.5, 0.5]))
+    assert list(zip(curve.fpr, curve.tpr, strict=True)) == [(0, 0), (0, 0.25), (0.25, 0.75), (1, 0.75), (1, 1)]
+    diagonal = measure("a", np.arange(100.0), np.arange(100.0))
+    assert len(diagonal.fpr) == 101  # a tie's step is not a straight way to those of its neighbours
+
+
+@pytest.mark.parametrize("count", [1, 2, 500])
+def test_scores_apart_without_overlap_are_as_sure_as_there_are_many(count):
+    found = measure("a", np.ones(count), np.zeros(2 * count))
+    assert found.auc == 1.0
+    assert found.auc_ci == (pytest.approx(0.025 ** (1 / count)), 1.0)
+    assert measure("a", np.zeros(count), np.ones(count)).auc_ci == (0.0, pytest.approx(1 - 0.025 ** (1 / count)))
 
 
 def test_intervals_hold_what_they_say_for_two_normal_distributions():

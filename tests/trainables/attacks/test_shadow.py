@@ -78,9 +78,16 @@ def test_the_model_with_the_best_cross_validated_auc_is_chosen(kind):
     assert auc(scores[truth == 1], scores[truth == 0]) > 0.9
 
 
-def test_two_of_a_kind_are_enough_and_what_was_kept_before_is_still_read():
-    x, y = data("line", n=40)
-    few = np.concatenate([np.flatnonzero(y == 1)[:1], np.flatnonzero(y == 0)[:1]])
-    assert fit_best(x[few], y[few])["model"] == "logistic_regression"
+@pytest.mark.parametrize("count", range(1, 24))
+def test_few_of_a_kind_are_enough(count):
+    x, y = data("line", n=120)
+    few = np.concatenate([np.flatnonzero(y == kind)[:count] for kind in (0, 1)])
+    fitted = fit_best(x[few], y[few])
+    assert np.isfinite(log_odds(fitted, x)).all()
+    assert (count < 20) == (fitted["cv_auc"] == {})
+    assert count >= 20 or fitted["model"] == "logistic_regression"
+
+
+def test_what_was_kept_before_is_still_read():
     old = {"mean": [0.0] * FEATURES, "scale": [1.0] * FEATURES, "coefficients": [1.0] * FEATURES, "intercept": 0.5}
     assert attack_scores(old, np.ones((1, FEATURES), np.float32)) == pytest.approx([FEATURES + 0.5])
