@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import base64
+import logging
+import os
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +16,7 @@ import torch
 
 from edp.epsilon import epsilon
 from edp.ledger import Ledger
-from edp.noise import stream
+from edp.noise import alpha_stream, stream
 from tests.edp.workers import run_workers
 from tests.trainables.tiny import corpus, run, spec, trial, weights
 from trainables.attacks.shadow import fit_attack, save_attack
@@ -104,32 +109,48 @@ def test_a_checkpoint_holds_no_key_and_no_generator(corpus: Path, tmp_path: Path
 
 
 KNOWN_KEY = bytes(range(7, 39))
+KNOWN_ENTROPY = 0x5EC2E7_0123456789_ABCDEF_9876543210
 
 
-def with_a_known_key(rank: int, world: int, job: TrialJob, after: int) -> None:
-    """As `interrupted`, with a key that the test knows in place of the operating system's."""
+def with_known_secrets(rank: int, world: int, job: TrialJob, after: int | None) -> None:
+    """A trial, cut off after an epoch or whole, whose secrets the test knows; what it prints and tells is kept too."""
+    import edp.alpha
     import edp.hook
 
-    edp.hook.secret_key = lambda: KNOWN_KEY
-    interrupted(rank, world, job, after)
+    drawn = np.random.SeedSequence
+    np.random.SeedSequence = lambda *given: drawn(*given) if given else SimpleNamespace(entropy=KNOWN_ENTROPY)
+    edp.hook.secret_key = edp.alpha.secret_key = lambda: KNOWN_KEY
+    job.output.mkdir(parents=True)
+    with (job.output / "printed").open("wb") as printed:
+        for number in (1, 2):
+            os.dup2(printed.fileno(), number)
+    logging.basicConfig(level=logging.DEBUG)
+    if after is not None:
+        interrupted(rank, world, job, after)
+    told: list[Any] = []
+    told.append(run_trial(job, lambda epoch, metrics: told.append((epoch, metrics))))
+    (job.output / "told").write_bytes(pickle.dumps(told))
 
 
-def test_neither_key_nor_generator_state_is_in_anything_that_a_run_leaves_behind(corpus: Path, tmp_path: Path) -> None:
-    """Checkpoint, ledger and model of a run whose key is known are searched for the key and for what comes of it."""
-    job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
-    run_workers(with_a_known_key, 1, job, 1)
-    run_workers(trial, 1, job)
-    run_workers(with_a_known_key, 1, TrialJob(job.spec, corpus, tmp_path / "cut"), 1)
-    noise = stream(KNOWN_KEY, 0, 0)
-    state = noise.generator(torch.device("cpu")).get_state().numpy().tobytes()
+def test_no_secret_of_the_noise_is_in_anything_that_leaves_a_run(corpus: Path, tmp_path: Path) -> None:
+    """Checkpoint, ledger, model, all that is printed, and all that is told to who tracks it, searched for keys and for
+    what comes of them: of noise, of private layer scales and of Poisson's draw."""
+    private = spec(edp={"reproducible_noise": None, "alpha": "private", "sampling": "poisson"})
+    run_workers(with_known_secrets, 1, TrialJob(private, corpus, tmp_path / "whole"), None)
+    run_workers(with_known_secrets, 1, TrialJob(private, corpus, tmp_path / "cut"), 1)
+    streams = [stream(KNOWN_KEY, 0, 0), alpha_stream(KNOWN_KEY)]
+    entropy = KNOWN_ENTROPY.to_bytes(16, "little")
     secrets = [
         form
-        for key in (KNOWN_KEY, noise.key())
+        for key in (KNOWN_KEY, entropy, entropy[::-1], *(one.key() for one in streams))
         for form in (key, key.hex().encode(), base64.b64encode(key), str(list(key)).encode())
     ]
-    secrets.append(state[24 : 24 + 64])
+    secrets += [str(KNOWN_ENTROPY).encode(), f"{KNOWN_ENTROPY:x}".encode()]
+    for one in streams:
+        state = one.generator(torch.device("cpu")).get_state().numpy().tobytes()
+        secrets.append(state[24 : 24 + 64])
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"checkpoint.pt", "model.pt", "ledger.json"} <= {path.name for path in files}
+    assert {"checkpoint.pt", "model.pt", "ledger.json", "printed", "told"} <= {path.name for path in files}
     for path in files:
         content = path.read_bytes()
         assert not [secret for secret in secrets if secret in content], path
