@@ -156,6 +156,18 @@ def test_no_secret_of_the_noise_is_in_anything_that_leaves_a_run(corpus: Path, t
         assert not [secret for secret in secrets if secret in content], path
 
 
+def test_private_scales_are_estimated_and_counted_once_however_often_a_run_is_cut_off(
+    corpus: Path, tmp_path: Path
+) -> None:
+    job = TrialJob(spec(training={"epochs": 3}, edp={"alpha": "private"}), corpus, tmp_path / "out")
+    for after in (1, 2):
+        run_workers(interrupted, 1, job, after)
+    (resumed,) = run_workers(trial, 1, job)
+    (whole,) = run(corpus, tmp_path / "whole", 1, training={"epochs": 3}, edp={"alpha": "private"})
+    assert resumed.ledger == whole.ledger
+    assert resumed.ledger.alpha_release is not None
+
+
 def test_a_run_that_stopped_early_has_a_ledger_of_the_epochs_that_it_ran(corpus: Path, tmp_path: Path) -> None:
     job = TrialJob(spec(training={"epochs": 5}), corpus, tmp_path / "out")
     run_workers(interrupted, 1, job, 2)
