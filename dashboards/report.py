@@ -20,13 +20,21 @@ from mlflow.exceptions import MlflowException
 from dashboards.report_figures import Curve, front_svg, roc_svg
 from edp.spec import UserError
 from sweeps.confidence import ties
-from sweeps.front import NO_GUARANTEE, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
+from sweeps.front import (
+    NO_GUARANTEE,
+    audited_text,
+    epsilon_cell,
+    epsilon_text,
+    params_text,
+    pareto_front,
+    relative_change,
+)
 from sweeps.pick import choose, picked_spec
 from sweeps.prepare import Prepared, locate
 from sweeps.register import NEIGHBOURS, privacy_tags
 from sweeps.spec import Recipe
 from sweeps.store import Point, Sweep, TrialRecord
-from sweeps.summary import audited_text, epsilon_of_sweep, tie_line
+from sweeps.summary import epsilon_of_sweep, tie_line
 from sweeps.tracking import Tracker, environment_tags
 from trainables.attacks.roc import measure
 from trainables.attacks.shadow import attack_scores, load_attack

@@ -8,6 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from sweeps.front import epsilon_text
 from trainables.attacks.roc import AttackResult
 
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2")
@@ -81,7 +82,7 @@ def epsilon_figure(document: dict[str, Any]) -> go.Figure:
     top, least = max([10.0, *finite]) * 3, min([1.0, *finite]) / 10
     figure = go.Figure()
     for colour, (name, value, none) in zip(_COLOURS, rows, strict=False):
-        text = none if value is None else "∞: no guarantee" if math.isinf(value) else f"{value:.4g}"
+        text = none if value is None else epsilon_text(value)
         shown = least if value is None else min(max(value, least), top)
         figure.add_scatter(
             x=[shown],

@@ -42,7 +42,7 @@ def attack(
 
 def show_attacks(document: dict[str, Any]) -> None:
     """The figures as a table, and the page with the pictures."""
-    from sweeps.front import epsilon_text
+    from sweeps.front import epsilon_words
 
     table = Table(
         title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0)
@@ -59,13 +59,12 @@ def show_attacks(document: dict[str, Any]) -> None:
             cells.append(f"{one[field]:.1%} ({100 * low:.1f} to {100 * high:.1f})")
         table.add_row(name, *cells)
     out.print(table)
-    audited = document["epsilon_audited"]
-    shown = f"audited ε ≥ {audited:.3g}" if audited is not None else "ε not audited (the recipe has no canaries)"
-    honest = epsilon_text(document["epsilon"]) if document["epsilon"] is not None else "unknown"
+    known = {name: value for name, value in document.items() if value is not None}
+    why = "" if "epsilon_audited" in known else " (the recipe has no canaries)"
     n = document["references"]
     for line in (
         f"*: the strongest. ±, in brackets: 95 % intervals. {n} reference models ({document['reference_training']}).",
-        f"{shown}; honest ε: {honest}, at δ = {document['delta']:g}",
+        f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
         f"pictures: {document['output']}/attacks.html",
     ):
         out.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import t as student
 
 from edp.selection import composed_epsilon
 from edp.spec import UserError
-from sweeps.front import MARK, epsilon_cell, epsilon_text, pareto_front, privacy_statement
+from sweeps.front import MARK, audited_text, epsilon_cell, epsilon_text, pareto_front, privacy_statement
 from sweeps.pick import picked_spec
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.resources import plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import write_yaml
 from sweeps.store import Point, Sweep
+from sweeps.tables import figures_table, fitting
 from sweeps.tracking import Tracker, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.job import TrialJob
@@ -224,31 +224,40 @@ def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
 
 def print_confirmation(document: dict[str, Any], console: Console) -> None:
     """The means and intervals, beside what the sweep had found."""
-    table = Table(
-        title=f"Front of {document['sweep']}, trained again with {document['seeds']} seeds",
-        title_justify="left",
-        title_style="bold",
-        caption="sweep: what the sweep found. mean ±: over the new seeds, half the 95 % interval. "
-        f"{MARK}: no formal guarantee.",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for name in ("trial", "seeds", "SER sweep", "SER mean ±", "MIA sweep", "MIA mean ±", "ε"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for point in document["points"]:
-        ser, auc = (point["confirmed"].get(name) for name in ("ser", "mia_auc"))
-        table.add_row(
-            point["name"],
-            str(len(point["runs"])),
-            f"{point['metrics']['ser']:.1%}",
-            f"{ser['mean']:.1%} ±{50 * (ser['upper'] - ser['lower']):.1f}" if ser else "",
-            f"{point['metrics']['mia_auc']:.3f}",
-            f"{auc['mean']:.3f} ±{(auc['upper'] - auc['lower']) / 2:.3f}" if auc else "",
-            epsilon_cell(point["metrics"]["epsilon"]),
-        )
-    console.print(table)
+    console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
     for failure in document["failures"]:
         console.print(f"failed: {failure}", highlight=False, markup=False, soft_wrap=True)
     cost = epsilon_text(document["epsilon_of_sweep_and_confirmation"])
     console.print(f"ε of the sweep and these trainings together: {cost}", highlight=False, soft_wrap=True)
+
+
+def _table(document: dict[str, Any], of_sweep: bool) -> Table:
+    audited = any("epsilon_audited" in point["metrics"] for point in document["points"])
+    heads = ["trial", "seeds", "SER\nmean ±", "MIA AUC\nmean ±", "ε honest", "ε paper"]
+    if of_sweep:
+        heads[2:4] = ["SER\nsweep", "SER\nmean ±", "MIA AUC\nsweep", "MIA AUC\nmean ±"]
+    if audited:
+        heads.append("ε audited")
+    caption = (
+        ("sweep: what the sweep found. " if of_sweep else "")
+        + f"mean ±: over the new seeds, half the 95 % interval. {MARK}: ε of 1e4 or more is no formal guarantee."
+        + ("" if audited else " No audit was run.")
+    )
+    title = f"Front of {document['sweep']}, trained again with {document['seeds']} seeds"
+    table = figures_table(title, caption, heads)
+    for point in document["points"]:
+        metrics = point["metrics"]
+        ser, auc = (point["confirmed"].get(name) for name in ("ser", "mia_auc"))
+        cells = {
+            "trial": point["name"],
+            "seeds": str(len(point["runs"])),
+            "SER\nsweep": f"{metrics['ser']:.1%}",
+            "SER\nmean ±": f"{ser['mean']:.1%} ±{50 * (ser['upper'] - ser['lower']):.1f}" if ser else "",
+            "MIA AUC\nsweep": f"{metrics['mia_auc']:.3f}",
+            "MIA AUC\nmean ±": f"{auc['mean']:.3f} ±{(auc['upper'] - auc['lower']) / 2:.3f}" if auc else "",
+            "ε honest": epsilon_cell(metrics["epsilon"]),
+            "ε paper": epsilon_cell(metrics["epsilon_paper"]),
+            "ε audited": audited_text(metrics),
+        }
+        table.add_row(*(cells[head] for head in heads))
+    return table

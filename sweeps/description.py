@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from sweeps.front import MARK, epsilon_cell, number, params_text
+from sweeps.front import MARK, audited_text, epsilon_cell, params_text
 from sweeps.spec import Recipe
 from sweeps.store import Point, Sweep, TrialRecord
-from sweeps.summary import audited_text, cost_line
+from sweeps.summary import cost_line
 
 _ROWS = 20
 """Of the front: MLflow takes 8,000 characters."""
@@ -61,7 +61,7 @@ def _row(name: str, metrics: Mapping[str, Any], configuration: str) -> str:
         f"{metrics['ser']:.2%}",
         f"{metrics['mia_auc']:.3f}",
         epsilon_cell(metrics["epsilon"]),
-        number(metrics["epsilon_paper"]),
+        epsilon_cell(metrics["epsilon_paper"]),
         audited_text(metrics) or "–",
         configuration,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...
 
 def number(value: float) -> str:
     """Three digits, and all of them before the point below 10,000: 1002, not 1e+03."""
+    if math.isnan(value):
+        return "unknown"
     if math.isinf(value):
         return "∞"
     return f"{value:.0f}" if 99.95 <= abs(value) < NO_GUARANTEE else f"{value:.3g}"
@@ -48,7 +50,7 @@ def epsilon_text(epsilon: float) -> str:
     """ε as a person reads it, labelled where it guarantees nothing."""
     if math.isinf(epsilon):
         return "∞ (no formal guarantee)"
-    return number(epsilon) if epsilon < NO_GUARANTEE else f"{epsilon:.2e} (no formal guarantee)"
+    return f"{epsilon:.2e} (no formal guarantee)" if epsilon >= NO_GUARANTEE else number(epsilon)
 
 
 MARK = "†"
@@ -59,7 +61,23 @@ def epsilon_cell(epsilon: float) -> str:
     """ε for a narrow column."""
     if math.isinf(epsilon):
         return f"∞ {MARK}"
-    return number(epsilon) if epsilon < NO_GUARANTEE else f"{epsilon:.1e} {MARK}"
+    return f"{epsilon:.1e} {MARK}" if epsilon >= NO_GUARANTEE else number(epsilon)
+
+
+def audited_text(metrics: Mapping[str, Any]) -> str:
+    """What an audit has shown, a lower bound of ε; nothing where there was none."""
+    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
+
+
+def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
+    """The three epsilons of a model: what is guaranteed, what the paper would claim, what an attacker has shown."""
+    honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
+    audited = audited_text(metrics)
+    return [
+        f"ε honest {epsilon_text(honest)}",
+        f"ε paper {epsilon_text(paper)}",
+        f"ε audited {audited}" if audited else "ε not audited",
+    ]
 
 
 def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
@@ -124,14 +142,7 @@ def front_figure(
                     "line": {"width": 1.5},
                 },
                 customdata=[
-                    [
-                        p.trial,
-                        p.epoch,
-                        params_text(p.params),
-                        epsilon_text(p.metrics["epsilon"]),
-                        epsilon_text(p.metrics["epsilon_paper"]),
-                    ]
-                    for p in members
+                    [p.trial, p.epoch, params_text(p.params), "<br>".join(epsilon_words(p.metrics))] for p in members
                 ],
                 hovertemplate=(
                     "<b>trial %{customdata[0]}, epoch %{customdata[1]}</b><br>%{customdata[2]}<br>"
@@ -139,7 +150,7 @@ def front_figure(
                     + ": %{x:.4f}<br>"
                     + AXES[y]
                     + ": %{y:.4f}<br>"
-                    "ε: %{customdata[3]}<br>ε (paper): %{customdata[4]}<extra></extra>"
+                    "%{customdata[3]}<extra></extra>"
                 ),
             )
         )

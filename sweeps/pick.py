@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edp.spec import UserError
-from sweeps.front import epsilon_text, pareto_front
+from sweeps.front import epsilon_words, pareto_front
 from sweeps.settings import write_yaml
 from sweeps.spec import Objective, Recipe, objective_values
 from sweeps.store import Point, Sweep
@@ -80,8 +80,8 @@ def keep(sweep: Sweep, point: Point, output: Path, tracking_uri: str | None = No
     metrics = point.metrics
     heading = (
         f"Trial {point.trial} of sweep {sweep.name} after epoch {point.epoch}, MLflow run {point.run_id}.\n"
-        f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}, "
-        f"epsilon {epsilon_text(metrics['epsilon'])} at delta {metrics['delta']:g}.\n"
+        f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
+        f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"Train it again with: edp-sweep train {output}"
     )
     try:

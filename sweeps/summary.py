@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from edp.selection import composed_epsilon
 from sweeps.confidence import ties
 from sweeps.cost import cost_text, over_budget, sweep_cost, trial_cost
-from sweeps.front import MARK, epsilon_cell, epsilon_text, number, params_text, pareto_front, relative_change
+from sweeps.front import (
+    MARK,
+    audited_text,
+    epsilon_cell,
+    epsilon_text,
+    epsilon_words,
+    params_text,
+    pareto_front,
+    relative_change,
+)
 from sweeps.random_stopping import epsilon_of_best
 from sweeps.spec import Recipe
 from sweeps.store import Point, Sweep, TrialRecord
+from sweeps.tables import figures_table, fitting
 
 
 def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord], examples: int | None) -> float:
@@ -117,49 +125,67 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
 
 
 def print_front(sweep: Sweep, console: Console) -> None:
-    """The front as a table, with the changes against the SGD baseline that the paper's Table 1 reports."""
-    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    """The front, and the ε of the whole sweep, to which trials that failed or were stopped have added too."""
+    recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
-    if not front:
+    if front:
+        tied = ties(trials, front, recipe.search.objectives)
+        # Intervals and changes go first where a terminal is too narrow: the three epsilons stay.
+        ways = ((True, True), (False, True), (False, False))
+        tables = (_front_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in ways)
+        console.print(fitting(console, tables))
+        for name, others in tied.items():
+            console.print(tie_line(name, others, {p.name for p in front}), highlight=False, soft_wrap=True)
+    else:
         console.print("no complete trial yet, so no front", highlight=False, soft_wrap=True)
-        return
-    tied = ties(trials, front, recipe.search.objectives)
-    baseline = record.baseline or {}
-    models = sum(len(trial.points) for trial in trials)
-    table = Table(
-        title=f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
-        title_justify="left",
-        title_style="bold",
-        caption=_caption(console.width >= _WIDE, bool(tied)),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    audited = any("epsilon_audited" in point.metrics for point in front)
-    for name in ("trial", "SER", "ΔSER", "MIA AUC", "ΔMIA", "ε honest", "ε paper", *(["ε audited"] if audited else [])):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("configuration", overflow="fold", min_width=14)
-    if baseline:
-        row = ["SGD", f"{baseline['ser']:.1%}", "", f"{baseline['mia_auc']:.3f}", "", f"∞ {MARK}", "∞"]
-        table.add_row(*row, *([audited_text(baseline)] if audited else []), "", end_section=True)
-    wide = console.width >= _WIDE
-    for point in front:
-        metrics = point.metrics
-        table.add_row(
-            f"{'~' if point.name in tied else ''}{point.name}",
-            f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1) if wide else ''}",
-            _change(metrics["ser"], baseline.get("ser")),
-            f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3) if wide else ''}",
-            _change(metrics["mia_auc"], baseline.get("mia_auc")),
-            epsilon_cell(metrics["epsilon"]),
-            number(metrics["epsilon_paper"]),
-            *([audited_text(metrics)] if audited else []),
-            params_text(point.params),
-        )
-    console.print(table)
-    for name, others in tied.items():
-        console.print(tie_line(name, others, {p.name for p in front}), highlight=False, soft_wrap=True)
     console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
+
+
+def _front_table(
+    sweep: Sweep,
+    trials: list[TrialRecord],
+    front: list[Point],
+    tied: dict[str, list[str]],
+    *,
+    intervals: bool,
+    changes: bool,
+) -> Table:
+    """The front, with the changes against the SGD baseline that the paper's Table 1 reports."""
+    baseline = sweep.record.baseline or {}
+    models = sum(len(trial.points) for trial in trials)
+    audited = any("epsilon_audited" in point.metrics for point in front)
+    heads = ["trial", "SER", "MIA AUC", "ε honest", "ε paper"]
+    if changes:
+        heads[1:3] = ["SER", "ΔSER", "MIA AUC", "ΔMIA"]
+    if audited:
+        heads.append("ε audited")
+    table = figures_table(
+        f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
+        _caption(intervals, changes, bool(tied), audited),
+        heads,
+        "configuration",
+    )
+    if baseline:
+        sgd = _figures("SGD", baseline, {}, intervals=False)
+        table.add_row(*(sgd[head] for head in heads), "", end_section=True)
+    for point in front:
+        row = _figures(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals)
+        table.add_row(*(row[head] for head in heads), params_text(point.params))
+    return table
+
+
+def _figures(name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool) -> dict[str, str]:
+    """A model's cells by the heads of their columns."""
+    return {
+        "trial": name,
+        "SER": f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1) if intervals else ''}",
+        "ΔSER": _change(metrics["ser"], baseline.get("ser")),
+        "MIA AUC": f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3) if intervals else ''}",
+        "ΔMIA": _change(metrics["mia_auc"], baseline.get("mia_auc")),
+        "ε honest": epsilon_cell(metrics["epsilon"]),
+        "ε paper": epsilon_cell(metrics["epsilon_paper"]),
+        "ε audited": audited_text(metrics),
+    }
 
 
 def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
@@ -169,16 +195,14 @@ def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
     return f"~ {name} is dominated by {', '.join(others)}, but not beyond noise"
 
 
-_WIDE = 100
-"""Columns from which on a terminal has room for intervals."""
-
-
-def _caption(wide: bool, tied: bool) -> str:
+def _caption(intervals: bool, changes: bool, tied: bool, audited: bool) -> str:
     return (
-        "2@3: trial 2 after epoch 3. Δ: against the SGD baseline. "
-        + ("±: half the 95 % interval. " if wide else "")
+        "2@3: trial 2 after epoch 3. "
+        + ("Δ: against the SGD baseline. " if changes else "")
+        + ("±: half the 95 % interval. " if intervals else "")
         + ("~: hangs on noise. " if tied else "")
         + f"{MARK}: ε of 1e4 or more is no formal guarantee."
+        + ("" if audited else " No audit was run.")
     )
 
 
@@ -195,19 +219,12 @@ def _change(value: float, baseline: float | None) -> str:
     return "" if math.isnan(change) else f"{change:+.1f}%"
 
 
-def audited_text(metrics: Mapping[str, Any]) -> str:
-    """What an audit has shown, a lower bound of ε; nothing where there was none."""
-    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
-
-
 def metrics_line(metrics: dict[str, float]) -> str:
     """The figures of a trained model in one line."""
     return (
         f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, "
         f"slot F1 {metrics['slot_f1']:.2%}, MIA AUC {metrics['mia_auc']:.3f}, "
-        f"ε {epsilon_text(metrics['epsilon'])} at δ = {metrics['delta']:g} "
-        f"(the paper would say {number(metrics['epsilon_paper'])}"
-        + (f"; an audit has shown {audited_text(metrics)})" if "epsilon_audited" in metrics else ")")
+        f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}"
     )
 
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sweeps.front import epsilon_cell, epsilon_text, params_text
+from sweeps.front import MARK, audited_text, epsilon_cell, epsilon_words, params_text
 from sweeps.metrics import Meter
+from sweeps.tables import figures_table, fitting
 
 _SHOWN = 18
 """Rows of the live table: the newest trials."""
@@ -113,8 +113,8 @@ class Watch:
         if self.meter is not None:
             self.meter.epoch(metrics)
         row.epoch = epoch
-        row.metrics = {"ser": metrics["valid_ser"], "epsilon": metrics["epsilon"]}
-        row.metrics |= {name: metrics[name] for name in _COSTS if name in metrics}
+        row.metrics = {"ser": metrics["valid_ser"]}
+        row.metrics |= {name: metrics[name] for name in ("epsilon", "epsilon_paper", *_COSTS) if name in metrics}
         if self._live is not None:
             self._live.update(self._table())
 
@@ -140,12 +140,13 @@ class Watch:
             return params_text(row.params)
         if row.state == "interrupted":
             return f"saved after epoch {row.epoch} of {self.epochs}"
-        if row.reason:
+        if "mia_auc" not in row.metrics:  # it was not measured
             return row.reason
-        return (
+        figures = (
             f"SER {row.metrics['ser']:.1%}, MIA AUC {row.metrics['mia_auc']:.3f}, "
-            f"ε {epsilon_text(row.metrics['epsilon'])}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
+            f"{', '.join(epsilon_words(row.metrics))}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
         )
+        return f"{row.reason}; {figures}" if row.reason else figures
 
     def _left(self) -> str:
         ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in self._rows.values())
@@ -161,29 +162,34 @@ class Watch:
         return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in self._rows.values()) else _COSTS[1]
 
     def _table(self) -> Table:
-        table = Table(title=f"trials ({self._left()})", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in (
-            "trial",
-            "state",
-            "epoch",
-            "SER",
-            "MIA AUC",
-            "ε (honest)",
-            self._cost.replace("_", " "),
-            "configuration",
-        ):
-            words = name in ("state", "configuration")
-            table.add_column(name, no_wrap=name != "configuration", justify="left" if words else "right")
-        for number, row in sorted(self._rows.items())[-_SHOWN:]:
-            metrics = row.metrics
-            table.add_row(
-                str(number),
-                row.state,
-                f"{row.epoch}/{self.epochs}",
-                f"{metrics['ser']:.1%}" if "ser" in metrics else "",
-                f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
-                epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
-                f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
-                row.reason or params_text(row.params),
-            )
+        return fitting(self.console, (self._table_of(whole) for whole in (True, False)))
+
+    def _table_of(self, whole: bool) -> Table:
+        """Where it is not whole, costs are left out, and a trial that has not ended has its epochs for a state."""
+        rows = sorted(self._rows.items())[-_SHOWN:]
+        audited = any("epsilon_audited" in row.metrics for _, row in rows)
+        cost = self._cost.replace("_", "\n")
+        heads = ["trial", "state", "SER", "MIA\nAUC", "ε honest", "ε paper"]
+        if audited:
+            heads.append("ε audited")
+        if whole:
+            heads[2:2] = ["epoch"]
+            heads.append(cost)
+        caption = f"{MARK}: ε of 1e4 or more is no formal guarantee." + ("" if audited else " No audit so far.")
+        table = figures_table(f"trials ({self._left()})", caption, heads, "configuration")
+        table.columns[1].justify = "left"
+        for number, row in rows:
+            metrics, epochs = row.metrics, f"{row.epoch}/{self.epochs}"
+            cells = {
+                "trial": str(number),
+                "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
+                "epoch": epochs,
+                "SER": f"{metrics['ser']:.1%}" if "ser" in metrics else "",
+                "MIA\nAUC": f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
+                "ε honest": epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
+                "ε paper": epsilon_cell(metrics["epsilon_paper"]) if "epsilon_paper" in metrics else "",
+                "ε audited": audited_text(metrics),
+                cost: f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
+            }
+            table.add_row(*(cells[head] for head in heads), row.reason or params_text(row.params))
         return table

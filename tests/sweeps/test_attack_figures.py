@@ -1,13 +1,16 @@
-"""The pictures of attacks show the figures that were measured."""
+"""The pictures and the words of attacks show the figures that were measured."""
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from sweeps import cli_attack
 from sweeps.attack_figures import bars_figure, epsilon_figure, roc_figure, write_attack_page
 from trainables.attacks.roc import AttackResult, measure
 
@@ -45,9 +48,10 @@ def test_bars_have_the_figures_and_their_intervals(results: list[AttackResult]) 
     ("epsilons", "texts"),
     [
         ({}, ["0.8", "32.2", "95.2"]),
-        ({"epsilon": math.inf, "epsilon_paper": math.inf}, ["0.8", "∞: no guarantee", "∞: no guarantee"]),
+        ({"epsilon": math.inf, "epsilon_paper": math.inf}, ["0.8", *["∞ (no formal guarantee)"] * 2]),
         ({"epsilon_audited": None}, ["no canaries: not audited", "32.2", "95.2"]),
         ({"epsilon_audited": 0.0}, ["0", "32.2", "95.2"]),
+        ({"epsilon": 1e5}, ["0.8", "32.2", "1.00e+05 (no formal guarantee)"]),
     ],
 )
 def test_three_epsilons_stand_on_one_axis_also_where_one_is_zero_infinite_or_missing(
@@ -65,3 +69,25 @@ def test_the_page_needs_nothing_else(results: list[AttackResult], tmp_path: Path
     assert page.count("plotly.js v") == 1
     assert "Attacks on first/3" in page
     assert [path.name for path in tmp_path.iterdir()] == ["attacks.html"]
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "words"),
+    [
+        ({}, "ε honest 95.2, ε paper 32.2, ε audited ≥ 0.8, at δ = 0.0005"),
+        (
+            {"epsilon": 1e5, "epsilon_audited": None},
+            "ε honest 1.00e+05 (no formal guarantee), ε paper 32.2, ε not audited (the recipe has no canaries), "
+            "at δ = 0.0005",
+        ),
+        ({"epsilon": None, "epsilon_paper": None}, "ε honest unknown, ε paper unknown, ε audited ≥ 0.8, at δ = 0.0005"),
+    ],
+)
+def test_the_three_epsilons_stand_in_one_line(
+    results: list[AttackResult], epsilons: dict[str, float | None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(cli_attack, "out", Console(file=written, width=80))
+    about = {"strongest": "a", "references": 4, "reference_training": "sgd", "output": "here"}
+    cli_attack.show_attacks(document(**epsilons) | about | {"attacks": [result.document() for result in results]})
+    assert words in written.getvalue().splitlines()

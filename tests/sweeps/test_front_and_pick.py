@@ -116,6 +116,8 @@ def test_the_page_of_the_front_stands_alone(tmp_path: Path) -> None:
     front = pareto_front(trials, OBJECTIVES)
     figure = front_figure(trials, front, {"ser": 0.08, "mia_auc": 0.95}, OBJECTIVES, "a sweep")
     assert {trace.name: len(trace.x) for trace in figure.data} == {"dominated": 1, "Pareto-optimal": 2}
+    hover = figure.data[0].customdata[0][-1]
+    assert hover == "ε honest 1.00e+07 (no formal guarantee)<br>ε paper 2.50e+06 (no formal guarantee)<br>ε not audited"
     write_front_page(figure, tmp_path / "front.html")
     page = (tmp_path / "front.html").read_text()
     assert "<script src=" not in page

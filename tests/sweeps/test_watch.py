@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from sweeps.watch import Watch
 
 PARAMS = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
-EPOCH = {"valid_ser": 0.25, "epsilon": 12.0, "gpu_seconds": 33.0, "worker_seconds": 33.0}
-RESULT = {"ser": 0.2, "mia_auc": 0.55, "epsilon": 15.0, "trial_seconds": 40.0, "gpu_seconds": 66.0}
+EPOCH = {"valid_ser": 0.25, "epsilon": 12.0, "epsilon_paper": 3.0, "gpu_seconds": 33.0, "worker_seconds": 33.0}
+RESULT = {
+    "ser": 0.2,
+    "mia_auc": 0.55,
+    "epsilon": 15.0,
+    "epsilon_paper": 4.0,
+    "trial_seconds": 40.0,
+    "gpu_seconds": 66.0,
+}
+AUDITED = RESULT | {"epsilon": 3e12, "epsilon_paper": 7.5e11, "epsilon_audited": 0.0229}
 
 
 def watched(terminal: bool) -> str:
@@ -31,12 +40,52 @@ def watched(terminal: bool) -> str:
 
 def test_a_terminal_shows_states_objectives_and_gpu_seconds() -> None:
     shown = watched(terminal=True)
-    for part in ("trial", "gpu seconds", "complete", "20.0%", "0.550", "66", "interrupted", "1 to go, about"):
+    for part in ("trial", "gpu", "seconds", "complete", "20.0%", "0.550", "66", "interrupted", "1 to go, about"):
         assert part in shown, part
 
 
 def test_elsewhere_there_are_plain_lines() -> None:
     lines = watched(terminal=False).splitlines()
     assert lines[0].startswith("trial 0 running: C 1, z0 0.1, decay none")
-    assert lines[1].startswith("trial 0 complete: SER 20.0%, MIA AUC 0.550, ε 15, 40 s; 1 to go, about")
+    assert lines[1].startswith(
+        "trial 0 complete: SER 20.0%, MIA AUC 0.550, ε honest 15, ε paper 4, ε not audited, 40 s; 1"
+    )
     assert lines[3] == "trial 1 interrupted: saved after epoch 0 of 3"
+
+
+def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early() -> None:
+    written = io.StringIO()
+    watch = Watch(Console(file=written, width=80))
+    watch.trial(0, "stopped", PARAMS, AUDITED, reason="after 2 epochs dominated")
+    watch.trial(1, "failed", PARAMS, reason="a worker died")
+    first, second = written.getvalue().splitlines()
+    assert first.startswith(
+        "trial 0 stopped: after 2 epochs dominated; SER 20.0%, MIA AUC 0.550, ε honest 3.00e+12 (no formal guarantee), "
+        "ε paper 7.50e+11 (no formal guarantee), ε audited ≥ 0.0229, 40 s"
+    )
+    assert second == "trial 1 failed: a worker died"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_table_has_the_three_epsilons_and_cuts_nothing(width: int) -> None:
+    written = io.StringIO()
+    watch = Watch(Console(file=written, width=width))
+    watch.expect(8, 0, 30)
+    watch.console.quiet = True
+    for number, params in enumerate((PARAMS, {"C": 0.25, "z0": 1.66e-06, "decay": "exponential", "tau": 0.35})):
+        watch.trial(number, "running", params)
+        watch.trial_epoch(number, 12, EPOCH)
+    watch.trial(0, "complete", metrics=RESULT)
+    watch.console.quiet = False
+    watch.console.print(watch._table())
+    assert "No audit so far." in written.getvalue()
+    watch.console.quiet = True
+    watch.trial(0, "complete", metrics=AUDITED)
+    watch.console.quiet = False
+    watch.console.print(watch._table())
+    shown = written.getvalue()
+    assert "†: ε of 1e4 or more is no formal guarantee." in shown
+    for part in ("ε honest", "ε paper", "ε audited", "3.0e+12 †", "7.5e+11 †", "≥ 0.0229", "12/30"):
+        assert part in shown, part
+    for word in ("0.25,", "1.66e-06,", "exponential,", "0.35"):
+        assert shown.count(word) == 2, word
