@@ -20,15 +20,8 @@ from mlflow.exceptions import MlflowException
 from dashboards.report_figures import Curve, front_svg, roc_svg
 from edp.spec import UserError
 from sweeps.confidence import ties
-from sweeps.front import (
-    NO_GUARANTEE,
-    audited_text,
-    epsilon_cell,
-    epsilon_text,
-    params_text,
-    pareto_front,
-    relative_change,
-)
+from sweeps.front import audited_text, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
+from sweeps.guarantee import NO_GUARANTEE
 from sweeps.pick import choose, picked_spec
 from sweeps.prepare import Prepared, locate
 from sweeps.register import NEIGHBOURS, privacy_tags

@@ -20,6 +20,7 @@ from scipy.stats import t as student
 from edp.selection import composed_epsilon
 from edp.spec import UserError
 from sweeps.front import MARK, audited_text, epsilon_cell, epsilon_text, pareto_front, privacy_statement
+from sweeps.guarantee import measured
 from sweeps.pick import picked_spec
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.resources import plan
@@ -205,7 +206,7 @@ def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ..
         values = [run["metrics"][name] for run in runs if name in run["metrics"]]
         if len(values) > 1:
             found[name] = {"of_sweep": point.metrics.get(name, math.nan), **vars(estimate(values))}
-    kept = [{key: run[key] for key in ("seed", "run_id", "metrics")} for run in runs]
+    kept = [{"seed": run["seed"], "run_id": run["run_id"], **measured(run["metrics"])} for run in runs]
     return {**point.public(), "name": point.name, "confirmed": found, "runs": kept}
 
 

@@ -10,12 +10,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from edp.spec import EDPSpec
+from sweeps.guarantee import NO_GUARANTEE
 from sweeps.spec import Objective, objective_values
 from sweeps.store import Point, TrialRecord
 from trainables.pareto import non_dominated
-
-NO_GUARANTEE = 1e4
-"""An ε of this size or more is no formal guarantee, and is labelled so wherever it is listed."""
 
 AXES: dict[str, str] = {
     "ser": "SER (semantic error rate, test)",

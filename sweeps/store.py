@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from edp.ledger import Ledger
 from edp.spec import Frozen, UserError
+from sweeps.guarantee import measured
 from sweeps.guesses import enqueue_guesses
 from sweeps.settings import read_yaml, write_yaml
 from sweeps.spec import Recipe, objective_values
@@ -80,7 +81,7 @@ class Point:
             "number": self.trial,
             "epoch": self.epoch,
             "params": self.params,
-            "metrics": self.metrics,
+            **measured(self.metrics),
             "run_id": self.run_id,
         }
 
@@ -109,10 +110,10 @@ class TrialRecord:
             "number": self.number,
             "state": self.state,
             "params": self.params,
-            "metrics": self.metrics,
+            **measured(self.metrics),
             "run_id": self.run_id,
             "reason": self.reason,
-            "points": [{"epoch": point.epoch, "metrics": point.metrics} for point in self.points],
+            "points": [{"epoch": point.epoch, **measured(point.metrics)} for point in self.points],
         }
 
 

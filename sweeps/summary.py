@@ -60,7 +60,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "trials": [t.public() | {"cost": trial_cost(t, recipe)} for t in trials],
         "cost": sweep_cost(trials, record.baseline, recipe),
         "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
-        "baseline": record.baseline,
+        "baseline": _baseline(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
@@ -84,9 +84,15 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
             if point.name in tied and point.name not in on_front
         ],
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
-        "baseline": sweep.record.baseline,
+        "baseline": _baseline(sweep),
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
     }
+
+
+def _baseline(sweep: Sweep) -> dict[str, Any] | None:
+    """Plain SGD: its figures beside its run, and no guarantee."""
+    found = sweep.record.baseline
+    return found and {**found, "formal_guarantee": False}
 
 
 def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:

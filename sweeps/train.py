@@ -9,6 +9,7 @@ from typing import Any
 
 from edp.spec import UserError
 from sweeps.front import privacy_statement
+from sweeps.guarantee import measured
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.register import check_name, register
 from sweeps.resources import plan
@@ -108,7 +109,7 @@ def train(
         finally:
             tracker.end(run_id, status)
     return {
-        "metrics": result.metrics,
+        **measured(result.metrics),
         "run_id": run_id,
         "ledger": result.ledger.model_dump(mode="json"),
         "output": str(place.folder),

@@ -13,7 +13,8 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.confidence import ties
-from sweeps.front import NO_GUARANTEE, pareto_front
+from sweeps.front import pareto_front
+from sweeps.guarantee import NO_GUARANTEE
 from sweeps.spec import Objective, Recipe, objective_values
 from sweeps.store import Point, Sweep, SweepRecord, TrialRecord
 from sweeps.summary import epsilon_of_sweep

@@ -141,6 +141,7 @@ def test_front_pick_and_train_go_on_from_there(
     assert code == 0, err
     trained = json.loads(out)
     assert trained["metrics"]["epsilon"] == pytest.approx(chosen["metrics"]["epsilon"])
+    assert trained["formal_guarantee"] is chosen["formal_guarantee"] is (trained["metrics"]["epsilon"] < 1e4)
     assert Ledger.model_validate(trained["ledger"]).steps == 4 * chosen["epoch"]
     client = MlflowClient(swept["tracking_uri"])
     run = client.get_run(trained["run_id"])
@@ -265,6 +266,7 @@ def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], s
             assert tracked.data.tags["mlflow.parentRunId"] == swept["run_id"]
             assert tracked.data.tags["role"] == "confirm"
             assert tracked.info.status == "FINISHED"
+            assert run["formal_guarantee"] is point["formal_guarantee"]
     assert found["epsilon_of_sweep_and_confirmation"] > swept["epsilon_of_sweep"]
     code, out, err = command(*words)
     assert code == 0, err

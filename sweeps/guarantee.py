@@ -1,0 +1,19 @@
+"""Whether an ε is a formal guarantee, and how every JSON document says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NO_GUARANTEE = 1e4
+"""An ε of this size or more is no formal guarantee, and is labelled so wherever it is listed."""
+
+
+def measured(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The two keys that `--json` has of whatever was measured.
+
+    `formal_guarantee` stands beside the metrics, which are numbers; it is None where there is no ε, as of a trial that
+    failed.
+    """
+    guarantee = metrics["epsilon"] < NO_GUARANTEE if "epsilon" in metrics else None
+    return {"metrics": metrics, "formal_guarantee": guarantee}
