@@ -13,8 +13,7 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.confidence import ties
-from sweeps.front import pareto_front
-from sweeps.guarantee import NO_GUARANTEE
+from sweeps.front import epsilon_cell, pareto_front
 from sweeps.spec import Objective, Recipe, objective_values
 from sweeps.store import Point, Sweep, SweepRecord, TrialRecord
 from sweeps.summary import epsilon_of_sweep
@@ -35,8 +34,8 @@ class Axis:
     def short(self) -> str:
         """For a narrow column."""
         head, _, rest = self.label.partition(" (")
-        side = {"as the paper reckons)": " paper", "audited, at least)": " audited"}.get(rest, "")
-        return head + side
+        side = {"honest)": " honest", "as the paper reckons)": " paper", "audited, at least)": " audited"}
+        return head + side.get(rest, "")
 
 
 METRICS = (
@@ -221,22 +220,22 @@ def within(candidate: Candidate, limits: Limits) -> bool:
 
 
 def text(axis: Axis, value: Any) -> str:
-    """A value as a person reads it."""
+    """A value as a person reads it; an ε that guarantees nothing is marked (`sweeps.front.MARK`)."""
     if not isinstance(value, int | float):
         return str(value)
     if math.isnan(value):
         return "–"
-    if math.isinf(value):
-        return "∞"
+    if axis.key.startswith("epsilon"):
+        return epsilon_cell(value)
     if axis.percent:
         return f"{value:.1%}"
     if axis.key == "mia_auc":
         return f"{value:.3f}"
     if axis.key.endswith("_seconds"):
         return f"{value:,.0f}"
-    if 1000 <= abs(value) < NO_GUARANTEE:
+    if 1000 <= abs(value) < 1e4:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < NO_GUARANTEE else f"{value:.1e}"
+    return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.1e}"
 
 
 class Source:

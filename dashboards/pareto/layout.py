@@ -7,6 +7,8 @@ from typing import Any
 
 from dash import dcc, html
 
+from sweeps.front import MARK
+
 INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>{%metas%}<title>{%title%}</title>
@@ -179,7 +181,8 @@ def _table() -> html.Section:
                 className="bar",
             ),
             html.P(
-                "◆ Pareto-optimal, ○ dominated, ~ within noise of another. A head sorts, a row's button selects.",
+                f"◆ Pareto-optimal, ○ dominated, ~ within noise of another, {MARK} an ε of 1e4 or more: no formal "
+                "guarantee. A head sorts, a row's button selects.",
                 id="table-key",
                 className="note",
             ),

@@ -22,10 +22,9 @@ def state_line(snapshot: Snapshot) -> str:
     record, recipe = snapshot.record, snapshot.recipe
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     wanted = "a secret number" if recipe.search.sampler == "random_stopping" else f"{record.wanted} trials"
-    cost = epsilon_text(snapshot.epsilon_of_sweep) if snapshot.candidates else "–"
     return (
         f"{record.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name} · "
-        f"ε of the whole sweep: {cost}"
+        f"ε of the whole sweep: {epsilon_text(snapshot.epsilon_of_sweep)}"
     )
 
 
@@ -164,7 +163,8 @@ def table(
                         ),
                         scope="row",
                     ),
-                    *[html.Td(text(axis, c.value(axis.key))) for axis in columns],
+                    # An ε of 0, which is drawn as 1e-12, is written as what it is.
+                    *[html.Td(text(axis, c.metrics.get(axis.key, c.value(axis.key)))) for axis in columns],
                 ],
                 className="chosen" if chosen else "",
             )

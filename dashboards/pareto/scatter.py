@@ -6,6 +6,7 @@ import math
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
 from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, shade_of
+from sweeps.front import epsilon_words
 
 
 def scatter(
@@ -146,7 +147,8 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
 
 
 def _hover(snapshot: Snapshot, candidate: Candidate, axes: list[Axis]) -> str:
-    lines = [f"{a.label}: {text(a, candidate.value(a.key))}" for a in axes]
+    lines = [f"{a.label}: {text(a, candidate.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
+    lines += epsilon_words(candidate.metrics)
     params = ", ".join(f"{k} {text(Axis(k, k), v)}" for k, v in candidate.params.items())
     note = "Pareto-optimal" if candidate.on_front else "dominated"
     return f"<b>{candidate.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"

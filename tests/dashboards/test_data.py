@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import Axis, Source, bounds, candidates, limited, snapshot, text, within
+from dashboards.pareto.data import Axis, Source, bounds, candidates, drawable, limited, snapshot, text, within
 from dashboards.pareto.detail import epsilons
+from dashboards.pareto.layout import page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
-from sweeps.front import pareto_front
+from sweeps.front import epsilon_cell, epsilon_words, pareto_front
+from sweeps.privacy import planned
 from tests.dashboards.synthetic import add_trials, sweep_of
+from tests.sweeps.test_study import searcher
+from tests.sweeps.test_study import sweep as new_sweep
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -126,11 +131,31 @@ def test_the_table_has_the_cost_that_can_be_limited_and_no_other(source: Source)
     assert "Worker-seconds" not in shown
 
 
+def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_nothing(source: Source) -> None:
+    found = snapshot(source.sweep)
+    weak, strong = (pick(found.front, key=lambda c: c.metrics["epsilon"]) for pick in (max, min))
+    weak.metrics["epsilon_audited"] = 0.0
+    found = replace(found, axes=drawable(list(found.candidates.values())))
+    shown = str(parts.table(found, [weak, strong], None, None, False))
+    for part in ("ε honest", "ε paper", "ε audited", f"Td('{epsilon_cell(weak.metrics['epsilon'])}')", "Td('0')"):
+        assert part in shown, part
+    assert shown.count("†") == 2, "of the weak one alone, by the mechanism and by the paper"
+    assert "† an ε of 1e4 or more: no formal guarantee." in str(page("made", Path("picked.yaml"), None, 4.0))
+    axes = found.axes
+    figure = scatter(found, {}, None, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+    hovers = {k: h for t in figure["data"] for k, h in zip(t.get("customdata", ()), t.get("text", ()), strict=True)}
+    assert "<br>".join(epsilon_words(weak.metrics)) in hovers[weak.key]
+    assert "(no formal guarantee)" in hovers[weak.key]
+    assert "ε not audited" in hovers[strong.key]
+    assert "no formal" not in hovers[strong.key]
+
+
 def test_values_are_written_as_a_person_reads_them() -> None:
     assert text(Axis("ser", "SER", percent=True), 0.2345) == "23.4%"
     assert text(Axis("mia_auc", "MIA AUC"), 0.53449) == "0.534"
-    assert text(Axis("epsilon", "ε"), 123456.0) == "1.2e+05"
-    assert text(Axis("epsilon", "ε"), math.inf) == "∞"
+    assert text(Axis("epsilon", "ε"), 9_999.0) == "9999"
+    assert text(Axis("epsilon", "ε"), 123456.0) == "1.2e+05 †"
+    assert text(Axis("epsilon", "ε"), math.inf) == "∞ †"
     assert text(Axis("gpu_seconds", "GPU-seconds"), 12345.6) == "12,346"
     assert text(Axis("decay", "decay"), "linear") == "linear"
 
@@ -153,3 +178,14 @@ def test_a_sweep_without_a_complete_trial_has_an_empty_page_rather_than_none(tmp
     assert "no trials yet" in parts.state_line(found)
     assert parts.remain_line(found, {}) == "0 of 0 remain, 0 of 0 Pareto-optimal"
     assert "No trial is complete yet" in str(parts.table(found, [], None, None, False))
+
+
+def test_the_page_says_what_trials_that_failed_have_cost(tmp_path: Path) -> None:
+    sweep, recipe = new_sweep(tmp_path, "search.sampler=random")
+    search = searcher(sweep, recipe)
+    config = search.suggest("a")
+    assert isinstance(config, dict)
+    search.tell("a", "died", planned(recipe.trial(config["params"] | {"z0": 1.0}), 1_350), [])
+    found = snapshot(sweep)
+    assert found.epsilon_of_sweep > 0
+    assert parts.state_line(found).endswith(f"ε of the whole sweep: {found.epsilon_of_sweep:.3g}")
