@@ -13,7 +13,7 @@ import pytest
 
 from dashboards.report import write_report
 from edp.spec import UserError
-from sweeps.front import epsilon_text, pareto_front
+from sweeps.front import epsilon_cell, epsilon_text, pareto_front
 from sweeps.pick import keep
 from sweeps.store import Point, Sweep
 from sweeps.summary import epsilon_of_sweep
@@ -82,7 +82,9 @@ def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp
     )
     assert rows == [(p.name, f"{p.metrics['ser']:.2%}") for p in front_of(sweep)]
     text = words(tmp_path / "report.html")
-    assert "†: an ε of 1e4 or more is no formal guarantee" in text
+    assert "†: an ε of 1e4 or more is no formal guarantee. No audit was run." in text
+    for point in front_of(sweep):
+        assert f"{epsilon_cell(point.metrics['epsilon'])} {epsilon_cell(point.metrics['epsilon_paper'])} C " in text
 
 
 def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None:
@@ -129,7 +131,9 @@ def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_pat
         json.dumps({"seed": 1, "run_id": "x", "metrics": {**point.metrics, "ser": 0.4321}})
     )
     write_report(sweep, tmp_path / "report.html")
-    assert "43.21%" in words(tmp_path / "report.html")
+    epsilons = [epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper")]
+    assert f"43.21% {point.metrics['mia_auc']:.3f} {' '.join(epsilons)} Three" in words(tmp_path / "report.html")
+    assert '<p class="before">It was trained again' in (tmp_path / "report.html").read_text(), "on the table's sheet"
 
 
 def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: Path, command: Command) -> None:
