@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.description import parent_description
 from sweeps.finish import finish
-from sweeps.front import pareto_front
+from sweeps.front import epsilon_cell, pareto_front
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker, charted
 from sweeps.watch import Watch
@@ -33,6 +33,9 @@ def test_the_front_is_a_table_of_rows_spread_over_it(sweep: Sweep) -> None:
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
     rows = [line for line in described(sweep).splitlines() if re.match(r"\| \d", line)]
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [point.name for point in front][: len(rows)]
+    for row, point in zip(rows, front, strict=False):
+        honest, paper = (epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper"))
+        assert f" | {honest} | {paper} | – | " in row
     long = described(sweep, times=50)
     assert len([line for line in long.splitlines() if re.match(r"\| \d", line)]) == 20
     assert len(long) < 8000
