@@ -16,6 +16,7 @@ from edp.spec import UserError
 from sweeps.attack_figures import write_attack_page
 from sweeps.attack_job import answers_of, train_sides
 from sweeps.front import pareto_front
+from sweeps.guarantee import measured
 from sweeps.prepare import Prepared, cache_key, encode_missing, locate, read_missing
 from sweeps.session import ray_session
 from sweeps.settings import load_config
@@ -267,6 +268,7 @@ def _document(
         "canaries": audited.canaries if audited is not None else 0,
         "epsilon": epsilons.get("epsilon"),
         "epsilon_paper": epsilons.get("epsilon_paper"),
+        "formal_guarantee": measured(epsilons)["formal_guarantee"],
         "delta": delta,
         "output": str(target.folder),
     }

@@ -96,6 +96,7 @@ def test_the_baseline_is_attacked_with_the_same_references_and_again_for_nothing
     best = max(document["attacks"], key=lambda one: one["auc"])
     assert document["strongest"] == best["name"]
     assert document["epsilon"] == math.inf
+    assert document["formal_guarantee"] is False
     assert document["epsilon_audited"] == swept["baseline"]["epsilon_audited"]
     shadow = next(one for one in document["attacks"] if one["name"] == "shadow")
     assert shadow["auc"] == pytest.approx(swept["baseline"]["mia_auc"], abs=0.02)
