@@ -5,7 +5,9 @@ solved for.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import TypedDict, Unpack
 
 from scipy.optimize import brentq
@@ -13,7 +15,8 @@ from scipy.optimize import brentq
 from edp.epsilon import epsilon, planned_ledger
 from edp.spec import EDPSpec, UserError
 
-_LEAST_Z0, _MOST_Z0 = 1e-12, 1e12
+# The arithmetic carries 1/z² up to 1e300. A fast decay over many epochs needs the room: e^(-τt) falls to 1e-22.
+_LEAST_Z0, _MOST_Z0 = 1e-140, 1e140
 
 
 class Plan(TypedDict, total=False):
@@ -50,6 +53,7 @@ def z0_for_epsilon(
     _refuse_what_noise_cannot_help(spec)
     at = spec.delta if delta is None else delta
 
+    @cache  # for Poisson sampling one takes a second
     def cost(log_z0: float) -> float:
         noisy = spec.model_copy(update={"z0": math.exp(log_z0)})
         return epsilon(planned_ledger(noisy, epochs=epochs, **plan), at)
@@ -57,8 +61,8 @@ def z0_for_epsilon(
     low, high = _bracket(cost, target)
 
     def excess(log_z0: float) -> float:
-        # Logarithms make the curve nearly straight; the floor keeps an ε of 0 finite.
-        return math.log(max(cost(log_z0), target * 1e-6)) - math.log(target)
+        # Logarithms make the curve nearly straight; an ε of 0 or infinity is kept finite.
+        return math.log(min(max(cost(log_z0), target * 1e-6), sys.float_info.max)) - math.log(target)
 
     # ε changes at most like 1/z², so this leaves it within a millionth.
     log_z0 = float(brentq(excess, low, high, xtol=min(1e-7, 1e-6 / target), rtol=1e-13))
@@ -118,14 +122,14 @@ def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, floa
     low = high = 0.0
     step = math.log(4)
     while cost(low) <= target:
-        high, low = low, low - step
-        if low < math.log(_LEAST_Z0):
+        if low == math.log(_LEAST_Z0):
             raise UserError(f"target epsilon = {target:g} is out of reach: z0 = {_LEAST_Z0:g} costs less")
+        high, low, step = low, max(low - step, math.log(_LEAST_Z0)), 2 * step
     while cost(high) > target:
-        low, high = high, high + step
-        if high > math.log(_MOST_Z0):
+        if high == math.log(_MOST_Z0):
             raise UserError(
                 f"target epsilon = {target:g} is out of reach: z0 = {_MOST_Z0:g} costs more, because of what "
                 "the decay leaves of the noise or of the private estimate of the layer scales"
             )
+        low, high, step = high, min(high + step, math.log(_MOST_Z0)), 2 * step
     return low, high

@@ -31,6 +31,15 @@ def test_the_noise_found_costs_the_target_and_not_more(target, epochs, decay, no
     assert target - 1e-4 <= cost(spec, epochs, z0) <= target
 
 
+@pytest.mark.parametrize(
+    ("target", "tau", "epochs"), [(8.0, 0.5, 60), (8.0, 0.5, 100), (1.0, 0.35, 80), (1e24, 0.5, 1), (1e-3, 0.01, 1)]
+)
+def test_the_fastest_decays_of_the_papers_space_are_within_reach(target, tau, epochs):
+    spec = EDPSpec(decay="exponential", tau=tau)
+    z0 = z0_for_epsilon(target, spec, epochs=epochs, **PLAN)
+    assert target * (1 - 1e-6) <= cost(spec, epochs, z0) <= target
+
+
 @pytest.mark.parametrize("target", [0.5, 8.0, 300.0])
 def test_the_noise_found_for_poisson_samples(target):
     spec = EDPSpec(sampling="poisson", decay="linear", tau=0.2)
@@ -61,7 +70,8 @@ def test_a_private_estimate_of_the_scales_takes_its_share():
         (EDPSpec(), math.inf, 5, "target epsilon = inf"),
         (EDPSpec(), math.nan, 5, "target epsilon = nan"),
         (EDPSpec(), 8.0, 0, "epochs = 0"),
-        (EDPSpec(), 1e60, 5, "out of reach"),
+        (EDPSpec(), 1e290, 5, "out of reach"),
+        (EDPSpec(decay="exponential", tau=0.5), 8.0, 1000, "out of reach.*decay"),
     ],
 )
 def test_what_no_noise_can_give_is_refused(spec, target, epochs, message):
