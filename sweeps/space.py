@@ -151,6 +151,11 @@ def check_space(recipe: Recipe) -> None:
         raise ValueError("space.epsilon: z0 is given too; search one of them, the other follows from it")
     for name, dimension in recipe.space.items():
         path = name if "." in name else f"edp.{name}"
+        if name in (*PAPER_SPACE, "epsilon") and getattr(recipe.edp, name) is not None:
+            raise ValueError(
+                f"edp.{name} is fixed at {getattr(recipe.edp, name)} and searched in space.{name} too; "
+                f"remove one (--set space.{name}=null)"
+            )
         if name == "epsilon":
             if not isinstance(dimension, Dimension) or not all(
                 isinstance(end, int | float) and end > 0 for end in dimension.ends()
@@ -166,11 +171,6 @@ def check_space(recipe: Recipe) -> None:
             raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
         if isinstance(dimension, dict) and name != "tau":
             raise ValueError(f"space.{name}: only tau may depend on the decay")
-        if name in PAPER_SPACE and getattr(recipe.edp, name) is not None:
-            raise ValueError(
-                f"edp.{name} is fixed at {getattr(recipe.edp, name)} and searched in space.{name} too; "
-                f"remove one (--set space.{name}=null)"
-            )
     for params in corners(space):
         try:
             trial = recipe.trial(params)
