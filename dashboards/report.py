@@ -124,7 +124,7 @@ def _facts(
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
-        "cost_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
+        "cost_of_sweep": epsilon_of_sweep(recipe, trials),
         "secret": recipe.search.sampler == "random_stopping",
         "attacks": attacks,
         "roc": Markup(roc_svg(curves)) if curves else None,

@@ -50,15 +50,12 @@ class SweepCallback(tune.Callback):
 
     def suggested(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
         """The searcher has made a trial."""
-        self._remember(trial_id, trial, params)
-        self._watch.trial(trial.number, "waiting", params)
-
-    def _remember(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
         self._trials[trial_id] = trial
         self._seen[trial_id] = set()
         folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", trial.number))
         folder.mkdir(parents=True, exist_ok=True)
         write_yaml(self._recipe.trial(params), folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+        self._watch.trial(trial.number, "waiting", params)
 
     def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> str | None:
         """A configuration was refused: its run says why, and has no metrics. Returns the run's id."""

@@ -39,7 +39,7 @@ def parent_description(
         "",
         (more if len(shown) < len(front) else "")
         + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
-        f"{cost_line(sweep, recipe, trials)}.",
+        f"{cost_line(recipe, trials)}.",
         "",
         f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
         f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "

@@ -14,15 +14,20 @@ from typing import Any
 
 import numpy as np
 import optuna
+from rich.console import Console
 
+from edp.calibrate import Plan, z0_for_epsilon
+from edp.epsilon import planned_ledger
 from edp.selection import random_stopping_epsilon
+from edp.spec import EDPSpec, UserError
 from sweeps.callback import SweepCallback, close_trial_run, open_trial_run
-from sweeps.privacy import planned, settle
-from sweeps.search import Outcome
+from sweeps.front import params_text
+from sweeps.privacy import Refused, settle
 from sweeps.space import corners
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker
+from sweeps.watch import Watch
 from trainables.job import EpochResult, TrialResult
 
 # The truncated negative binomial distribution with shape 1: a geometric number of trials.
@@ -34,32 +39,47 @@ def draw_number(mean: float) -> int:
     return int(np.random.default_rng().geometric(1 / mean))
 
 
-def epsilon_of_best(recipe: Recipe, examples: int) -> float:
-    """ε of the released trial, at the worst noise schedule that the space holds (honest, at the recipe's δ)."""
-    ledgers = [
-        planned(recipe.trial(settle(recipe, params, examples)), examples) for params in corners(recipe.dimensions)
-    ]
-    return max(random_stopping_epsilon(ledger, recipe.edp.delta, recipe.search.trials, _SHAPE) for ledger in ledgers)
+def check_candidates(recipe: Recipe) -> None:
+    """Raises UserError where a corner of the space cannot meet the target ε.
+
+    Such candidates are refused before they start, which nobody would see of a sweep that shows nothing.
+    """
+    for params in corners(recipe.dimensions):
+        try:
+            settle(recipe, params, examples=1)  # shuffled epochs cost the same for any number of examples
+        except Refused as refusal:
+            raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g} at {params_text(params)}: {refusal}") from None
+
+
+def epsilon_of_best(recipe: Recipe) -> float:
+    """ε of the released trial, whatever candidate it is (honest, at the recipe's δ).
+
+    With shuffled epochs a candidate is one Gaussian mechanism, whatever its decay, epochs and layer scales, and none
+    costs more than the target: the worst is the Gaussian mechanism that costs the target.
+    """
+    assert recipe.edp.epsilon is not None, "checked with the recipe"
+    spec = EDPSpec(delta=recipe.edp.delta)
+    one: Plan = {"micro_batches": 1, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
+    # What is found costs up to 1e-4 less than was asked for.
+    z0 = z0_for_epsilon(recipe.edp.epsilon + 1e-4, spec, epochs=1, **one)
+    worst = planned_ledger(spec.model_copy(update={"z0": z0}), epochs=1, **one)
+    return random_stopping_epsilon(worst, recipe.edp.delta, recipe.search.trials, _SHAPE)
 
 
 class SecretCallback(SweepCallback):
-    """Tells the study how trials ended, and nobody else."""
+    """Tells the study how trials ended, and nobody else: whoever sees one number knows that there were so many."""
 
-    def suggested(self, trial_id: str, trial: optuna.Trial, params: dict[str, Any]) -> None:
-        """Remembers the trial; shows nothing."""
-        self._remember(trial_id, trial, params)
+    def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
+        super().__init__(sweep, recipe, tracker, Watch(Console(quiet=True)))
+
+    def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> None:
+        """Tracks nothing."""
 
     def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
-        """Shows and tracks nothing."""
+        """Tracks nothing."""
 
     def on_epoch(self, trial_id: str, epoch: int, metrics: dict[str, float]) -> None:
-        """Shows and tracks nothing."""
-
-    def show_news(self, number: int, line: str) -> None:
-        """Shows nothing."""
-
-    def show_end(self, number: int, outcome: Outcome, state: str) -> None:
-        """Shows nothing."""
+        """Tracks nothing."""
 
 
 def release_best(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:

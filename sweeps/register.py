@@ -93,7 +93,7 @@ def register_point(sweep: Sweep, point: Point, name: str, tracking_uri: str | No
         features=locate(recipe.baseline(), sweep.cache).corpus / "features",
         spec=picked_spec(recipe, point),
         metrics=point.metrics,
-        cost=epsilon_of_sweep(recipe, sweep.trials(), record.examples),
+        cost=epsilon_of_sweep(recipe, sweep.trials()),
     )
 
 

@@ -14,7 +14,7 @@ from sweeps.interrupt import REASON, Interrupts
 from sweeps.lifeline import lifeline
 from sweeps.lock import driver_lock
 from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
-from sweeps.random_stopping import draw_number, release_best
+from sweeps.random_stopping import check_candidates, draw_number, release_best
 from sweeps.resources import Plan, plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_recipe
@@ -67,6 +67,8 @@ def start_sweep(
         SweepStopped: when it was stopped.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
+    if recipe.search.sampler == "random_stopping":
+        check_candidates(recipe)
     if recipe.search.study is not None:
         study_storage(recipe.search.study)
     sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")

@@ -199,10 +199,18 @@ class Recipe(Frozen):
             raise ValueError(
                 "search.points_to_evaluate: candidates of random_stopping are independent draws; allowed: none"
             )
-        if len(self.search.objectives) != 1 or self.search.objectives[0].startswith("log10_"):
+        if self.search.objectives != ("ser",):
+            # mia_auc reads the training utterances once more, without noise, and ε is the same for all.
             raise ValueError(
-                "search.sampler = random_stopping releases one best trial, so it needs one objective; "
-                "allowed: search.objectives=[ser] or [mia_auc]"
+                "search.sampler = random_stopping needs one objective that knows the training utterances through "
+                "the noisy model alone; allowed: search.objectives=[ser]"
+            )
+        if self.edp.sampling != "shuffle" or "edp.sampling" in self.space:
+            # Shuffled candidates of one ε are one and the same mechanism. Poisson sampled ones of one ε at δ differ in
+            # their Rényi divergences, which the bound is made of, and the worst may lie inside a range.
+            raise ValueError(
+                "search.sampler = random_stopping: its bound is that of the worst candidate, which is known "
+                "with shuffled epochs only; allowed: edp.sampling=shuffle"
             )
         if self.search.trials < 2:
             raise ValueError(

@@ -28,22 +28,22 @@ from sweeps.store import Point, Sweep, TrialRecord
 from sweeps.tables import figures_table, fitting
 
 
-def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord], examples: int | None) -> float:
+def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
     """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it.
 
     Where a secret number of trials was run and only the best released, the bound for that.
     """
     if recipe.search.sampler == "random_stopping":
-        return epsilon_of_best(recipe, examples) if examples is not None else math.nan
+        return epsilon_of_best(recipe)
     ledgers = [t.ledger for t in trials if t.ledger is not None]
     return composed_epsilon(ledgers, recipe.edp.delta)
 
 
-def cost_line(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord]) -> str:
+def cost_line(recipe: Recipe, trials: list[TrialRecord]) -> str:
     """The ε of the sweep, and what stands behind it."""
     secret = recipe.search.sampler == "random_stopping"
     how = "a secret number of trials, only the best released" if secret else "all trials composed"
-    return f"ε of the whole sweep ({how}): {epsilon_text(epsilon_of_sweep(recipe, trials, sweep.record.examples))}"
+    return f"ε of the whole sweep ({how}): {epsilon_text(epsilon_of_sweep(recipe, trials))}"
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
         "baseline": _baseline(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
     }
 
 
@@ -85,7 +85,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         ],
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": _baseline(sweep),
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
     }
 
 
@@ -101,7 +101,7 @@ def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], fron
         "trials_complete": float(sum(t.state == "complete" for t in trials)),
         "trials_failed": float(sum(t.state == "failed" for t in trials)),
         "front_size": float(len(front)),
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials, sweep.record.examples),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
     }
 
 
@@ -144,7 +144,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
             console.print(tie_line(name, others, {p.name for p in front}), highlight=False, soft_wrap=True)
     else:
         console.print("no complete trial yet, so no front", highlight=False, soft_wrap=True)
-    console.print(cost_line(sweep, recipe, trials), highlight=False, soft_wrap=True)
+    console.print(cost_line(recipe, trials), highlight=False, soft_wrap=True)
 
 
 def _front_table(

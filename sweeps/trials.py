@@ -61,7 +61,7 @@ def run_trials(
     if remaining <= 0:
         return
     secret = recipe.search.sampler == "random_stopping"
-    callback = (SecretCallback if secret else SweepCallback)(sweep, recipe, tracker, watch)
+    callback = SecretCallback(sweep, recipe, tracker) if secret else SweepCallback(sweep, recipe, tracker, watch)
     examples = EncodedCorpus.open(prepared.corpus).size("train")
     sweep.update(examples=examples)
     if not secret:

@@ -143,7 +143,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
         candidates=found,
         baseline=baseline,
         curves={t.number: t.curve for t in trials},
-        epsilon_of_sweep=epsilon_of_sweep(recipe, trials, record.examples),
+        epsilon_of_sweep=epsilon_of_sweep(recipe, trials),
         axes=drawable(list(found.values())),
     )
 

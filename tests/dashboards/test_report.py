@@ -69,7 +69,7 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
         "aggregator is trusted",
         "noise is secret : it was seeded from the operating system",
         "1,350 training utterances",
-        f"all trials composed): {epsilon_text(epsilon_of_sweep(sweep.recipe, trials, 1350))}",
+        f"all trials composed): {epsilon_text(epsilon_of_sweep(sweep.recipe, trials))}",
         f"({chosen.ledger.steps})" if chosen.ledger else "",
     ):
         assert said in text, said

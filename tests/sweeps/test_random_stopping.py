@@ -1,0 +1,120 @@
+"""A secret number of candidates: its bound holds for the whole space, and nothing tells how many there were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from rich.console import Console
+
+from edp.selection import random_stopping_epsilon
+from edp.spec import UserError
+from sweeps.callback import SweepCallback
+from sweeps.privacy import planned, settle
+from sweeps.random_stopping import SecretCallback, check_candidates, epsilon_of_best
+from sweeps.settings import load_recipe
+from sweeps.space import corners
+from sweeps.spec import Recipe
+from sweeps.store import Sweep, SweepRecord
+from sweeps.tracking import Tracker
+from sweeps.watch import Watch
+from tests.conftest import Command
+
+SECRET = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
+
+
+def recipe(*settings: str) -> Recipe:
+    return load_recipe("quickstart", [*SECRET, *settings])[1]
+
+
+def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> None:
+    searched = recipe(
+        "space.training.batch_size.choice=[128,32,8]",
+        "space.training.epochs.choice=[60,1]",
+        "space.edp.noise.choice=[paper,corrected]",
+        "space.edp.alpha.choice=[fixed,private]",
+    )
+    bound = epsilon_of_best(searched)
+    ledgers = [
+        planned(searched.trial(settle(searched, params, 1_350)), 1_350) for params in corners(searched.dimensions)
+    ]
+    assert len({ledger.entries[0].mechanism.z for ledger in ledgers}) > 5, "the candidates differ"
+    costs = [random_stopping_epsilon(ledger, 5e-4, searched.search.trials, 1) for ledger in ledgers]
+    assert max(costs) <= bound < max(costs) + 1e-3
+
+
+@pytest.mark.parametrize("settings", ["edp.sampling=poisson", "space.edp.sampling.choice=[shuffle,poisson]"])
+def test_poisson_samples_whose_worst_candidate_nobody_knows_are_refused(settings: str) -> None:
+    with pytest.raises(UserError, match=r"worst candidate.*allowed: edp.sampling=shuffle"):
+        recipe(settings)
+
+
+@pytest.mark.parametrize("objective", ["mia_auc", "log10_epsilon", "log10_epsilon_paper"])
+def test_an_objective_that_reads_members_without_noise_is_refused(objective: str) -> None:
+    with pytest.raises(UserError, match=r"needs one objective.*allowed: search.objectives=\[ser\]"):
+        recipe(f"search.objectives=[{objective}]")
+
+
+def test_the_fastest_decays_of_the_default_space_are_candidates() -> None:
+    check_candidates(recipe("training.epochs=100"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["training.epochs=1000"], "edp.epsilon = 8 at C 0.1, decay exponential, tau 0.35"),
+        (["edp.epsilon=0.05", "edp.alpha=private"], "edp.epsilon = 0.05 at C 0.1, decay none"),
+    ],
+)
+def test_a_target_out_of_reach_is_found_out_before_anything_is_made(
+    settings: list[str], says: str, command: Command, tmp_path: Path
+) -> None:
+    words = [word for setting in [*SECRET, *settings] for word in ("--set", setting)]
+    code, out, err = command("run", "quickstart", "--name", "one", "--storage", str(tmp_path / "runs"), *words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert says in err
+    assert "out of reach" in err
+    assert not (tmp_path / "runs").exists()
+
+
+class _Tracker(Tracker):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def start(self, name: str, **about: Any) -> str:
+        self.started.append(name)
+        return name
+
+    def end(self, run_id: str | None, status: str) -> None:
+        """Nothing to end."""
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_number_is_secret(
+    secret: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched, tracker = recipe(), _Tracker()
+    sweep = Sweep.new(tmp_path, "one")
+    about = {"recipe": "quickstart", "state": "running", "tracking_uri": "", "run_id": "0", "wanted": 8, "pid": 1}
+    sweep.save(SweepRecord.model_validate({"name": "one", **about}))
+    plain = SweepCallback(sweep, searched, tracker, Watch(Console()))
+    callback = SecretCallback(sweep, searched, tracker) if secret else plain
+    trial = optuna.create_study().ask()
+    params = next(corners(searched.dimensions))
+    callback.refused(trial, params, "over the budget")
+    callback.suggested("a", trial, params)
+    tune_trial = type("TuneTrial", (), {"trial_id": "a"})()
+    callback.on_trial_result(0, [], tune_trial, {"left": "interrupted"})
+    callback.on_trial_complete(0, [], tune_trial)
+    captured = capsys.readouterr()
+    if secret:
+        assert (tracker.started, captured.out, captured.err) == ([], "", "")
+    else:
+        assert tracker.started == ["one-000 refused"]
+        assert "trial 0 refused" in captured.out
+        assert "trial 0 interrupted" in captured.out
