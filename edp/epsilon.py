@@ -20,7 +20,7 @@ from edp.accountants.composition import Composition, check_delta, compose, sampl
 from edp.accountants.gaussian import gaussian_epsilon
 from edp.accountants.participation import participation_epsilon
 from edp.accountants.pld import Memo, pld_epsilon
-from edp.accountants.rdp import rdp_epsilon
+from edp.accountants.rdp import quick_rdp_epsilon, rdp_epsilon
 from edp.decay import noise_multiplier
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry, Mechanism
 from edp.mechanism import effective_noise_multiplier
@@ -28,6 +28,8 @@ from edp.spec import EDPSpec
 
 # Past this, ε = μ²/2 no longer fits a float.
 _MU_INFINITE = 1e150
+# The full Rényi accountant, the last resort, is worth its time for so many noise levels.
+_FEW_LEVELS = 8
 
 
 def epsilon(ledger: Ledger, delta: float) -> float:
@@ -98,8 +100,13 @@ def epsilon_of(c: Composition, delta: float, memo: Memo | None = None) -> float:
     at_most = gaussian_epsilon(highest, delta)
     if not c.sampled or at_most == 0:
         return at_most
-    cheap = min(at_most, rdp_epsilon(c, delta), participation_epsilon(c, delta))
-    return min(cheap, pld_epsilon(c, delta, cheap, memo)) if cheap > 0 else 0.0
+    cheap = min(at_most, quick_rdp_epsilon(c, delta), participation_epsilon(c, delta))
+    if cheap == 0:
+        return 0.0
+    tight = pld_epsilon(c, delta, cheap, memo)
+    if tight == math.inf and len(c.sampled) <= _FEW_LEVELS:
+        tight = rdp_epsilon(c, delta)
+    return min(cheap, tight)
 
 
 def planned_ledger(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
@@ -34,7 +35,11 @@ def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
     Raises:
         UserError: for a delta outside (0, 1).
     """
-    return epsilon_of(compose(composition_of(ledger) for ledger in ledgers), delta)
+    return _epsilon_of(compose(composition_of(ledger) for ledger in ledgers), delta)
+
+
+# A page that shows a sweep asks again whenever it looks.
+_epsilon_of = lru_cache(maxsize=64)(epsilon_of)
 
 
 def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:

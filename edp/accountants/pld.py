@@ -12,11 +12,12 @@ The tests hold the two against each other.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import next_fast_len
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
@@ -29,6 +30,8 @@ _REFINEMENT = 4
 _STABLE = 2e-3
 _NEGLIGIBLE = 1e-30
 _LARGEST_GRID = 1 << 20
+# The sum of a few losses takes a much smaller grid than that of a whole sweep's: so many are added at once.
+_AT_ONCE = 16
 # Above this, `participation_epsilon` is within a few thousandths; below, nobody needs more digits.
 _LARGEST_EPSILON, _SMALLEST_EPSILON = 1e5, 1e-3
 # A normal variable is farther out than this with a probability of 1e-19.
@@ -50,43 +53,15 @@ class Losses:
     lost: float
 
 
-@dataclass(slots=True)
-class _Sum:
-    """The sum of independent losses on a circle of `size` cells, kept as a spectrum."""
+Pair = tuple[Losses, Losses]
+"""The privacy loss with the unit against without it, and the other way round."""
 
-    size: int
-    spectrum: NDArray[np.complex128]
-    first: int = 0
-    log_kept: float = 0.0
-    # ln E[e^(tilt·(sum - first))] and ln E[e^(-tilt·(sum - first))], by tilt
-    log_mgf_up: Array = field(default_factory=lambda: np.zeros_like(_TILTS))
-    log_mgf_down: Array = field(default_factory=lambda: np.zeros_like(_TILTS))
-
-    def plus(self, losses: Losses, times: int) -> _Sum:
-        """This sum and `times` more independent losses, which must fit on the circle one by one."""
-        last = len(losses.mass) - 1
-        return _Sum(
-            self.size,
-            self.spectrum * _power(np.fft.rfft(losses.mass, self.size), times),
-            self.first + times * losses.first,
-            self.log_kept + times * math.log1p(-losses.lost),
-            self.log_mgf_up + times * (_log_mgf(losses.mass[::-1]) + _TILTS * last),
-            self.log_mgf_down + times * _log_mgf(losses.mass),
-        )
-
-    def distribution(self, tail: float) -> Losses | None:
-        """The sum's losses, of which `tail` more than there is counts as lost; None if they do not fit."""
-        nats = math.log(2 / tail)
-        low = math.floor(((-nats - self.log_mgf_down) / _TILTS).max())
-        high = math.ceil(((nats + self.log_mgf_up) / _TILTS).min())
-        if high - low >= self.size:
-            return None
-        mass = np.roll(np.fft.irfft(self.spectrum, self.size), -(low % self.size))[: high - low + 1]
-        return Losses(self.first + low, np.maximum(mass, 0.0), tail - math.expm1(self.log_kept))
+Memo = dict[float, tuple[tuple[SampledSteps, ...], Pair]]
+"""By interval, the sampled steps added up last and their loss: a longer run with the same beginning goes on there."""
 
 
-Memo = dict[float, tuple[tuple[SampledSteps, ...], tuple[_Sum, _Sum]]]
-"""By interval, the sampled steps added up last: a longer run with the same beginning goes on from there."""
+class _GridTooLarge(Exception):
+    """A loss has more cells than are worth their time."""
 
 
 def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = None) -> float:
@@ -106,27 +81,24 @@ def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = N
     rung = round(math.log(_first_interval(c, near), _REFINEMENT))
     best = math.inf
     while True:
-        value = pld_epsilon_at(c, delta, float(_REFINEMENT) ** rung, near, memo)
+        value = pld_epsilon_at(c, delta, float(_REFINEMENT) ** rung, memo)
         gain, best = best - value, min(best, value)
         if not gain > _STABLE * max(best, _SMALLEST_EPSILON):
             return best
         rung -= 1
 
 
-def pld_epsilon_at(c: Composition, delta: float, interval: float, near: float = 1.0, memo: Memo | None = None) -> float:
+def pld_epsilon_at(c: Composition, delta: float, interval: float, memo: Memo | None = None) -> float:
     """The same bound from one given `interval`, the cell of the privacy loss's grid (nats)."""
-    memo = {} if memo is None else memo
+    if c == Composition():
+        return 0.0
     if delta < _SMALLEST_DELTA:
         return math.inf
-    widest = max(mu * (mu / 2 + _SIGMAS) for mu in (c.mu, *(1 / s.z for s in c.sampled)))
-    size = 1 << math.ceil(math.log2(2 * (near + widest) / interval + 4))
-    while size <= _LARGEST_GRID:
-        found = [total.distribution(_TAIL * delta) for total in _sums(c, interval, size, memo)]
-        fit = [losses for losses in found if losses is not None]
-        if len(fit) == len(found):
-            return max(_epsilon(losses, interval, delta, near) for losses in fit)
-        size *= 2
-    return math.inf
+    try:
+        both = _loss_of(c, interval, _TAIL * delta, {} if memo is None else memo)
+    except _GridTooLarge:
+        return math.inf
+    return max(_epsilon(losses, interval, delta) for losses in both)
 
 
 def _first_interval(c: Composition, near: float) -> float:
@@ -143,39 +115,79 @@ def _first_interval(c: Composition, near: float) -> float:
     return min(near / 60, max(math.sqrt(4 * allowed), allowed / loss))
 
 
-def _epsilon(losses: Losses, interval: float, delta: float, near: float) -> float:
+def _epsilon(losses: Losses, interval: float, delta: float) -> float:
     """The least ε whose hockey-stick divergence is at most `delta`."""
     loss = interval * np.arange(losses.first, losses.first + len(losses.mass))
 
     def excess(epsilon: float) -> float:
         above = slice(int(np.searchsorted(loss, epsilon, side="right")), None)
         divergence = losses.lost - float(losses.mass[above] @ np.expm1(epsilon - loss[above]))
-        return math.log(divergence) - math.log(delta)
+        return math.log(max(divergence, _TAIL * delta)) - math.log(delta)
 
     if losses.lost >= delta:
         return math.inf
     if excess(0.0) <= 0:
         return 0.0
-    above = near
-    while excess(above) > 0:
-        above *= 2
-    return float(brentq(excess, 0.0, above, xtol=1e-13, rtol=1e-12))
+    return float(brentq(excess, 0.0, loss[-1], xtol=1e-13, rtol=1e-12))
 
 
-def _sums(c: Composition, interval: float, size: int, memo: Memo) -> tuple[_Sum, _Sum]:
-    """The losses of the whole composition: with the unit against without it, and the other way round."""
-    empty = _Sum(size, np.ones(size // 2 + 1, dtype=np.complex128))
-    done, sums = memo.get(interval, ((), (empty, empty)))
-    if c.sampled[: len(done)] != done or sums[0].size < size:
-        done, sums = (), (empty, empty)
-    for s in c.sampled[len(done) :]:
-        sums = _plus(sums, one_step(s.rate, s.z, interval), s.steps)
-    memo[interval] = (c.sampled, sums)
-    return _plus(sums, one_step(1.0, 1 / c.mu, interval), 1) if c.mu > 0 else sums
+def _loss_of(c: Composition, interval: float, tail: float, memo: Memo) -> Pair:
+    """The loss of the whole composition. Of each sum on the way, `tail` and what its ends hold of it count as lost."""
+    done, begun = memo.get(interval, ((), None))
+    if c.sampled[: len(done)] != done:
+        done, begun = (), None
+    new = c.sampled[len(done) :]
+    parts = [begun] if begun is not None else []
+    for few in (new[i : i + _AT_ONCE] for i in range(0, len(new), _AT_ONCE)):
+        parts.append(_sums([(one_step(s.rate, s.z, interval), s.steps) for s in few], tail))
+    if parts:
+        parts = [_total(parts, tail)]
+        memo[interval] = c.sampled, parts[0]
+    if c.mu > 0:
+        parts.append(one_step(1.0, 1 / c.mu, interval))
+    return _total(parts, tail)
 
 
-def _plus(sums: tuple[_Sum, _Sum], losses: tuple[Losses, Losses], times: int) -> tuple[_Sum, _Sum]:
-    return sums[0].plus(losses[0], times), sums[1].plus(losses[1], times)
+def _total(parts: list[Pair], tail: float) -> Pair:
+    while len(parts) > 1:
+        few = [parts[i : i + _AT_ONCE] for i in range(0, len(parts), _AT_ONCE)]
+        parts = [_sums([(pair, 1) for pair in some], tail) for some in few]
+    return parts[0]
+
+
+def _sums(parts: list[tuple[Pair, int]], tail: float) -> Pair:
+    """The sums of independent losses, each of them taken so many times."""
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    there, back = ([(pair[way], times) for pair, times in parts] for way in (0, 1))
+    return _sum(there, tail), _sum(back, tail)
+
+
+def _sum(parts: list[tuple[Losses, int]], tail: float) -> Losses:
+    first = last = 0
+    log_kept = 0.0
+    # ln E[e^(tilt·(sum - first))] and ln E[e^(-tilt·(sum - first))], by tilt
+    log_mgf_up, log_mgf_down = np.zeros_like(_TILTS), np.zeros_like(_TILTS)
+    for losses, times in parts:
+        cells = len(losses.mass) - 1
+        first, last = first + times * losses.first, last + times * cells
+        log_kept += times * math.log1p(-losses.lost)
+        log_mgf_up += times * (_log_mgf(losses.mass[::-1]) + _TILTS * cells)
+        log_mgf_down += times * _log_mgf(losses.mass)
+    nats = math.log(2 / tail)
+    low = max(0, math.floor(((-nats - log_mgf_down) / _TILTS).max()))
+    high = min(last, math.ceil(((nats + log_mgf_up) / _TILTS).min()))
+    # A circle of cells: what lies outside of `low` to `high` comes round into it, and counts as lost as well.
+    size = next_fast_len(max(high - low + 1, *(len(losses.mass) for losses, _ in parts)), real=True)
+    if size > _LARGEST_GRID:
+        raise _GridTooLarge
+    spectra: dict[int, NDArray[np.complex128]] = {}
+    for losses, times in parts:
+        spectrum = np.fft.rfft(losses.mass, size)
+        spectra[times] = spectra[times] * spectrum if times in spectra else spectrum
+    whole = math.prod(_power(spectrum, times) for times, spectrum in spectra.items())
+    mass = np.roll(np.fft.irfft(whole, size), -(low % size))[: high - low + 1]
+    return _trimmed(first + low, np.maximum(mass, 0.0), tail - math.expm1(log_kept), tail)
 
 
 def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
@@ -199,7 +211,7 @@ def _log_mgf(mass: Array) -> Array:
 
 
 @lru_cache(maxsize=16)
-def one_step(rate: float, z: float, interval: float) -> tuple[Losses, Losses]:
+def one_step(rate: float, z: float, interval: float) -> Pair:
     """The privacy loss of a Gaussian mechanism with noise multiplier `z` on a Poisson sample, in both
     directions.
 
@@ -208,6 +220,8 @@ def one_step(rate: float, z: float, interval: float) -> tuple[Losses, Losses]:
     """
     low, high = (_loss(rate, z, x) for x in (-_SIGMAS * z, 1 + _SIGMAS * z))
     first, last = math.floor(low / interval), math.ceil(high / interval)
+    if last - first > _LARGEST_GRID:
+        raise _GridTooLarge
     edges = interval * np.arange(first, last + 1, dtype=np.float64)
     x = _inverse_loss(rate, z, edges)
     without = _masses(x / z)
@@ -217,12 +231,15 @@ def one_step(rate: float, z: float, interval: float) -> tuple[Losses, Losses]:
     remove[0] += with_unit[0]
     add = _connect(without[::-1], with_unit[::-1], -edges[:0:-1], interval)
     add[0] += without[-1]
-    return _trimmed(first, remove, float(with_unit[-1])), _trimmed(-last, add, float(without[0]))
+    return (
+        _trimmed(first, remove, float(with_unit[-1]), _NEGLIGIBLE),
+        _trimmed(-last, add, float(without[0]), _NEGLIGIBLE),
+    )
 
 
-def _trimmed(first: int, mass: Array, lost: float) -> Losses:
-    """The losses without ends of next to no mass, which counts as lost."""
-    held = np.flatnonzero(mass > _NEGLIGIBLE)
+def _trimmed(first: int, mass: Array, lost: float, tail: float) -> Losses:
+    """The losses without either end's mass of up to `tail`, which counts as lost."""
+    held = np.flatnonzero((np.cumsum(mass) > tail) & (np.cumsum(mass[::-1])[::-1] > tail))
     dropped = mass[: held[0]].sum() + mass[held[-1] + 1 :].sum()
     return Losses(first + int(held[0]), mass[held[0] : held[-1] + 1], lost + float(dropped))
 
