@@ -5,7 +5,7 @@ import math
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edp.accountants.pld import pld_epsilon_at
@@ -128,20 +128,6 @@ class TestShuffled:
         again = Ledger(entries=(entry(0), entry(1), entry(0)))
         assert epsilon(again, 1e-5) == epsilon(Ledger(entries=(entry(0), entry(1), entry(2))), 1e-5)
 
-    @settings(max_examples=30, deadline=None)
-    @given(
-        z0=st.floats(0.01, 50),
-        factor=st.floats(1.01, 10),
-        epochs=st.integers(1, 40),
-        tau=st.floats(0.01, 0.5),
-        decay=st.sampled_from(["linear", "exponential"]),
-    )
-    def test_it_falls_with_noise_and_grows_with_epochs_and_tau(self, z0, factor, epochs, tau, decay):
-        here = epsilon(plan(z0, epochs, decay=decay, tau=tau), 1e-5)
-        assert epsilon(plan(z0 * factor, epochs, decay=decay, tau=tau), 1e-5) <= here
-        assert epsilon(plan(z0, epochs + 1, decay=decay, tau=tau), 1e-5) >= here
-        assert epsilon(plan(z0, epochs, decay=decay, tau=tau * factor), 1e-5) >= here
-
     @given(z0=st.floats(0.01, 50), noise=st.sampled_from(["corrected", "paper"]), n=st.integers(1, 32))
     def test_it_is_never_below_the_value_of_kappa_1(self, z0, noise, n):
         least = epsilon(plan(z0, single=True), 1e-5)
@@ -180,8 +166,8 @@ class TestPoisson:
         ledger = plan(1.0, 50, decay="exponential", tau=0.02, steps=2000, single=True, sampling="poisson")
         start = time.process_time()
         value = epsilon(ledger, 1e-5)
-        assert time.process_time() - start < 10
-        assert 200 < value < rdp_epsilon(composition_of(ledger), 1e-5)
+        assert time.process_time() - start < 5
+        assert value == pytest.approx(210.155, abs=5e-4)
 
     def test_little_noise_has_a_finite_epsilon_far_below_the_unsampled_one(self):
         ledger = plan(1e-6, 10, decay="exponential", tau=0.5, single=True, sampling="poisson")
