@@ -46,7 +46,8 @@ def test_plain_sgd_on_the_private_corpus_makes_a_sweep_infinite():
 def test_random_stopping_costs_more_than_one_trial_and_more_with_more_trials():
     costs = [random_stopping_epsilon(trial(z0=2.0), 1e-5, mean, 1) for mean in (2, 10, 100)]
     assert epsilon(trial(z0=2.0), 1e-5) < costs[0] < costs[1] < costs[2]
-    assert random_stopping_epsilon(trial(z0=2.0), 1e-5, 10, math.inf) < math.inf
+    assert epsilon(trial(z0=2.0), 1e-5) < random_stopping_epsilon(trial(z0=2.0), 1e-5, 1, 1) < costs[0]
+    assert epsilon(trial(z0=2.0), 1e-5) < random_stopping_epsilon(trial(z0=2.0), 1e-5, 10, 0) < math.inf
     assert random_stopping_epsilon(Ledger(), 1e-5, 10, 1) == 0
 
 
@@ -55,10 +56,12 @@ def test_random_stopping_costs_more_than_one_trial_and_more_with_more_trials():
     [
         (trial(alpha="paper"), 10, 1, "infinite epsilon"),
         (Ledger(private=False), 10, 1, "infinite epsilon"),
-        (trial(), 1, 1, "mean = 1"),
-        (trial(), 0, math.inf, "mean = 0"),
+        (trial(), 0.5, 1, "mean = 0.5"),
+        (trial(), math.inf, 1, "mean = inf"),
         (trial(), math.nan, 1, "mean = nan"),
-        (trial(), 10, -1, "shape = -1"),
+        (trial(), 10, -0.5, "shape = -0.5"),
+        (trial(), 0.5, math.inf, "shape = inf"),
+        (trial(), 10, math.nan, "shape = nan"),
     ],
 )
 def test_random_stopping_refuses_what_its_theorem_does_not_cover(base, mean, shape, message):
