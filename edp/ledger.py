@@ -6,10 +6,11 @@ into one entry, so a ledger of a million steps stays small. ε is computed from 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from edp.mechanism import noise_std
 from edp.spec import Alpha, AlphaNoise, Frozen, Noise, Sampling, Unit
 
 
@@ -41,6 +42,26 @@ class LedgerEntry(Frozen):
     epoch: Annotated[int, Field(ge=0)]
     steps: Annotated[int, Field(ge=1)]
     mechanism: Mechanism
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the Gaussian noise on each coordinate of the mean gradient that the optimiser got.
+
+        In the gradient's own unit: `C·z/N`, or `C·z/N^1.5` for the paper's noise, the same for all layers. With
+        `alpha_noise = per_layer` layer k has `α_k` times that; here it is the layer's with the largest `α_k`.
+        """
+        m = self.mechanism
+        return noise_std(m) * (m.max_alpha if m.alpha_noise == "per_layer" else 1.0)
+
+    # Written for whoever reads the file, and not read back: it follows from the mechanism.
+    @model_serializer(mode="wrap")
+    def _with_noise_std(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {**fields(self), "noise_std": self.noise_std}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_noise_std(cls, data: Any) -> Any:
+        return {k: v for k, v in data.items() if k != "noise_std"} if isinstance(data, dict) else data
 
 
 PRIVATE_ALPHA_Z = 10.0

@@ -19,8 +19,10 @@ scaled space; Ponomareva et al., "How to DP-fy ML" (2023), section 5.6, for the 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from edp.ledger import Mechanism
+if TYPE_CHECKING:
+    from edp.ledger import Mechanism
 
 
 def sensitivity(m: Mechanism) -> float:

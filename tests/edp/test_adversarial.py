@@ -17,6 +17,7 @@ from edp.mechanism import sensitivity
 from edp.noise import secret_key
 from edp.spec import EDPSpec
 from tests.edp.adversary import (
+    SIZES,
     Case,
     Example,
     aggregate,
@@ -24,6 +25,7 @@ from tests.edp.adversary import (
     measured_and_stated,
     moved_and_noise,
     without_first_unit,
+    worst_pair,
 )
 from tests.edp.workers import run_workers
 
@@ -77,6 +79,16 @@ def test_noise_over_sensitivity_is_as_stated(case: Case) -> None:
 def test_it_is_the_same_on_several_workers(workers: int, case: Case) -> None:
     for measured, stated in run_workers(measured_and_stated, workers, case):
         assert measured == pytest.approx(stated, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.spec.unit == "example"], ids=name)
+def test_the_ledger_says_how_much_noise_the_weights_saw(case: Case) -> None:
+    step, _ = worst_pair(case)
+    quiet, _ = aggregate(0, 1, case, step, 0.0)
+    noisy, hook = aggregate(0, 1, case, step, 1.7)
+    measured = max(float(layer.std()) for layer in (noisy - quiet).double().split(SIZES))
+    (entry,) = hook.ledger.entries
+    assert measured == pytest.approx(entry.noise_std, rel=TOLERANCE)
 
 
 gradients = st.tuples(*[st.sampled_from([-1e4, -1.0, -0.2, 0.0, 0.2, 1.0, 1e4])] * 2)

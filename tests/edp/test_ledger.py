@@ -1,5 +1,9 @@
 """A ledger says what happened, in few entries, and comes back from JSON as it was."""
 
+import json
+
+import pytest
+
 from edp.epsilon import epsilon
 from edp.ledger import AlphaRelease, Ledger, Mechanism
 
@@ -31,3 +35,27 @@ def test_json_and_back():
     back = Ledger.model_validate_json(ledger.model_dump_json())
     assert back == ledger
     assert epsilon(back, 1e-5) == epsilon(ledger, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "std"),
+    [
+        ({}, 0.5 * 3 / 8),
+        ({"noise": "paper"}, 0.5 * 3 / 8**1.5),
+        ({"max_alpha": 0.7}, 0.5 * 3 / 8),
+        ({"max_alpha": 0.7, "alpha_noise": "per_layer"}, 0.7 * 0.5 * 3 / 8),
+    ],
+)
+def test_an_entry_says_how_much_noise_its_steps_had_also_in_json(mechanism, std):
+    ledger = Ledger().record(0, Mechanism(C=0.5, z=3.0, N=8, **mechanism))
+    assert ledger.entries[0].noise_std == pytest.approx(std)
+    (entry,) = json.loads(ledger.model_dump_json())["entries"]
+    assert entry["noise_std"] == pytest.approx(std)
+
+
+def test_a_file_from_before_the_noise_was_written_reads_as_ever():
+    ledger = Ledger().record(0, FULL).record(1, LESS)
+    document = json.loads(ledger.model_dump_json())
+    for entry in document["entries"]:
+        del entry["noise_std"]
+    assert Ledger.model_validate_json(json.dumps(document)) == ledger
