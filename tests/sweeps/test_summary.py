@@ -92,17 +92,19 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     config = search.suggest("a")
     assert isinstance(config, dict)
     search.tell("a", "died", planned(recipe.trial(config["params"] | {"z0": 1.0}), 1_350), [])
-    cost = epsilon_of_sweep(recipe, sweep.trials(), 1_350)
+    cost = epsilon_of_sweep(recipe, sweep.trials())
     assert 0 < cost < 1e4
     page = shown(print_sweep, sweep)
     assert "no complete trial yet, so no front" in page
     assert f"ε of the whole sweep (all trials composed): {cost:.3g}" in page
 
 
-def test_a_cost_that_is_not_known_yet_is_called_unknown(tmp_path: Path) -> None:
+def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path: Path) -> None:
     settings = ("search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]")
-    sweep, _ = new_sweep(tmp_path, *settings)
-    assert "only the best released): unknown\n" in shown(print_sweep, sweep)
+    sweep, recipe = new_sweep(tmp_path, *settings)
+    cost = epsilon_of_sweep(recipe, [])
+    assert 8 < cost < 20
+    assert f"only the best released): {cost:.3g}\n" in shown(print_sweep, sweep)
 
 
 def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bool, tmp_path: Path) -> None:
