@@ -12,6 +12,7 @@ Two schemes, each with the neighbour relation its accounting needs:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,6 +24,11 @@ Indices = NDArray[np.int64]
 def steps_per_epoch(examples: int, batch_size: int) -> int:
     """Steps of an epoch: the last one may hold fewer than `batch_size` examples."""
     return -(-examples // batch_size)
+
+
+def steps_at_rate(rate: float) -> int:
+    """`steps_per_epoch` where only the share of the examples that a batch holds is known."""
+    return math.ceil(1 / rate * (1 - 1e-12))  # a third is a little less than a third, and has three steps
 
 
 def shuffled_epoch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +14,11 @@ from rich.table import Table
 from edp.epsilon import epsilon as honest_epsilon
 from edp.epsilon import epsilon_curve, epsilon_paper, planned_ledger
 from edp.ledger import Ledger
+from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.console import out, print_json
 from sweeps.errors import one_line
-from sweeps.front import epsilon_text
+from sweeps.front import NO_GUARANTEE, epsilon_text, number, privacy_statement
 
 _UNITS = {
     "example": "one example",
@@ -61,14 +63,15 @@ def epsilon(
         raise UserError(one_line(error)) from None
     if method not in ("edp", "dpsgd"):
         raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
-    if not 0 < rate <= 1:
-        raise UserError(f"rate = {rate:g}: allowed: more than 0, at most 1")
+    if not 1e-300 <= rate <= 1:
+        raise UserError(f"rate = {rate:g}: allowed: 1e-300 to 1")
+    if plot is not None and plot.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--plot = {str(plot)!r}: it is written as a page; allowed: a file that ends in .html or .htm")
     ledger = planned_ledger(
         spec,
         epochs=epochs,
         micro_batches=micro_batches,
-        # An epoch of a Poisson run has 1/rate steps, so that it expects to see each example once.
-        steps_per_epoch=max(1, round(1 / rate)) if sampling == "poisson" else 1,
+        steps_per_epoch=steps_at_rate(rate),
         rate=rate,
         single_example=method == "dpsgd",
     )
@@ -85,10 +88,12 @@ def epsilon(
 
 def epsilon_document(ledger: Ledger, spec: EDPSpec) -> dict[str, Any]:
     """What `epsilon --json` prints."""
+    epsilon = honest_epsilon(ledger, spec.delta)
     return {
-        "epsilon": honest_epsilon(ledger, spec.delta),
+        "epsilon": epsilon,
         "epsilon_paper": epsilon_paper(ledger, spec.delta),
         "epsilon_audited": None,
+        "guarantee": privacy_statement({"epsilon": epsilon}, spec),
         "delta": spec.delta,
         "unit": spec.unit,
         "neighbours": _NEIGHBOURS[spec.sampling],
@@ -115,7 +120,7 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
         f"at δ = {spec.delta:g}; audited: no; that takes a run with canaries (canaries.count) and edp-sweep attack",
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
-    if document["epsilon"] >= 1e4:
+    if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:
         out.print(line, highlight=False, soft_wrap=True)
@@ -131,7 +136,9 @@ def _plot(document: dict[str, Any], path: Path) -> None:
         figure.add_trace(go.Scatter(x=epochs, y=values, name=name, line={"dash": dash}, mode="lines+markers"))
     figure.update_layout(
         template="plotly_white",
-        title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}",
+        title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}<br>"
+        f"at the end: honest {epsilon_text(document['epsilon'])}, paper {number(document['epsilon_paper'])}"
+        + ("; an infinite ε has no place on the axis" if math.isinf(document["epsilon"]) else ""),
         xaxis_title="epochs",
         yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
     )

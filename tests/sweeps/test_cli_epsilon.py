@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from edp.epsilon import epsilon
+from edp.sampling import steps_at_rate, steps_per_epoch
+from sweeps.privacy import planned
+from sweeps.settings import load_recipe
 from tests.conftest import Command
 
 WORDS = ("epsilon", "--z0", "1", "--epochs", "30", "--decay", "none", "--delta", "5e-4", "--json")
@@ -39,3 +47,63 @@ def test_the_three_mechanisms_of_one_configuration(command: Command, more: tuple
     assert document["epsilon_paper"] == pytest.approx(36.3554, abs=5e-5)
     assert [row["epoch"] for row in document["per_epoch"]] == list(range(1, 31))
     assert document["per_epoch"][-1]["epsilon"] == document["epsilon"]
+
+
+@pytest.mark.parametrize("batch_size", [64, 600, 1_200, 2_000])
+def test_it_says_what_a_poisson_trial_of_that_rate_will_cost(command: Command, batch_size: int) -> None:
+    _, recipe = load_recipe("quickstart", ["edp.sampling=poisson", f"training.batch_size={batch_size}"])
+    trial = planned(recipe.trial({"C": 1.0, "z0": 4.0, "decay": "none", "tau": 0.0}), 1_350)
+    rate = str(trial.entries[0].mechanism.rate)
+    words = ("--z0", "4", "--epochs", str(len(trial.entries)), "--sampling", "poisson", "--rate", rate, "--json")
+    code, out, err = command("epsilon", *words)
+    assert code == 0, err
+    assert json.loads(out)["epsilon"] == pytest.approx(epsilon(trial, 5e-4), rel=1e-9)
+
+
+@given(examples=st.integers(1, 10**9), batch_size=st.integers(1, 10**5))
+def test_a_rate_has_as_many_steps_as_the_training_it_comes_from(examples: int, batch_size: int) -> None:
+    assert steps_at_rate(min(1.0, batch_size / examples)) == steps_per_epoch(examples, batch_size)
+
+
+@pytest.mark.parametrize("delta", ["5e-4", "1e-12"])
+@pytest.mark.parametrize("rate", ["0.4", "1e-300"])
+def test_nothing_but_the_answer_is_printed(
+    rate: str, delta: str, caplog: pytest.LogCaptureFixture, command: Command
+) -> None:
+    words = ("--z0", "1", "--epochs", "2", "--sampling", "poisson", "--rate", rate, "--delta", delta)
+    code, _, err = command("epsilon", *words)
+    assert (code, err) == (0, "")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--plot", "c.png"), "--plot = 'c.png'"),
+        (("--plot", "curve"), "allowed: a file that ends in .html or .htm"),
+        (("--sampling", "poisson", "--rate", "0"), "rate = 0: allowed: 1e-300 to 1"),
+    ],
+)
+def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], says: str) -> None:
+    code, out, err = command("epsilon", "--z0", "1", "--epochs", "2", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("z0", "more", "guarantee", "title"),
+    [
+        ("1", (), "(12.65, 0.0005)-DP for one example, shuffle sampling, trusted aggregator", "honest 12.6"),
+        ("1e-3", (), "no formal guarantee (epsilon 4.01e+06)", "honest 4.01e+06 (no formal guarantee)"),
+        ("1", ("--alpha", "paper"), "no formal guarantee (epsilon inf)", "∞ (no formal guarantee), paper 6.51"),
+        ("0", (), "no formal guarantee (epsilon inf)", "an infinite ε has no place on the axis"),
+    ],
+)
+def test_the_document_and_the_plot_say_what_is_guaranteed(
+    command: Command, z0: str, more: tuple[str, ...], guarantee: str, title: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "curve.html"
+    code, out, err = command("epsilon", "--z0", z0, "--epochs", "2", "--plot", str(page), "--json", *more)
+    assert code == 0, err
+    assert json.loads(out)["guarantee"] == guarantee
+    assert title in json.loads(re.findall(r'"title":\{"text":("[^"]{20,}")', page.read_text())[-1])
