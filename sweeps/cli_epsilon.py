@@ -18,7 +18,8 @@ from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.console import out, print_json
 from sweeps.errors import one_line
-from sweeps.front import NO_GUARANTEE, epsilon_text, number, privacy_statement
+from sweeps.front import epsilon_text, number
+from sweeps.guarantee import NO_GUARANTEE, measured
 
 _UNITS = {
     "example": "one example",
@@ -93,7 +94,7 @@ def epsilon_document(ledger: Ledger, spec: EDPSpec) -> dict[str, Any]:
         "epsilon": epsilon,
         "epsilon_paper": epsilon_paper(ledger, spec.delta),
         "epsilon_audited": None,
-        "guarantee": privacy_statement({"epsilon": epsilon}, spec),
+        "formal_guarantee": measured({"epsilon": epsilon})["formal_guarantee"],
         "delta": spec.delta,
         "unit": spec.unit,
         "neighbours": _NEIGHBOURS[spec.sampling],
