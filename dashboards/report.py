@@ -24,9 +24,10 @@ from sweeps.front import audited_text, epsilon_cell, epsilon_text, params_text, 
 from sweeps.guarantee import NO_GUARANTEE
 from sweeps.pick import choose, picked_spec
 from sweeps.prepare import Prepared, locate
+from sweeps.records import Point, TrialRecord
 from sweeps.register import NEIGHBOURS, privacy_tags
 from sweeps.spec import Recipe
-from sweeps.store import Point, Sweep, TrialRecord
+from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep, tie_line
 from sweeps.tracking import Tracker, environment_tags
 from trainables.attacks.roc import measure

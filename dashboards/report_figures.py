@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.ticker
 from matplotlib.figure import Figure
 
-from sweeps.store import Point
+from sweeps.records import Point
 
 _STYLE: Any = {
     "svg.fonttype": "none",

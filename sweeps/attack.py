@@ -18,10 +18,11 @@ from sweeps.attack_job import answers_of, train_sides
 from sweeps.front import pareto_front
 from sweeps.guarantee import measured
 from sweeps.prepare import Prepared, cache_key, encode_missing, locate, read_missing
+from sweeps.records import Point
 from sweeps.session import ray_session
 from sweeps.settings import load_config
 from sweeps.spec import MOST_REFERENCES, ResourcesSpec
-from sweeps.store import Point, Sweep, all_sweeps
+from sweeps.store import Sweep, all_sweeps
 from sweeps.tracking import Tracker, default_tracking_uri
 from sweeps.watch import Watch
 from trainables.attacks.canary import audit, canary_scores, read_coins

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from sweeps.records import Point, TrialRecord
 from sweeps.spec import Objective, objective_values
-from sweeps.store import Point, TrialRecord
 from trainables.pareto import dominates
 
 Metrics = dict[str, float]

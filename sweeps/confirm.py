@@ -23,10 +23,11 @@ from sweeps.front import MARK, audited_text, epsilon_cell, epsilon_text, pareto_
 from sweeps.guarantee import measured
 from sweeps.pick import picked_spec
 from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
+from sweeps.records import Point
 from sweeps.resources import plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import write_yaml
-from sweeps.store import Point, Sweep
+from sweeps.store import Sweep
 from sweeps.tables import figures_table, fitting
 from sweeps.tracking import Tracker, flat, trial_tags
 from sweeps.watch import Watch

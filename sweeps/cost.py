@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sweeps.records import TrialRecord
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, TrialRecord
+from sweeps.store import Sweep
 
 _HOUR = 3600.0
 _COUNTED = ("gpu_seconds", "worker_seconds")

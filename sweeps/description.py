@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from sweeps.front import MARK, audited_text, epsilon_cell, params_text
+from sweeps.records import Point, TrialRecord
 from sweeps.spec import Recipe
-from sweeps.store import Point, Sweep, TrialRecord
+from sweeps.store import Sweep
 from sweeps.summary import cost_line
 
 _ROWS = 20

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 
 from edp.spec import EDPSpec
 from sweeps.guarantee import NO_GUARANTEE
+from sweeps.records import Point, TrialRecord
 from sweeps.spec import Objective, objective_values
-from sweeps.store import Point, TrialRecord
 from trainables.pareto import non_dominated
 
 AXES: dict[str, str] = {

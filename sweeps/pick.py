@@ -9,9 +9,10 @@ from pathlib import Path
 
 from edp.spec import UserError
 from sweeps.front import epsilon_words, pareto_front
+from sweeps.records import Point
 from sweeps.settings import write_yaml
 from sweeps.spec import Objective, Recipe, objective_values
-from sweeps.store import Point, Sweep
+from sweeps.store import Sweep
 from sweeps.tracking import Tracker
 from trainables.spec import TrialSpec
 

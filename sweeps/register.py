@@ -23,7 +23,8 @@ from edp.spec import UserError
 from sweeps.front import privacy_statement
 from sweeps.pick import picked_spec
 from sweeps.prepare import locate
-from sweeps.store import Point, Sweep
+from sweeps.records import Point
+from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep
 from sweeps.tracking import Tracker, redacted
 from trainables.features import load_features

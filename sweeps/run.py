@@ -15,11 +15,12 @@ from sweeps.lifeline import lifeline
 from sweeps.lock import driver_lock
 from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
 from sweeps.random_stopping import check_candidates, draw_number, release_best
+from sweeps.records import SweepRecord
 from sweeps.resources import Plan, plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, SweepRecord, folder_name, study_storage
+from sweeps.store import Sweep, folder_name, study_storage
 from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat, redacted
 from sweeps.trials import SweepFailed, run_trials
 from sweeps.watch import Watch

@@ -23,8 +23,9 @@ from sweeps.front import (
     relative_change,
 )
 from sweeps.random_stopping import epsilon_of_best
+from sweeps.records import Point, TrialRecord
 from sweeps.spec import Recipe
-from sweeps.store import Point, Sweep, TrialRecord
+from sweeps.store import Sweep
 from sweeps.tables import figures_table, fitting
 
 

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from sweeps.callback import close_trial_run, open_refused_run, open_trial_run
+from sweeps.records import TrialRecord
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, TrialRecord
+from sweeps.store import Sweep
 from sweeps.tracking import Tracker
 from trainables.files import replacing
 from trainables.job import EpochResult, TrialResult

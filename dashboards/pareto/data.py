@@ -14,8 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.confidence import ties
 from sweeps.front import epsilon_cell, pareto_front
+from sweeps.records import Point, SweepRecord, TrialRecord
 from sweeps.spec import Objective, Recipe, objective_values
-from sweeps.store import Point, Sweep, SweepRecord, TrialRecord
+from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep
 from trainables.pareto import dominates
 

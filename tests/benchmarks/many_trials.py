@@ -29,10 +29,11 @@ from edp.ledger import Ledger
 from sweeps.bench.machine import machine, versions
 from sweeps.finish import finish
 from sweeps.prepare import encode_missing, locate, read_missing
+from sweeps.records import SweepRecord
 from sweeps.resources import plan
 from sweeps.session import Workers
 from sweeps.settings import load_recipe
-from sweeps.store import Sweep, SweepRecord
+from sweeps.store import Sweep
 from sweeps.tracking import Tracker, default_tracking_uri
 from sweeps.trials import run_trials
 from sweeps.watch import Watch

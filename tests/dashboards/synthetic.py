@@ -14,10 +14,11 @@ from edp.ledger import Ledger
 from sweeps.callback import close_trial_run, open_trial_run
 from sweeps.finish import finish
 from sweeps.privacy import planned
+from sweeps.records import SweepRecord
 from sweeps.search import StudySearcher
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, SweepRecord
+from sweeps.store import Sweep
 from sweeps.tracking import Tracker, default_tracking_uri, flat
 from sweeps.watch import Watch
 from trainables.job import EpochResult, TrialResult

@@ -15,7 +15,8 @@ from dashboards.report import write_report
 from edp.spec import UserError
 from sweeps.front import epsilon_cell, epsilon_text, pareto_front
 from sweeps.pick import keep
-from sweeps.store import Point, Sweep
+from sweeps.records import Point
+from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep
 from tests.conftest import Command
 from tests.dashboards.synthetic import sweep_of

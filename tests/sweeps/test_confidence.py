@@ -9,7 +9,7 @@ import pytest
 
 from sweeps.confidence import difference, lead_is_noise, ties
 from sweeps.front import pareto_front
-from sweeps.store import Point, TrialRecord
+from sweeps.records import Point, TrialRecord
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 

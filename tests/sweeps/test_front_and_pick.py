@@ -22,8 +22,8 @@ from sweeps.front import (
     write_front_page,
 )
 from sweeps.pick import choose
+from sweeps.records import Point, TrialRecord
 from sweeps.spec import objective_values
-from sweeps.store import Point, TrialRecord
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 

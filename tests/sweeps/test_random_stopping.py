@@ -14,10 +14,11 @@ from edp.spec import UserError
 from sweeps.callback import SweepCallback
 from sweeps.privacy import planned, settle
 from sweeps.random_stopping import SecretCallback, check_candidates, epsilon_of_best
+from sweeps.records import SweepRecord
 from sweeps.settings import load_recipe
 from sweeps.space import corners
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, SweepRecord
+from sweeps.store import Sweep
 from sweeps.tracking import Tracker
 from sweeps.watch import Watch
 from tests.conftest import Command

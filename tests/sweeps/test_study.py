@@ -14,10 +14,11 @@ import pytest
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.privacy import settle
+from sweeps.records import SweepRecord
 from sweeps.search import StudySearcher
 from sweeps.settings import load_recipe
 from sweeps.spec import Recipe
-from sweeps.store import Sweep, SweepRecord, study_storage
+from sweeps.store import Sweep, study_storage
 from tests.sweeps.postgres import postgres
 from trainables.job import EpochResult, TrialResult
 

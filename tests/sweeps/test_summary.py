@@ -15,7 +15,8 @@ from sweeps.confirm import print_confirmation
 from sweeps.front import audited_text, epsilon_cell, params_text, pareto_front
 from sweeps.pick import keep
 from sweeps.privacy import planned
-from sweeps.store import Point, Sweep
+from sweeps.records import Point
+from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep, print_front, print_sweep
 from tests.dashboards.synthetic import sweep_of
 from tests.sweeps.test_study import searcher
