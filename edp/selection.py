@@ -45,14 +45,15 @@ _epsilon_of = lru_cache(maxsize=64)(epsilon_of)
 def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:
     """ε of the best of a secretly drawn number of trials, where only that best one is released.
 
-    Papernot & Steinke (2022), Theorem 2, through dp_accounting. It holds if the number is drawn once and told
-    nobody, every trial draws its configuration independently from one fixed distribution, and nothing of the
-    other trials leaves the sweep: no table, no curve, no front.
+    Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. It holds
+    if the number is drawn once and told nobody, every trial draws its configuration independently from one fixed
+    distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front.
 
     Args:
         base: a trial with the *least* noise that the distribution of configurations allows.
         mean: expected number of trials.
-        shape: of the truncated negative binomial distribution of that number: 1 is geometric, 0 logarithmic.
+        shape: of the truncated negative binomial distribution of that number: 1 is geometric, 0 logarithmic,
+            and infinity Poisson.
 
     Raises:
         UserError: where the theorem does not apply, with the reason.
@@ -61,8 +62,8 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     cost = composition_of(base)
     if cost.mu_if_always_drawn > 1e150:
         raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
-    if not 0 <= shape < math.inf:
-        raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric) and finite")
+    if not shape >= 0:
+        raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric, inf is Poisson)")
     if not 1 <= mean < math.inf:
         raise UserError(f"mean = {mean:g} is not allowed: the expected number of trials is at least 1 and finite")
     if cost == Composition():

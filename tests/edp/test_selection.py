@@ -48,6 +48,7 @@ def test_random_stopping_costs_more_than_one_trial_and_more_with_more_trials():
     assert epsilon(trial(z0=2.0), 1e-5) < costs[0] < costs[1] < costs[2]
     assert epsilon(trial(z0=2.0), 1e-5) < random_stopping_epsilon(trial(z0=2.0), 1e-5, 1, 1) < costs[0]
     assert epsilon(trial(z0=2.0), 1e-5) < random_stopping_epsilon(trial(z0=2.0), 1e-5, 10, 0) < math.inf
+    assert epsilon(trial(z0=2.0), 1e-5) < random_stopping_epsilon(trial(z0=2.0), 1e-5, 10, math.inf) < math.inf
     assert random_stopping_epsilon(Ledger(), 1e-5, 10, 1) == 0
 
 
@@ -60,7 +61,7 @@ def test_random_stopping_costs_more_than_one_trial_and_more_with_more_trials():
         (trial(), math.inf, 1, "mean = inf"),
         (trial(), math.nan, 1, "mean = nan"),
         (trial(), 10, -0.5, "shape = -0.5"),
-        (trial(), 0.5, math.inf, "shape = inf"),
+        (trial(), 0.5, math.inf, "mean = 0.5"),
         (trial(), 10, math.nan, "shape = nan"),
     ],
 )
