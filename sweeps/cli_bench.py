@@ -13,6 +13,7 @@ import typer
 
 from edp.spec import UserError
 from sweeps.console import err, out, print_json
+from sweeps.errors import check_page
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
 
@@ -51,7 +52,8 @@ def step(
         for batch in _numbers(batch_sizes, "--batch-sizes")
         for count in _numbers(workers, "--workers")
     ]
-    _check(cells, plot)
+    check_page(plot)
+    _check(cells)
     sizes = _sizes(model_size)
     about: dict[str, Any] = {"name": corpus}
     if corpus not in ("atis", "snips", "nlu_eval"):
@@ -145,7 +147,7 @@ def table2(
         for model in _among(models, "--models", known.MODELS)
         for name in names
     ]
-    _check([cell for _, cell in cells], None)
+    _check([cell for _, cell in cells])
     sizes = _sizes(model_size)
     lines = []
     with tempfile.TemporaryDirectory() as folder, err.status("starting") as status:
@@ -216,7 +218,7 @@ def _sizes(settings: list[str] | None) -> dict[str, int]:
     return sizes
 
 
-def _check(cells: list[Any], plot: Path | None) -> None:
+def _check(cells: list[Any]) -> None:
     import torch
 
     for cell in cells:
@@ -227,5 +229,3 @@ def _check(cells: list[Any], plot: Path | None) -> None:
             )
         if cell.device == "cuda" and not torch.cuda.is_available():
             raise UserError("--device = 'cuda': there is no CUDA device here; allowed: cpu")
-    if plot is not None and not plot.absolute().parent.is_dir():
-        raise UserError(f"--plot = {str(plot)!r}: its folder is not there; allowed: a file in a folder that is")

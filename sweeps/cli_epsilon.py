@@ -17,7 +17,7 @@ from edp.ledger import Ledger
 from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.console import out, print_json
-from sweeps.errors import one_line
+from sweeps.errors import check_page, one_line
 from sweeps.front import epsilon_text, number
 from sweeps.guarantee import NO_GUARANTEE, measured
 
@@ -66,8 +66,7 @@ def epsilon(
         raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
     if not 1e-300 <= rate <= 1:
         raise UserError(f"rate = {rate:g}: allowed: 1e-300 to 1")
-    if plot is not None and plot.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--plot = {str(plot)!r}: it is written as a page; allowed: a file that ends in .html or .htm")
+    check_page(plot)
     ledger = planned_ledger(
         spec,
         epochs=epochs,

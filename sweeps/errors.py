@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+
+from edp.spec import UserError
 
 _TAGS = frozenset({"clc", "bert"})
 
@@ -24,6 +27,20 @@ def one_line(error: ValidationError) -> str:
         return f"{path}: {message}" if path and path not in message else message
     message = message[0].lower() + message[1:]
     return f"{path} = {_shown(problem['input'])}: {message}" if path else message
+
+
+def check_page(plot: Path | None) -> None:
+    """Refuses a `--plot` that names no page: figures are written as HTML.
+
+    Raises:
+        UserError: for another ending, or a folder that is not there.
+    """
+    if plot is None:
+        return
+    if plot.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--plot = {str(plot)!r}: it is written as a page; allowed: a file that ends in .html or .htm")
+    if not plot.absolute().parent.is_dir():
+        raise UserError(f"--plot = {str(plot)!r}: its folder is not there; allowed: a file in a folder that is")
 
 
 def _is_field(part: Any) -> bool:

@@ -212,6 +212,11 @@ class Recipe(Frozen):
                 "search.sampler = random_stopping: its bound is that of the worst candidate, which is known "
                 "with shuffled epochs only; allowed: edp.sampling=shuffle"
             )
+        if self.budget is not None:
+            raise ValueError(
+                "budget: when it is spent, a secret number of candidates would be cut short, which the bound of "
+                "random_stopping does not cover; allowed: none"
+            )
         if self.search.trials < 2:
             raise ValueError(
                 f"search.trials = {self.search.trials}: the mean of a secret number of trials; allowed: at least 2"
