@@ -129,11 +129,11 @@ def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folder(
     code, out, err = command("train", str(picked), "--json", *where)
     assert code == 0, err
     trained = json.loads(out)
-    words = ("--references", "2", "--json", *where)
-    for folder in (Path(trained["output"]).name, trained["output"]):
-        code, out, err = command("attack", folder, *words)
-        assert code == 0, err
-        assert json.loads(out)["run_id"] == trained["run_id"]
+    by_name = find_target(Path(trained["output"]).name, storage, None)
+    assert by_name.run_id == trained["run_id"]
+    code, out, err = command("attack", trained["output"], "--references", "2", "--json", *where)
+    assert code == 0, err
+    assert json.loads(out)["run_id"] == trained["run_id"]
 
 
 @pytest.mark.parametrize(
