@@ -34,6 +34,8 @@ class SweepRecord(Frozen):
     baseline_tracked: bool = False
     """Whether MLflow has the baseline whole."""
     error: str | None = None
+    examples: int | None = None
+    """Training utterances."""
     released_run_id: str | None = None
     """Of the one trial that a sweep with a secret number of trials releases."""
 

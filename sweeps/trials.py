@@ -63,6 +63,7 @@ def run_trials(
     secret = recipe.search.sampler == "random_stopping"
     callback = SecretCallback(sweep, recipe, tracker) if secret else SweepCallback(sweep, recipe, tracker, watch)
     examples = EncodedCorpus.open(prepared.corpus).size("train")
+    sweep.update(examples=examples)
     if not secret:
         plain = sweep.record.baseline or {}
         watch.meter = Meter(sweep.name, sweep.record.wanted, ended, plain.get("seconds_per_epoch"))

@@ -79,6 +79,7 @@ def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, sta
             wanted=trials,
             pid=os.getpid(),
             baseline=baseline,
+            examples=EXAMPLES,
         )
     )
     add_trials(sweep, trials, tracker)
