@@ -22,8 +22,9 @@ QUIET = (
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A headless Chromium; a skip where there is none, for the product itself needs none: CI installs one."""
-    # `make test` must pass on a machine without a browser; CI installs one, so there nothing of this is skipped.
+    """A headless Chromium; a skip where there is none."""
+    # A browser comes with no Python package, and the product needs none: who changes the accountant on a server must
+    # not have to install one. What the pages hold is tested without it (test_data.py); `.ci/run` installs one.
     if CHROMIUM is None:
         pytest.skip("looks at pages in Chromium, which is not installed (Debian: apt install chromium)")
     driver = pytest.importorskip(

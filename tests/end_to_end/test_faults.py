@@ -274,7 +274,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", "size=12m", "edp-sweeps-test", str(place)]
-    # Filling the machine's own disk would hurt whatever else runs there; CI is root, so it is not skipped there.
+    # A disk is full for sure only where it is a small one of the test's own: filling the machine's would end whatever
+    # else writes there. Who may not mount has test_files.py, which raises the same error from the write itself.
     if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
         pytest.skip("fills a file system of its own, which only root may mount")
     yield place

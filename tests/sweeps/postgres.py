@@ -21,7 +21,8 @@ import pytest
 def postgres() -> Iterator[str]:
     """The URL of a fresh database; skips where no server or no driver is installed."""
     pytest.importorskip("psycopg", reason="asks PostgreSQL through the extra `postgres`, which is not installed")
-    # A server cannot be had from a package registry; the same test runs on SQLite everywhere.
+    # A server comes with no Python package. Whatever of study and store does not depend on the database is tested on
+    # SQLite everywhere (test_study.py).
     found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *filter(None, [_on_path()])]
     if not found:
         pytest.skip("asks a real PostgreSQL server, and none is installed (Debian: apt install postgresql)")
@@ -30,6 +31,7 @@ def postgres() -> Iterator[str]:
         try:
             user = pwd.getpwnam("postgres").pw_name
         except KeyError:
+            # Debian's package makes that user. A test that made one would change the machine it runs on.
             pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres to run it")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
