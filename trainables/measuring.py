@@ -25,7 +25,7 @@ from trainables.models import JointModel
 _VALID_MEMBERS = 2_000
 # At a kept epoch before the last. With all of them the attack would take more than 5 % of a trial of `atis_clc`
 # (tests/benchmarks/results/attack-cost.json); its interval of AUC is 1.6 times as wide.
-_EARLIER_MEMBERS = 1_000
+EARLIER_MEMBERS = 1_000
 
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
@@ -72,7 +72,7 @@ def earlier_epochs(
         folder = epoch_folder(job.output, epoch)
         saved = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
         model.load_state_dict(saved["state_dict"])
-        found = final_metrics(model, corpus, replace(job, output=folder), device, group, at_most=_EARLIER_MEMBERS)
+        found = final_metrics(model, corpus, replace(job, output=folder), device, group, at_most=EARLIER_MEMBERS)
         if found is not None and log is not None:
             ledger = read_ledger(folder)
             assert ledger is not None

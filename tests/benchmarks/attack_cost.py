@@ -26,13 +26,12 @@ from rich.console import Console
 from sweeps.bench.machine import machine, versions
 from sweeps.prepare import encode_missing, locate, read_missing
 from sweeps.settings import load_recipe
-from trainables import measuring
 from trainables.answers import collect_answers, utility_metrics
 from trainables.attacks.features import FEATURES
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.encoding import EncodedCorpus
 from trainables.job import TrialJob
-from trainables.measuring import final_metrics, valid_metrics
+from trainables.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
 from trainables.models import build_model
 from trainables.training import Trainer
 
@@ -74,9 +73,7 @@ def main() -> None:
             "validation_with_attack": lambda: valid_metrics(model, corpus, job, cpu, group),
             "test": test_utility,
             "test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group),
-            "earlier_test_with_attack": lambda: final_metrics(
-                model, corpus, job, cpu, group, at_most=measuring._EARLIER_MEMBERS
-            ),
+            "earlier_test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group, at_most=EARLIER_MEMBERS),
         }
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for turn in range(_ROUNDS + 1):

@@ -75,7 +75,7 @@ def measure(workers: int, trials: int, folder: Path) -> dict[str, Any]:
         "run_to_first_step": {
             "imports, corpora, Ray, MLflow": round(ready, 1),
             "word features, encoding": round(encoded - ready, 1),
-            "eight processes or fewer, their imports, their group": round(first["began"] - encoded, 1),
+            "worker processes, their imports, their group": round(first["began"] - encoded, 1),
             "sum": round(first["began"], 1),
         },
         "next_trial_after": _figures([b["began"] - a["ended"] for a, b in itertools.pairwise(own)]),

@@ -81,7 +81,11 @@ def strongest(results: list[AttackResult]) -> AttackResult:
 
 
 def tpr_at_fpr(member_scores: Scores, non_member_scores: Scores, limit: float) -> float:
-    """Share of the members above the lowest threshold that at most `limit` of the non-members are above."""
+    """Share of the members above the lowest threshold that at most `limit` (0..1) of the non-members are above.
+
+    Args:
+        member_scores, non_member_scores: (M,) and (N,), higher for members; infinite ones have an order too.
+    """
     allowed = int(limit * len(non_member_scores) + 1e-9)
     if allowed >= len(non_member_scores):
         return 1.0
@@ -97,7 +101,7 @@ def auc(member_scores: Scores | Ranks, non_member_scores: Scores | Ranks) -> flo
 
 
 def _corners(fpr: Scores, tpr: Scores) -> NDArray[np.bool_]:
-    """Which points of a curve are not inside a level or an upright stretch of it; each threshold's step is kept."""
+    """Which points (P,) of a curve are not inside a level or an upright stretch of it; each threshold's step is kept."""
     level, upright = np.diff(tpr) == 0, np.diff(fpr) == 0
     inside = (level[:-1] & level[1:]) | (upright[:-1] & upright[1:])
     return np.asarray(np.concatenate([[True], ~inside, [True]]))
