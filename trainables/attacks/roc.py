@@ -101,7 +101,7 @@ def auc(member_scores: Scores | Ranks, non_member_scores: Scores | Ranks) -> flo
 
 
 def _corners(fpr: Scores, tpr: Scores) -> NDArray[np.bool_]:
-    """Which points (P,) of a curve are not inside a level or an upright stretch of it; each threshold's step is kept."""
+    """Which points (P,) of a curve are not inside a level or an upright stretch of it; each tie's step is kept."""
     level, upright = np.diff(tpr) == 0, np.diff(fpr) == 0
     inside = (level[:-1] & level[1:]) | (upright[:-1] & upright[1:])
     return np.asarray(np.concatenate([[True], ~inside, [True]]))
