@@ -131,6 +131,10 @@ class EDPHook:
             single_example=self.single_example,
             replayable=self.spec.reproducible_noise is not None,
         )
+        # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
+        self._noise_shape = [1.0] * len(self.parameters)
+        if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
+            self._noise_shape = self.alpha[self.layer].tolist()
 
     def _initial_alpha(self, alpha: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
         if alpha is not None:
@@ -209,9 +213,6 @@ class EDPHook:
         However many micro-batches it takes: how many there are must not show in the noise.
         """
         std = micro_batch_noise_std(self.mechanism) / self.micro_batches
-        shape = [1.0] * len(gradients)
-        if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
-            shape = self.alpha[self.layer].tolist()
         if self.spec.reproducible_noise is None:
             # The sum of independent Gaussians is one Gaussian: one draw serves all of the worker's micro-batches.
             std, streams = std * math.sqrt(self.per_worker), range(self.first, self.first + 1)
@@ -225,5 +226,5 @@ class EDPHook:
             factor = 1.0
         for micro_batch in streams:
             noise = stream(self._key, micro_batch, self._step)
-            add_gaussian_(gradients, [std * s for s in shape], noise, factor)
+            add_gaussian_(gradients, [std * s for s in self._noise_shape], noise, factor)
             factor = 1.0

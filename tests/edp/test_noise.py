@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import edp.compiled
 import edp.noise
@@ -17,10 +19,12 @@ from edp.noise import add_gaussian_, alpha_stream, gaussian_, secret_key, stream
 
 
 # Where there is no C compiler, the product draws with PyTorch alone, and so do the tests.
-@pytest.fixture(params=["compiled", "torch"] if kernel() else ["torch"], autouse=True)
+@pytest.fixture(params=["compiled", "torch", "gpu"] if kernel() else ["torch", "gpu"], autouse=True)
 def generator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "torch":
+    if request.param != "compiled":
         monkeypatch.setattr(edp.noise, "kernel", lambda: None)
+    if request.param == "gpu":  # what is done there, with tensors that are here
+        monkeypatch.setattr(edp.noise, "_tensor_by_tensor", edp.noise._in_few_kernels)
     return request.param
 
 
@@ -79,6 +83,25 @@ def test_the_same_stream_gives_the_same_numbers_and_shows_nothing_of_its_key() -
     one, same = (gaussian_(torch.empty(1000), 1.0, stream(b"k" * 32, 3, 4)) for _ in range(2))
     assert torch.equal(one, same)
     assert "kkk" not in repr(stream(b"k" * 32, 3, 4))
+
+
+@pytest.mark.parametrize("generator", ["gpu"], indirect=True)
+@pytest.mark.parametrize("stds", [[0.5] * 60, [0.5, 1.0] * 30], ids=["alike", "per_layer"])
+def test_a_gpu_starts_a_few_kernels_however_many_tensors_there_are(stds: list[float], generator: str) -> None:
+    started = []
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if not func.is_view:
+                started.append(func)
+            return func(*args, **kwargs or {})
+
+    tensors = [torch.ones(3, 5) for _ in stds]
+    noise = stream(b"k" * 32, 0, 0)
+    with Count():
+        add_gaussian_(tensors, stds, noise, scale=2.0)
+    assert 0 < len([func for func in started if func._schema.name.startswith("aten::_foreach")]) <= 3
+    assert len(started) < 20
 
 
 @pytest.mark.skipif(kernel() is None, reason="without a C compiler there is no compiled generator to compare")
