@@ -34,6 +34,7 @@ from edp.decay import noise_multiplier
 from edp.epsilon import epsilon
 from edp.ledger import Ledger
 from edp.spec import EDPSpec
+from sweeps.bench.children import end_with_parent
 from sweeps.guesses import enqueue_guesses
 from sweeps.privacy import planned
 from sweeps.search import StudySearcher, sampler
@@ -193,7 +194,8 @@ def benchmark(seeds: int, trials: int, processes: int, say: Callable[[str], None
     budget = trials * EPOCHS * GPU_SECONDS_PER_EPOCH
     histories: dict[str, list[list[tuple[float, float]]]] = {}
     jobs = [(name, seed) for name in VARIANTS for seed in range(seeds)]
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn, initializer=end_with_parent) as pool:
         runs = pool.map(_one, *zip(*jobs, strict=True), itertools.repeat(trials), itertools.repeat(budget))
         for i, ((name, _), history) in enumerate(zip(jobs, runs, strict=True), start=1):
             histories.setdefault(name, []).append(history)

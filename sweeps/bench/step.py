@@ -23,6 +23,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from sweeps.bench.children import end_with_parent
 from sweeps.bench.methods import CannotRun, Step, stepper
 from trainables.encoding import EncodedCorpus
 from trainables.memory import keep_freed_memory
@@ -143,6 +144,7 @@ def _work(
     store: str,
     answers: Any,
 ) -> None:
+    end_with_parent()
     os.environ["LOCAL_RANK"] = str(rank)
     warnings.simplefilter("ignore")  # Opacus' and torch's remarks would break the progress line
     try:

@@ -1,0 +1,55 @@
+"""A benchmark that is killed leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are found below /proc (Linux)")
+
+STEP = "--models clc --methods edp --batch-sizes 4 --workers 2 --rounds 100000 --utterances 300 --model-size hidden_size=12"
+WORKS = {"step": STEP.split(), "search": ["--seeds", "1000", "--processes", "2"]}
+
+
+def in_session(session: int) -> set[int]:
+    """Living processes of a session, zombies aside."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_session) == session and state != "Z":
+            found.add(int(stat.parent.name))
+    return found
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_no_worker_outlives_a_benchmark_that_was_killed(name: str) -> None:
+    call = [sys.executable, "-m", "dashboards.cli", "bench", name, *WORKS[name]]
+    process = subprocess.Popen(call, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        # the command itself, its workers and the resource tracker of `multiprocessing`
+        wait_for(lambda: len(in_session(process.pid)) == 4)
+    finally:
+        process.kill()
+        process.wait()
+    try:
+        wait_for(lambda: not in_session(process.pid))
+    finally:
+        for left in in_session(process.pid):
+            os.kill(left, signal.SIGKILL)
