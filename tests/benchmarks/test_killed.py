@@ -14,8 +14,10 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are found below /proc (Linux)")
 
-STEP = "--models clc --methods edp --batch-sizes 4 --workers 2 --rounds 100000 --utterances 300 --model-size hidden_size=12"
-WORKS = {"step": STEP.split(), "search": ["--seeds", "1000", "--processes", "2"]}
+WORKS = {
+    "step": "--models clc --methods edp --batch-sizes 4 --workers 2 --rounds 100000 --utterances 300",
+    "search": "--seeds 1000 --processes 2",
+}
 
 
 def in_session(session: int) -> set[int]:
@@ -40,7 +42,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("name", WORKS)
 def test_no_worker_outlives_a_benchmark_that_was_killed(name: str) -> None:
-    call = [sys.executable, "-m", "dashboards.cli", "bench", name, *WORKS[name]]
+    call = [sys.executable, "-m", "dashboards.cli", "bench", name, *WORKS[name].split()]
     process = subprocess.Popen(call, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         # the command itself, its workers and the resource tracker of `multiprocessing`
