@@ -53,7 +53,7 @@ def step(
         for count in _numbers(workers, "--workers")
     ]
     check_page(plot)
-    _check(cells)
+    _check(cells, "--batch-sizes")
     sizes = _sizes(model_size)
     about: dict[str, Any] = {"name": corpus}
     if corpus not in ("atis", "snips", "nlu_eval"):
@@ -68,11 +68,7 @@ def step(
             spec = corpora.bench_spec(cell.model, about, batch_size=cell.batch_size, workers=cell.workers, **sizes)
             status.update(f"cell {done + 1} of {len(cells)}: encoding {corpus} for {cell.model}")
             data = corpora.encoded(spec, Path(folder) / cell.model)
-            if data.size("train") < cell.batch_size:
-                raise UserError(
-                    f"--batch-sizes = {cell.batch_size}: {corpus} has {data.size('train')} utterances to train on; "
-                    f"allowed: at most that many"
-                )
+            _check_size("--batch-sizes", cell, corpus, data.size("train"))
             rows += measure(cell, wanted, spec, data.folder, rounds=rounds, steps=steps, notes=_note, say=say)
     document = {
         "date": f"{date.today()}",
@@ -147,7 +143,7 @@ def table2(
         for model in _among(models, "--models", known.MODELS)
         for name in names
     ]
-    _check([cell for _, cell in cells])
+    _check([cell for _, cell in cells], "--batch-size")
     sizes = _sizes(model_size)
     lines = []
     with tempfile.TemporaryDirectory() as folder, err.status("starting") as status:
@@ -161,6 +157,7 @@ def table2(
             about: dict[str, Any] = {"name": name} | ({} if name in table.PUBLIC else {"utterances": utterances})
             spec = known.bench_spec(cell.model, about, batch_size=batch_size, workers=workers, **sizes)
             data = known.encoded(spec, Path(folder) / f"{name}-{cell.model}")
+            _check_size("--batch-size", cell, name, data.size("train"))
             rows = measure(
                 cell, table.METHODS, spec, data.folder, rounds=rounds, steps=steps, notes=lambda _: None, say=say
             )
@@ -218,13 +215,20 @@ def _sizes(settings: list[str] | None) -> dict[str, int]:
     return sizes
 
 
-def _check(cells: list[Any]) -> None:
+def _check_size(option: str, cell: Any, corpus: str, examples: int) -> None:
+    if examples < cell.batch_size:
+        raise UserError(
+            f"{option} = {cell.batch_size}: {corpus} has {examples} utterances to train on; allowed: at most that many"
+        )
+
+
+def _check(cells: list[Any], option: str) -> None:
     import torch
 
     for cell in cells:
         if cell.batch_size % cell.workers:
             raise UserError(
-                f"--batch-sizes = {cell.batch_size}: allowed: multiples of --workers = {cell.workers}, "
+                f"{option} = {cell.batch_size}: allowed: multiples of --workers = {cell.workers}, "
                 "since each worker has one micro-batch"
             )
         if cell.device == "cuda" and not torch.cuda.is_available():

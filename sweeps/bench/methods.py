@@ -2,8 +2,8 @@
 
 | method | what it is |
 |---|---|
-| `sgd` | the project's own baseline: DDP and Adam |
-| `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch a worker, with options of `edp` |
+| `sgd`, `sgd:precision=bfloat16`, … | the project's own baseline: DDP and Adam, with options of `training` |
+| `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch a worker, with options of `edp` and `training` |
 | `dpsgd` | the hook with micro-batches of one example |
 | `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`sweeps.bench.plain`) |
 | `opacus`, `opacus-ghost` | the peer, per-example and with ghost clipping (`sweeps.bench.peers`) |
@@ -12,27 +12,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, islice
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from edp.sampling import Indices, shuffled_epoch
 from edp.spec import EDPSpec, UserError
 from sweeps.errors import one_line
 from trainables.encoding import EncodedCorpus
 from trainables.models import build_model
-from trainables.spec import TrialSpec
+from trainables.spec import TrainingSpec, TrialSpec
 from trainables.training import Trainer
 
 OURS = ("sgd", "edp", "dpsgd")
 OTHERS = ("plain", "opacus", "opacus-ghost")
 EDP_OPTIONS = ("noise", "alpha", "alpha_noise")
+TRAINING_OPTIONS = ("precision", "sub_chunks")
+OPTIONS = {"sgd": TRAINING_OPTIONS, "edp": EDP_OPTIONS + TRAINING_OPTIONS}
 DEFAULT = (
     "sgd,edp,edp:noise=paper,edp:alpha=public,edp:alpha=private,edp:alpha=paper,edp:alpha_noise=per_layer,"
-    "dpsgd,plain,opacus,opacus-ghost"
+    "sgd:precision=bfloat16,sgd:sub_chunks=4,dpsgd,plain,opacus,opacus-ghost"
 )
 Step = Callable[[], None]
+Spec = TypeVar("Spec", bound=BaseModel)
 
 
 class CannotRun(RuntimeError):
@@ -47,25 +51,39 @@ def checked(methods: list[str]) -> list[str]:
     """
     for method in methods:
         name, _, options = method.partition(":")
-        if name not in OURS + OTHERS or (options and name != "edp"):
+        if name not in OURS + OTHERS or (options and name not in OPTIONS):
             raise UserError(
-                f"--methods = {method!r}: allowed: {', '.join(OURS + OTHERS)}, and edp:KEY=VALUE[+KEY=VALUE…] "
-                f"with {', '.join(EDP_OPTIONS)}"
+                f"--methods = {method!r}: allowed: {', '.join(OURS + OTHERS)}; sgd:KEY=VALUE[+KEY=VALUE…] "
+                f"with {', '.join(OPTIONS['sgd'])}, and edp:… also with {', '.join(EDP_OPTIONS)}"
             )
         edp_spec(method)
+        training_spec(method, TrainingSpec())
     return ["sgd", *dict.fromkeys(method for method in methods if method != "sgd")]
 
 
 def edp_spec(method: str) -> EDPSpec:
     """The mechanism of `edp:…`, and of every other method that adds noise."""
-    settings = {}
-    for option in filter(None, method.partition(":")[2].split("+")):
+    return _validated(EDPSpec, {"C": 0.5, "z0": 1.0}, method, EDP_OPTIONS)
+
+
+def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
+    """How one of our methods is trained: `training` with its own options."""
+    name = method.partition(":")[0]
+    settings = training.model_dump() | ({"method": name} if name in OURS else {})
+    return _validated(TrainingSpec, settings, method, TRAINING_OPTIONS)
+
+
+def _validated(kind: type[Spec], settings: dict[str, Any], method: str, taken: tuple[str, ...]) -> Spec:
+    """`settings` with those options of `method` that are `taken`."""
+    name, _, options = method.partition(":")
+    for option in filter(None, options.split("+")):
         key, _, value = option.partition("=")
-        if key not in EDP_OPTIONS:
-            raise UserError(f"--methods = {method!r}: unknown option {key!r}; allowed: {', '.join(EDP_OPTIONS)}")
-        settings[key] = value
+        if key not in OPTIONS[name]:
+            raise UserError(f"--methods = {method!r}: unknown option {key!r}; allowed: {', '.join(OPTIONS[name])}")
+        if key in taken:
+            settings[key] = value
     try:
-        return EDPSpec.model_validate({"C": 0.5, "z0": 1.0, **settings})
+        return kind.model_validate(settings)
     except ValidationError as error:
         raise UserError(f"--methods = {method!r}: {one_line(error)}") from None
 
@@ -84,12 +102,12 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
         from sweeps.bench.peers import opacus_stepper
 
         return opacus_stepper(spec, corpus, device, ghost=method == "opacus-ghost")
-    training = spec.training.model_copy(update={"method": method.partition(":")[0]})
-    own = spec.model_copy(update={"training": training, "edp": edp_spec(method)})
+    own = spec.model_copy(update={"training": training_spec(method, spec.training), "edp": edp_spec(method)})
     model = build_model(spec.model, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).to(device)
     trainer = Trainer(model, corpus, own, device)
     trainer.ddp.train()
-    steps = (dealt for epoch in count() for dealt in trainer.steps_of(epoch))
+    whole = trainer.examples // spec.training.batch_size
+    steps = (dealt for epoch in count() for dealt in islice(trainer.steps_of(epoch), whole))
 
     def step() -> None:
         trainer.train_step(next(steps))
@@ -97,11 +115,12 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
     return step
 
 
-def batches(spec: TrialSpec, corpus: EncodedCorpus, rank: int, world: int) -> Iterator[np.ndarray]:
-    """Indices of this worker's share of each step, for the methods that are not ours: shuffled epochs without end."""
-    size = corpus.size("train")
+def batches(spec: TrialSpec, corpus: EncodedCorpus, rank: int, world: int) -> Iterator[Indices]:
+    """Indices of this worker's share of each step, for the methods that are not ours: the utterances that ours take.
+
+    Shuffled epochs without end; the last step of each, which may be short, is left out.
+    """
+    size, batch_size, seed = corpus.size("train"), spec.training.batch_size, spec.training.seed
     for epoch in count():
-        order = np.random.default_rng([0, epoch]).permutation(size)
-        for start in range(0, size - spec.training.batch_size + 1, spec.training.batch_size):
-            share = spec.training.batch_size // world
-            yield order[start + rank * share : start + (rank + 1) * share]
+        steps = shuffled_epoch(size, batch_size=batch_size, micro_batches=world, seed=seed, epoch=epoch)
+        yield from (step[rank] for step in islice(steps, size // batch_size))

@@ -1,6 +1,6 @@
 """What a PyTorch user would write: the two models and an SGD loop without this project's code, to see what ours costs.
 
-The only things shared are the encoded batches' tensors and the sizes.
+The only things shared are the order of the utterances, the encoded batches' tensors and the sizes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TINY = ["--utterances", "300", "--rounds", "2", "--steps", "1", "--model-size", 
 def test_every_method_has_a_row_with_a_ratio_or_a_reason(
     model: str, workers: str, sizes: list[str], command: Command, tmp_path: Path
 ) -> None:
-    methods = "edp,edp:noise=paper+alpha=public,dpsgd,plain,opacus,opacus-ghost"
+    methods = "edp,edp:noise=paper+alpha=public,sgd:precision=bfloat16+sub_chunks=2,dpsgd,plain,opacus,opacus-ghost"
     figure = tmp_path / "figure.html"
     options = [word for size in sizes for word in ("--model-size", size)]
     words = ["--models", model, "--methods", methods, "--batch-sizes", "4", "--workers", workers]
@@ -31,7 +31,7 @@ def test_every_method_has_a_row_with_a_ratio_or_a_reason(
     assert {"machine", "versions", "rows"} <= document.keys()
     rows = {(row["method"], row["workers"]): row for row in document["rows"]}
     counts = [int(count) for count in workers.split(",")]
-    assert len(rows) == len(document["rows"]) == 7 * len(counts)
+    assert len(rows) == len(document["rows"]) == 8 * len(counts)
     without = {("opacus", 2), ("opacus-ghost", 2)} | ({("opacus-ghost", 1)} if model == "clc" else set())
     if importlib.util.find_spec("opacus") is None:  # an extra: its rows then say that it is not installed
         without |= {(method, count) for method in ("opacus", "opacus-ghost") for count in counts}
@@ -63,6 +63,9 @@ def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
     ("words", "said"),
     [
         (["--methods", "edp:nose=paper"], "unknown option 'nose'; allowed: noise, alpha, alpha_noise"),
+        (["--methods", "sgd:noise=paper"], "unknown option 'noise'; allowed: precision, sub_chunks"),
+        (["--methods", "sgd:sub_chunks=0"], "sub_chunks"),
+        (["--methods", "sgd:precision=int8"], "'float32' or 'bfloat16'"),
         (["--methods", "edp:noise=loud"], "'corrected' or 'paper'"),
         (["--methods", "adam"], "--methods = 'adam': allowed: sgd, edp, dpsgd"),
         (["--models", "gpt"], "--models = 'gpt': allowed: clc, bert"),
