@@ -101,6 +101,7 @@ def plot_rows(rows: list[Row], path: Path) -> None:
             )
         figure.add_vline(x=1, line_dash="dot", row=i + 1, col=1)
         figure.update_xaxes(type="log", title="time of a step / SGD's (median, quartiles)", row=i + 1, col=1)
-        figure.update_yaxes(autorange="reversed", row=i + 1, col=1)
-    figure.update_layout(template="plotly_white", height=320 * len(panels), title="Time of a training step")
+        figure.update_yaxes(autorange="reversed", dtick=1, row=i + 1, col=1)
+    height = 160 + 24 * len({row.method for row in rows})  # of a panel: a line a method
+    figure.update_layout(template="plotly_white", height=height * len(panels), title="Time of a training step")
     figure.write_html(path, include_plotlyjs=True)
