@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are found below /proc (Linux)")
 
@@ -33,25 +33,18 @@ def in_session(session: int) -> set[int]:
     return found
 
 
-def wait_for(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("name", WORKS)
 def test_no_worker_outlives_a_benchmark_that_was_killed(name: str) -> None:
     call = [sys.executable, "-m", "dashboards.cli", "bench", name, *WORKS[name].split()]
     process = subprocess.Popen(call, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         # the command itself, its workers and the resource tracker of `multiprocessing`
-        wait_for(lambda: len(in_session(process.pid)) == 4)
+        wait_for(lambda: len(in_session(process.pid)) == 4, 60)
     finally:
         process.kill()
         process.wait()
     try:
-        wait_for(lambda: not in_session(process.pid))
+        wait_for(lambda: not in_session(process.pid), 60)
     finally:
         for left in in_session(process.pid):
             os.kill(left, signal.SIGKILL)

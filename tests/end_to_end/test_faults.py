@@ -10,29 +10,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow.tracking import MlflowClient
 
 from edp.ledger import Ledger
 from tests.conftest import TINY_RECIPE, Command
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
 
 EPOCHS = 24
 SETTINGS = [f"training.epochs={EPOCHS}", "training.workers=1", "search.trials=3", "search.stop=null"]
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 900) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
-    return found
 
 
 class Driver:

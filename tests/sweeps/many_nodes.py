@@ -11,7 +11,6 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,13 @@ from sweeps.resources import plan
 from sweeps.spec import ResourcesSpec, SearchSpec
 from sweeps.watchdog import wanted
 from tests.trainables.tiny import spec
+from tests.waiting import wait_for
 from trainables.corpora import load_corpus
 from trainables.encoding import encode
 from trainables.job import TrialJob
 from trainables.trial import run_fresh
 
 NODES, GPUS, EPOCHS = 3, 8, 12
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 240) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.2)
-    return found
 
 
 def groups_by_node() -> dict[str, list[str]]:
