@@ -75,7 +75,7 @@ def discard_checkpoint(folder: Path) -> None:
 
 def spec_key(spec: TrialSpec) -> str:
     """What must be equal for a checkpoint to be one's own: all but the hardware."""
-    hardware = {"training": {"workers", "device", "sub_chunks"}}
+    hardware = {"training": {"workers", "device", "memory_batch", "sub_chunks"}}
     return spec.model_dump_json(exclude=hardware)
 
 

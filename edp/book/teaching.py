@@ -56,35 +56,47 @@ def keep_book(model: nn.Module) -> Book:
     """
     book = Book(model)
     owner: dict[int, str] = {}
-    for name, layer in model.named_modules():
-        own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
-        if not own:
-            continue
-        for parameter in own:
-            first = owner.setdefault(id(parameter), name)
-            if first != name:
-                raise UntaughtLayer(
-                    f"{name} shares a parameter with {first}: the norm of its gradient would be wrong; "
-                    "allowed: layers with parameters of their own"
-                )
-        rule, method = _rule_of(layer, name)
-        if not isinstance(vars(layer).get(method), _Noting | NoneType):
-            raise UntaughtLayer(f"{name} has a {method} of its own, which the book would replace; allowed: its class's")
-        setattr(layer, method, _Noting(book, rule, layer, getattr(type(layer), method)))
+    _keep(book, model, "", owner)
     return book
 
 
-def _rule_of(layer: nn.Module, name: str) -> tuple[Rule, str]:
+def _keep(book: Book, layer: nn.Module, name: str, owner: dict[int, str]) -> None:
+    """Goes down to the layers that the book knows; what is below one of them is that one's."""
+    mine = [p for p in layer.parameters() if p.requires_grad]
+    if not mine:
+        return
+    rule = _rule_of(layer)
+    if rule is None:
+        if any(p.requires_grad for p in layer.parameters(recurse=False)):
+            known = ", ".join(sorted(kind.__name__ for kind in _rules))
+            raise UntaughtLayer(
+                f"{name or 'the model itself'} ({type(layer).__name__}) has trainable parameters, and the book was not "
+                f"taught such a layer; allowed: {known}, or a rule of its own (edp.book.teach)"
+            )
+        for child, module in layer.named_children():
+            _keep(book, module, f"{name}.{child}" if name else child, owner)
+        return
+    for parameter in mine:
+        first = owner.setdefault(id(parameter), name)
+        if first != name:
+            raise UntaughtLayer(
+                f"{name} shares a parameter with {first}: the norm of its gradient would be wrong; "
+                "allowed: layers with parameters of their own"
+            )
+    function, method = rule
+    if not isinstance(vars(layer).get(method), _Noting | NoneType):
+        raise UntaughtLayer(f"{name} has a {method} of its own, which the book would replace; allowed: its class's")
+    setattr(layer, method, _Noting(book, function, layer, getattr(type(layer), method)))
+
+
+def _rule_of(layer: nn.Module) -> tuple[Rule, str] | None:
+    """What was taught of the layer's class, or of one that it has the method from."""
     for kind in type(layer).__mro__:
         if kind in _rules:
             rule, method = _rules[kind]
             if getattr(kind, method) is getattr(type(layer), method):
                 return rule, method
-    known = ", ".join(sorted(kind.__name__ for kind in _rules))
-    raise UntaughtLayer(
-        f"{name or 'the model itself'} ({type(layer).__name__}) has trainable parameters, and the book was not taught "
-        f"such a layer; allowed: {known}, or a rule of its own (edp.book.teach)"
-    )
+    return None
 
 
 @dataclass(frozen=True)

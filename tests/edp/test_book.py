@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
+from edp.book import Book, keep_book
 from edp.scaling import layer_of_parameter
 
 VOCABULARY, LENGTH, WIDTH = 11, 5, 6
@@ -59,7 +59,9 @@ def literal(model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Te
     return squares_mk, sums
 
 
-def noted(book: Book, model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Tensor) -> tuple[Tensor, list[Tensor]]:
+def noted(
+    book: Book, model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Tensor
+) -> tuple[Tensor, list[Tensor]]:
     """The same from the book."""
     with book.examples(micro_batch_b, len(factor_m)):
         loss = model(batch).sum()

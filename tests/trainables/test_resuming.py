@@ -200,7 +200,7 @@ def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, atta
     training = {"epochs": 4, "workers": 2}
     job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3)
     result = run_workers(trial, 2, job)[0]
-    assert len(result.epochs) == 3
+    assert 2 <= len(result.epochs) <= 3  # one that another dominates is not kept
     assert result.epochs[-1].epoch == 4
     assert result.epochs[-1].metrics == result.metrics
     assert len(read_curve(job.output)) == 4

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTraine
 
 from edp.spec import UserError
 from trainables.batch import Batch, PieceInputs
+from trainables.models.dropout import take_along
 from trainables.models.joint import JointModel
 from trainables.models.pretrained import pretrained_folder
 from trainables.spec import BERTSpec
@@ -33,15 +34,17 @@ class BERT(JointModel):
         encoder, source = _encoder(spec, vocabulary_size) if config is None else (_empty(config), "saved weights")
         hidden = encoder.config.hidden_size
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout)
+        take_along(encoder, self.draws, first=1)
         self.encoder = encoder
         self.pretrained_source = source
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs = batch.inputs
         assert isinstance(inputs, PieceInputs), "BERT reads sub-words; encode the corpus for it"
-        hidden_bsh = self.encoder(
-            input_ids=inputs.piece_bs, attention_mask=inputs.piece_mask_bs.long()
-        ).last_hidden_state
+        with self.padded(inputs.pieces_b):
+            hidden_bsh = self.encoder(
+                input_ids=inputs.piece_bs, attention_mask=inputs.piece_mask_bs.long()
+            ).last_hidden_state
         token_bth = hidden_bsh.gather(1, inputs.first_bt[:, :, None].expand(-1, -1, hidden_bsh.shape[2]))
         return hidden_bsh[:, 0], token_bth
 
