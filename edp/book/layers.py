@@ -120,7 +120,7 @@ def instantiated(book: Book, layer: nn.Module, *inputs: Any) -> Tensor:
         return gradient
 
     def note(g: Tensor) -> None:
-        with torch.enable_grad():
+        with book.closed(), torch.enable_grad():
             gradient = vmap(of_one, in_dims=(0, *axes))(g, *kept)
         for name, parameter in zip(names, parameters, strict=True):
             book.note_gradient(parameter, book.by_micro_batch(gradient[name].detach()))

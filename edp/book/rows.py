@@ -57,7 +57,7 @@ class Rows:
         order_n = rank_m[micro_batch_n].argsort(stable=True)
         row_n, micro_batch_n = row_n[order_n], micro_batch_n[order_n]
         if device.type != "cpu":
-            return cls._filled_up(row_n, micro_batch_n, length_m, order_m, device)
+            return cls.filled_up(row_n, length_m, order_m, device)
         kinds, counts = length_m[order_m].unique_consecutive(return_counts=True)
         blocks, first = [], 0
         for rows, count in zip(kinds.tolist(), counts.tolist(), strict=True):
@@ -67,17 +67,25 @@ class Rows:
         return cls(row_n, micro_batch_n, None, order_m[length_m[order_m] > 0], tuple(blocks), micro_batches)
 
     @classmethod
-    def _filled_up(
-        cls, row_n: Tensor, micro_batch_n: Tensor, length_m: Tensor, order_m: Tensor, device: torch.device
-    ) -> Rows:
+    def filled_up(cls, row_n: Tensor, length_m: Tensor, order_m: Tensor, device: torch.device) -> Rows:
+        """All micro-batches as long as the longest, which makes one block of them.
+
+        Args:
+            row_n: rows micro-batch by micro-batch, in the order `order_m`; a micro-batch has `length_m` rows.
+        """
         longest = max(1, int(length_m.max()))
         real_mt = torch.arange(longest) < length_m[order_m][:, None]
         row_mt = torch.zeros_like(real_mt, dtype=torch.long)
         row_mt[real_mt] = row_n
-        index = [x.to(device, non_blocking=True) for x in (row_mt.flatten(), order_m.repeat_interleave(longest))]
-        block = Block(0, len(order_m), longest)
-        real_n, order_m = real_mt.flatten().to(device, non_blocking=True), order_m.to(device, non_blocking=True)
-        return cls(index[0], index[1], real_n, order_m, (block,), len(length_m))
+        micro_batch_n = order_m.repeat_interleave(longest)
+        return cls(
+            row_n=row_mt.flatten().to(device, non_blocking=True),
+            micro_batch_n=micro_batch_n.to(device, non_blocking=True),
+            real_n=real_mt.flatten().to(device, non_blocking=True),
+            order_m=order_m.to(device, non_blocking=True),
+            blocks=(Block(0, len(order_m), longest),),
+            micro_batches=len(length_m),
+        )
 
     @cached_property
     def widest_gram(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from edp.book.book import Book
 
@@ -91,6 +92,8 @@ def _keep(book: Book, layer: nn.Module, name: str, owner: dict[int, str]) -> Non
 
 def _rule_of(layer: nn.Module) -> tuple[Rule, str] | None:
     """What was taught of the layer's class, or of one that it has the method from."""
+    if is_parametrized(layer):
+        return None  # its parameters are not the ones that the rule would note
     for kind in type(layer).__mro__:
         if kind in _rules:
             rule, method = _rules[kind]

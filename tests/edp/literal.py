@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from edp.book import keep_book
 from edp.decay import noise_multiplier
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
@@ -99,12 +100,19 @@ def hook_training(
     batch_size: int,
     epochs: int,
     steps: int,
+    pieces: int | None = None,
 ) -> tuple[torch.Tensor, Ledger]:
-    """The same through DDP and the hook, on one of `world` workers."""
-    ddp = one_bucket_ddp(small_model())
+    """The same through DDP and the hook, on one of `world` workers.
+
+    Args:
+        pieces: in how many pieces, of several micro-batches each, a worker's share is run; None: one by one.
+    """
+    model = small_model()
+    book = keep_book(model) if pieces is not None else None
+    ddp = one_bucket_ddp(model)
     optimizer = optimizer_of(ddp)
     size = batch_size // micro_batches
-    hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps)
+    hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps, book=book)
     done = 0
     for epoch in range(epochs):
         hook.begin_epoch(epoch)
@@ -113,7 +121,9 @@ def hook_training(
             optimizer.zero_grad()
             per_worker = micro_batches // world
             mine = range(rank * per_worker, (rank + 1) * per_worker)
-            for i in mine:
+            if book is not None:
+                in_one_pass(hook, ddp, x, y, [torch.arange(i * size, (i + 1) * size) for i in mine], pieces or 1)
+            for i in mine if book is None else ():
                 last = i == mine[-1]
                 with nullcontext() if last else ddp.no_sync():
                     piece = slice(i * size, (i + 1) * size)
@@ -124,6 +134,30 @@ def hook_training(
             optimizer.step()
             done += 1
     return torch.cat([p.detach().flatten() for p in ddp.parameters()]), hook.ledger
+
+
+def in_one_pass(
+    hook: EDPHook,
+    ddp: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    micro_batches: list[torch.Tensor],
+    pieces: int,
+) -> None:
+    """Backpropagates a worker's micro-batches in so many passes."""
+    book, cuts = hook.book, np.array_split(np.arange(len(micro_batches)), pieces)
+    assert book is not None
+    for cut in cuts:
+        last = cut is cuts[-1]
+        examples = torch.cat([micro_batches[i] for i in cut])
+        sizes = torch.tensor([len(micro_batches[i]) for i in cut])
+        micro_batch_b = torch.arange(len(cut)).repeat_interleave(sizes)
+        with nullcontext() if last else ddp.no_sync():
+            with book.examples(micro_batch_b, len(cut)):
+                loss_b = nn.functional.cross_entropy(ddp(x[examples]), y[examples], reduction="none")
+            (loss_b / sizes[micro_batch_b]).sum().backward()
+        if not last:
+            hook.take()
 
 
 def drawn_examples(step: int, workers: int) -> list[list[int]]:
@@ -159,15 +193,23 @@ def literal_dpsgd(spec: EDPSpec, *, expected: int, steps: int) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in parameters])
 
 
-def hook_dpsgd(rank: int, world: int, spec: EDPSpec, expected: int, steps: int) -> tuple[torch.Tensor, Ledger]:
+def hook_dpsgd(
+    rank: int, world: int, spec: EDPSpec, expected: int, steps: int, pieces: int | None = None
+) -> tuple[torch.Tensor, Ledger]:
     """The same through DDP and the hook: any number of micro-batches of one example on each worker, also none."""
-    ddp = one_bucket_ddp(small_model())
+    model = small_model()
+    book = keep_book(model) if pieces is not None else None
+    ddp = one_bucket_ddp(model)
     optimizer = optimizer_of(ddp)
-    hook = EDPHook(ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL)
+    hook = EDPHook(ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL, book=book)
     for step in range(steps):
         x, y = step_data(step, DPSGD_POOL)
         optimizer.zero_grad()
         mine = drawn_examples(step, world)[rank]
+        if book is not None and mine:
+            in_one_pass(hook, ddp, x, y, [torch.tensor([i]) for i in mine], min(pieces or 1, len(mine)))
+            optimizer.step()
+            continue
         for i in mine[:-1]:
             with ddp.no_sync():
                 nn.functional.cross_entropy(ddp(x[i : i + 1]), y[i : i + 1]).backward()

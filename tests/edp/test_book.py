@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edp.book import Book, keep_book
+from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
 from edp.scaling import layer_of_parameter
 
 VOCABULARY, LENGTH, WIDTH = 11, 5, 6
@@ -97,3 +97,184 @@ def test_norms_and_sums_are_those_of_a_loop_over_micro_batches(
     found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
     assert relative([found[0]], [expected[0]]) < within
     assert relative(found[1], expected[1]) < within
+
+
+class Scale(nn.Module):
+    """A layer that nobody has taught the book."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class Written(Scale):
+    """It is taught by a formula."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class Derived(Scale):
+    """It is taught by `instantiated`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+@teach(Written)
+def written(book: Book, layer: Written, x: Tensor) -> Tensor:
+    kept = x.detach()
+
+    def note(g: Tensor) -> None:
+        book.note_gradient(layer.weight, book.by_micro_batch((g * kept).sum(tuple(range(1, g.dim() - 1)))))
+
+    return book.tap(x * layer.weight.detach(), [layer.weight], note)
+
+
+teach(Derived)(instantiated)
+
+
+class Small(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.own, self.last = nn.Linear(3, WIDTH), layer, nn.Linear(WIDTH, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.own(self.first(x).tanh())).square().flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("kind", [Written, Derived])
+def test_a_layer_of_ones_own_can_be_taught(kind: type[Scale]) -> None:
+    model, batch = Small(kind(WIDTH)).double(), torch.randn(12, 4, 3, dtype=torch.float64)
+    for micro_batch_b in MICRO_BATCHES.values():
+        factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=torch.float64)
+        expected = literal(model, batch, micro_batch_b, factor_m)
+        found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+        assert relative([found[0]], [expected[0]]) < 1e-12
+        assert relative(found[1], expected[1]) < 1e-12
+
+
+def test_a_layer_that_nobody_has_taught_is_named_before_the_first_step() -> None:
+    with pytest.raises(UntaughtLayer, match=r"own \(Scale\) has trainable parameters.*allowed: .*Linear.*teach"):
+        keep_book(Small(Scale(WIDTH)))
+    frozen = Small(Scale(WIDTH))
+    frozen.own.requires_grad_(False)
+    keep_book(frozen)
+
+
+class Doubled(nn.Linear):
+    """Inherits the class, and not the method that was taught."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.write.weight = self.read.weight
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (Doubled(3, 3), "Doubled"),
+        (Tied(), "write shares a parameter with read"),
+        (nn.LSTM(3, 3), "LSTM"),
+        (nn.MultiheadAttention(4, 2), "MultiheadAttention"),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))), "0.parametrizations.weight"),
+    ],
+)
+def test_what_only_looks_like_a_taught_layer_is_refused(model: nn.Module, reason: str) -> None:
+    with pytest.raises(UntaughtLayer, match=reason):
+        keep_book(model)
+
+
+class Reuses(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.first(x)[..., :3])
+
+
+class Skips(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x)).flatten(1).sum(1)
+
+
+class TimeFirst(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.own(self.first(x.transpose(0, 1)).tanh())).square().sum((0, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Reuses, "first.weight was used twice"),
+        (Skips, "own.weight left no note"),
+        (TimeFirst, "the 5 examples as the first axis"),
+    ],
+)
+def test_a_gradient_that_the_book_would_get_wrong_is_refused(kind: type[Small], reason: str) -> None:
+    model = kind(Derived(WIDTH))
+    book = keep_book(model)
+
+    def squares() -> Tensor:
+        with book.examples(torch.arange(5), 5):
+            model(torch.randn(5, 4, 3)).sum().backward()
+        return book.squares()
+
+    with pytest.raises(RuntimeError, match=reason):
+        squares()
+
+
+def test_while_the_book_is_closed_a_model_is_what_it_was() -> None:
+    model, batch = Tagger(), words(6)
+    plain = torch.autograd.grad(model(batch).sum(), list(model.parameters()))
+    book = keep_book(model)
+    assert all(map(torch.equal, plain, torch.autograd.grad(model(batch).sum(), list(model.parameters()))))
+    with torch.no_grad(), book.examples(torch.arange(6), 6):
+        model(batch)
+    assert not book.has_notes
+
+
+def test_notes_that_were_not_written_are_not_forgotten_silently() -> None:
+    model, batch = Tagger(), words(6)
+    book = keep_book(model)
+    with book.examples(torch.arange(6), 6):
+        model(batch).sum().backward()
+    with pytest.raises(RuntimeError, match="were not written"), book.examples(torch.arange(6), 6):
+        pass
+
+
+def test_an_adapter_and_a_bias_alone_are_trained_with_the_rest_frozen() -> None:
+    model, batch = Tagger().double(), words(12)
+    model.requires_grad_(False)
+    for parameter in (model.down.weight, model.up.weight, model.query.bias, model.norm.bias, model.tags.weight):
+        parameter.requires_grad_(True)
+    factor_m = torch.rand(12, dtype=torch.float64)
+    expected = literal(model, batch, torch.arange(12), factor_m)
+    found = noted(keep_book(model), model, batch, torch.arange(12), factor_m)
+    assert relative([found[0]], [expected[0]]) < 1e-12
+    assert relative(found[1], expected[1]) < 1e-12
+
+
+@pytest.mark.parametrize("micro_batch_b", MICRO_BATCHES.values(), ids=MICRO_BATCHES.keys())
+def test_rows_filled_up_for_a_gpu_are_the_same_rows(micro_batch_b: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = Tagger().double(), words(12)
+    factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=torch.float64)
+    expected = literal(model, batch, micro_batch_b, factor_m)
+
+    def filled_up(row_n: Tensor, micro_batch_n: Tensor, micro_batches: int, device: torch.device) -> Rows:
+        length_m = torch.bincount(micro_batch_n, minlength=micro_batches)
+        order_m = length_m.argsort(stable=True)
+        order_n = torch.argsort(order_m)[micro_batch_n].argsort(stable=True)
+        return Rows.filled_up(row_n[order_n], length_m, order_m, device)
+
+    monkeypatch.setattr(Rows, "of", filled_up)
+    found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+    assert relative([found[0]], [expected[0]]) < 1e-12
+    assert relative(found[1], expected[1]) < 1e-12
