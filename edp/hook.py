@@ -32,9 +32,10 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from edp.clipping import Clip, count_noise
 from edp.decay import noise_multiplier
 from edp.ledger import Ledger, Mechanism
-from edp.mechanism import micro_batch_noise_std
+from edp.mechanism import count_noise_std, micro_batch_noise_std
 from edp.noise import add_gaussian_, reproducible_key, secret_key, stream
 from edp.scaling import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.spec import EDPSpec
@@ -68,6 +69,7 @@ class EDPHook:
         ledger: of the steps already taken, when a run is resumed.
         alpha: layer scales (K,) where they were found beforehand (`edp.alpha`); otherwise as `spec.alpha` says.
             Those of `alpha = private` come with a release, which `ledger` must hold.
+        clip: `clip_state` of the hook that a resumed run with `clip = quantile` goes on from; otherwise `spec.C`.
 
     Raises:
         NonFiniteGradient: from `check`, which on CPU runs in every step.
@@ -83,6 +85,7 @@ class EDPHook:
         rate: float,
         ledger: Ledger | None = None,
         alpha: torch.Tensor | None = None,
+        clip: float | None = None,
     ) -> None:
         self.spec = spec
         self.ledger = ledger if ledger is not None else Ledger()
@@ -99,6 +102,7 @@ class EDPHook:
         device = self.parameters[0].device
         self.layer = torch.tensor(layer, device=device)
         self.alpha = self._initial_alpha(alpha, device)
+        self.clip = Clip(spec, micro_batches, device, clip)
         # The micro-batches taken so far, a tensor a parameter in registration order: DDP's order is its own.
         self._pending: list[torch.Tensor] = []
         self._position = {id(p): i for i, p in enumerate(self.parameters)}
@@ -110,6 +114,11 @@ class EDPHook:
         self._last_bucket: torch.Tensor | None = None
         self.begin_epoch(0)
         ddp.register_comm_hook(None, self._reduce)
+
+    @property
+    def clip_state(self) -> float:
+        """The clip of the next step, for a checkpoint. On a GPU this waits for it."""
+        return float(self.clip.C)
 
     def begin_epoch(self, epoch: int) -> None:
         """Sets z_t for epoch `epoch`, counted from 0."""
@@ -130,6 +139,8 @@ class EDPHook:
             rate=self.rate,
             single_example=self.single_example,
             replayable=self.spec.reproducible_noise is not None,
+            clip=self.spec.clip,
+            count_std=count_noise_std(self.micro_batches) if self.spec.clip == "quantile" else 0.0,
         )
         # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
         self._noise_shape = [1.0] * len(self.parameters)
@@ -183,6 +194,10 @@ class EDPHook:
         if self._taken:
             torch._foreach_add_(by_parameter, self._pending)
             self._pending = []
+        if self.clip.moves:
+            mine, replayable = range(self.first, self.first + self.per_worker), self.spec.reproducible_noise is not None
+            noise = count_noise(self._key, self.micro_batches, mine, self._step, replayable=replayable)
+            self.clip.move(noise, self.group)
         self.ledger = self.ledger.record(self.epoch, self.mechanism)
         self._step, self._taken, self._last_bucket = self._step + 1, 0, buffer
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
@@ -195,7 +210,7 @@ class EDPHook:
         return parameter.grad
 
     def _clip_factor(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """`c = min(1, C/‖g/α‖)` as a scalar tensor; NaN, which poisons the aggregate visibly, if `g` is not finite."""
+        """`c = min(1, C/‖g/α‖)`, or as `clip` says, as a scalar tensor; NaN, which shows, if `g` is not finite."""
         norms = layer_norms(gradients, self.layer, len(self.layer_names))
         if self.alpha is None:
             # The paper's way: scales read off the first private gradient, without noise. All workers use worker 0's.
@@ -203,9 +218,7 @@ class EDPHook:
             dist.broadcast(first, src=dist.get_global_rank(self.group, 0), group=self.group)
             self.alpha = normalised(first)
             self._set_mechanism()
-        norm = (norms / self.alpha).norm()
-        clip = (self.spec.C / norm).clamp(max=1.0)
-        return torch.where(norm.isfinite(), clip, math.nan)
+        return self.clip.factors((norms / self.alpha).norm())
 
     def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], scale: torch.Tensor) -> None:
         """Scales the bucket and adds this worker's share of a step's noise, that of N/W micro-batches, divided by N.
@@ -219,12 +232,15 @@ class EDPHook:
         else:
             # One stream a micro-batch, so that every number of workers gives the same weights.
             streams = range(self.first, self.first + self.per_worker)
+        stretch = self.clip.stretch
         if buffer.device.type == "cpu":
-            factor = float(scale)
+            factor, std = float(scale), std * float(stretch)
         else:
-            buffer.mul_(scale)  # on the device: a GPU is not waited for
+            buffer.mul_(scale / stretch)  # on the device: a GPU is not waited for
             factor = 1.0
         for micro_batch in streams:
             noise = stream(self._key, micro_batch, self._step)
             add_gaussian_(gradients, [std * s for s in self._noise_shape], noise, factor)
             factor = 1.0
+        if buffer.device.type != "cpu" and self.clip.moves:
+            buffer.mul_(stretch)  # noise is drawn for the clip that the host knows, spec.C

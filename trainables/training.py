@@ -76,6 +76,7 @@ class Trainer:
                 rate=min(1.0, training.batch_size / self.examples),
                 ledger=ledger,
                 alpha=alpha,
+                clip=checkpoint.clip if checkpoint is not None else None,
             )
         self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
         if checkpoint is not None:
@@ -90,6 +91,7 @@ class Trainer:
             seconds=list(seconds),
             ledger=self.ledger.model_dump_json(),
             alpha=self.hook.alpha if self.hook is not None else None,
+            clip=self.hook.clip_state if self.hook is not None else None,
             model=self.ddp.module.state_dict(),
             optimizer=self.optimizer.state_dict(),
         )
