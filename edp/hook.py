@@ -47,9 +47,10 @@ from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.book import Book
+from edp.clipping import Clip, count_noise
 from edp.decay import noise_multiplier
 from edp.ledger import Ledger, Mechanism
-from edp.mechanism import micro_batch_noise_std
+from edp.mechanism import count_noise_std, micro_batch_noise_std
 from edp.noise import add_gaussian_, reproducible_key, secret_key, stream
 from edp.scaling import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.spec import EDPSpec
@@ -84,6 +85,7 @@ class EDPHook:
         alpha: layer scales (K,) where they were found beforehand (`edp.alpha`); otherwise as `spec.alpha` says.
             Those of `alpha = private` come with a release, which `ledger` must hold.
         book: of `ddp`'s model (`edp.book.keep_book`), where several micro-batches share a backward pass.
+        clip: `clip_state` of the hook that a resumed run with `clip = quantile` goes on from; otherwise `spec.C`.
 
     Raises:
         NonFiniteGradient: from `check`, which on CPU runs in every step.
@@ -100,6 +102,7 @@ class EDPHook:
         ledger: Ledger | None = None,
         alpha: torch.Tensor | None = None,
         book: Book | None = None,
+        clip: float | None = None,
     ) -> None:
         self.spec, self.book = spec, book
         self.ledger = ledger if ledger is not None else Ledger()
@@ -116,6 +119,7 @@ class EDPHook:
         device = self.parameters[0].device
         self.layer = torch.tensor(layer, device=device)
         self.alpha = self._initial_alpha(alpha, device)
+        self.clip = Clip(spec, micro_batches, device, clip)
         # The micro-batches taken so far, a tensor a parameter in registration order: DDP's order is its own.
         self._pending: list[torch.Tensor] = []
         self._position = {id(p): i for i, p in enumerate(self.parameters)}
@@ -127,6 +131,11 @@ class EDPHook:
         self._last_bucket: torch.Tensor | None = None
         self.begin_epoch(0)
         ddp.register_comm_hook(None, self._reduce)
+
+    @property
+    def clip_state(self) -> float:
+        """The clip of the next step, for a checkpoint. On a GPU this waits for it."""
+        return float(self.clip.C)
 
     def begin_epoch(self, epoch: int) -> None:
         """Sets z_t for epoch `epoch`, counted from 0."""
@@ -147,6 +156,8 @@ class EDPHook:
             rate=self.rate,
             single_example=self.single_example,
             replayable=self.spec.reproducible_noise is not None,
+            clip=self.spec.clip,
+            count_std=count_noise_std(self.micro_batches) if self.spec.clip == "quantile" else 0.0,
         )
         # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
         self._noise_shape = [1.0] * len(self.parameters)
@@ -229,6 +240,10 @@ class EDPHook:
             if self._pending:
                 torch._foreach_add_(by_parameter, self._pending)
         self._pending = []
+        if self.clip.moves:
+            mine, replayable = range(self.first, self.first + self.per_worker), self.spec.reproducible_noise is not None
+            noise = count_noise(self._key, self.micro_batches, mine, self._step, replayable=replayable)
+            self.clip.move(noise, self.group)
         self.ledger = self.ledger.record(self.epoch, self.mechanism)
         self._step, self._taken, self._last_bucket = self._step + 1, 0, buffer
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
@@ -245,7 +260,7 @@ class EDPHook:
         return self._clip_factors(layer_norms(gradients, self.layer, len(self.layer_names))[None])[0]
 
     def _clip_factors(self, norms_mk: torch.Tensor) -> torch.Tensor:
-        """`c = min(1, C/‖g/α‖)` of each micro-batch (M,), from the norm of each one's gradient in each layer.
+        """`c = min(1, C/‖g/α‖)`, or as `clip` says, of each micro-batch (M,), from the norm of each one's gradient in each layer.
 
         NaN, which poisons the aggregate visibly, where a gradient is not finite.
         """
@@ -255,9 +270,7 @@ class EDPHook:
             dist.broadcast(first, src=dist.get_global_rank(self.group, 0), group=self.group)
             self.alpha = normalised(first)
             self._set_mechanism()
-        norm_m = torch.linalg.vector_norm(norms_mk / self.alpha, dim=1)
-        clip_m = (self.spec.C / norm_m).clamp(max=1.0)
-        return torch.where(norm_m.isfinite(), clip_m, math.nan)
+        return self.clip.factors(torch.linalg.vector_norm(norms_mk / self.alpha, dim=1))
 
     def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], scale: torch.Tensor | None) -> None:
         """Adds this worker's share of a step's noise, that of N/W micro-batches, divided by N, to the bucket.
@@ -273,12 +286,18 @@ class EDPHook:
         else:
             # One stream a micro-batch, so that every number of workers gives the same weights.
             streams = range(self.first, self.first + self.per_worker)
-        factor = 1.0
-        if scale is not None and buffer.device.type == "cpu":
+        factor, stretch, on_cpu = 1.0, self.clip.stretch, buffer.device.type == "cpu"
+        if on_cpu:
+            std *= float(stretch)
+        if scale is not None and on_cpu:
             factor = float(scale)
         elif scale is not None:
             buffer.mul_(scale)  # on the device: a GPU is not waited for
+        if not on_cpu and self.clip.moves:
+            buffer.div_(stretch)
         for micro_batch in streams:
             noise = stream(self._key, micro_batch, self._step)
             add_gaussian_(gradients, [std * s for s in self._noise_shape], noise, factor)
             factor = 1.0
+        if not on_cpu and self.clip.moves:
+            buffer.mul_(stretch)  # noise is drawn for the clip that the host knows, spec.C

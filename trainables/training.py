@@ -85,6 +85,7 @@ class Trainer:
                 ledger=ledger,
                 alpha=alpha,
                 book=self.book,
+                clip=checkpoint.clip if checkpoint is not None else None,
             )
         self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
         if checkpoint is not None:
@@ -119,6 +120,7 @@ class Trainer:
             seconds=list(seconds),
             ledger=self.ledger.model_dump_json(),
             alpha=self.hook.alpha if self.hook is not None else None,
+            clip=self.hook.clip_state if self.hook is not None else None,
             model=self.ddp.module.state_dict(),
             optimizer=self.optimizer.state_dict(),
         )

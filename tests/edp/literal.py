@@ -13,7 +13,7 @@ from edp.book import keep_book
 from edp.decay import noise_multiplier
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.noise import add_gaussian_, reproducible_key, stream
+from edp.noise import add_gaussian_, count_stream, gaussian_, reproducible_key, stream
 from edp.scaling import layer_of_parameter
 from edp.spec import EDPSpec
 
@@ -42,7 +42,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epochs: int, steps: int) -> torch.Tensor:
-    """Flat weights after `epochs` x `steps` steps of Algorithm 1."""
+    """Flat weights after `epochs` x `steps` steps of Algorithm 1, and of the clips that may take its clip's place."""
     model = small_model()
     optimizer = optimizer_of(model)
     parameters, layer, names = layer_of_parameter(model)
@@ -52,11 +52,12 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
         total = sum(sizes)
         alpha = [math.sqrt(d / total) for d in sizes]
         alpha = [a / max(alpha) for a in alpha]
-    done = 0
+    done, C = 0, spec.C
     for epoch in range(epochs):
         for _ in range(steps):
             x, y = step_data(done, batch_size)
             size = batch_size // micro_batches
+            count = 0.0
             aggregate = [torch.zeros_like(p) for p in parameters]
             for i in range(micro_batches):
                 model.zero_grad()
@@ -71,7 +72,9 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
                     alpha = [n / max(norms) for n in norms]
                 scaled = [g / alpha[k] for g, k in zip(gradient, layer, strict=True)]
                 norm = math.sqrt(sum(float(g.square().sum()) for g in scaled))
-                clipped = [min(1.0, spec.C / norm) * g for g in scaled]
+                factor = C / (norm + 0.01) if spec.clip == "automatic" else min(1.0, C / norm)
+                clipped = [factor * g for g in scaled]
+                count += 0.5 if norm <= C else -0.5
                 rescaled = [alpha[k] * g for g, k in zip(clipped, layer, strict=True)]
                 z = noise_multiplier(spec, epoch)
                 # The paper divides each micro-batch's noise by N; for an aggregate of std C·z/N it must be √N.
@@ -79,7 +82,7 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
                 if spec.reproducible_noise is not None and z > 0:
                     y_noise = [torch.zeros_like(p) for p in parameters]
                     key = reproducible_key(spec.reproducible_noise)
-                    add_gaussian_(y_noise, [spec.C * z] * len(y_noise), stream(key, i, done))
+                    add_gaussian_(y_noise, [C * z] * len(y_noise), stream(key, i, done))
                     for g, noise, k in zip(rescaled, y_noise, layer, strict=True):
                         scale = alpha[k] if spec.alpha_noise == "per_layer" else 1.0
                         g += scale * noise / divisor
@@ -88,6 +91,14 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
             for p, g in zip(parameters, aggregate, strict=True):
                 p.grad = g / micro_batches
             optimizer.step()
+            if spec.clip == "quantile":
+                assert spec.reproducible_noise is not None
+                key, sigma = reproducible_key(spec.reproducible_noise), max(micro_batches / 20, 5)
+                for i in range(micro_batches):
+                    count += float(
+                        gaussian_(torch.empty(1), sigma / math.sqrt(micro_batches), count_stream(key, i, done))
+                    )
+                C *= math.exp(-0.2 * (count / micro_batches + 0.5 - spec.clip_quantile))
             done += 1
     return torch.cat([p.detach().flatten() for p in parameters])
 
