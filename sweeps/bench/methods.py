@@ -69,7 +69,8 @@ def edp_spec(method: str) -> EDPSpec:
 def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
     """How one of our methods is trained: `training` with its own options."""
     name = method.partition(":")[0]
-    settings = training.model_dump() | ({"method": name} if name in OURS else {})
+    taken = training.without_privacy() if name == "sgd" else training
+    settings = taken.model_dump() | ({"method": name} if name in OURS else {})
     return _validated(TrainingSpec, settings, method, TRAINING_OPTIONS)
 
 
