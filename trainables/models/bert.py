@@ -17,6 +17,7 @@ from trainables.batch import Batch, PieceInputs
 from trainables.models.dropout import take_along
 from trainables.models.joint import JointModel
 from trainables.models.pretrained import pretrained_folder
+from trainables.models.trainable import train_part
 from trainables.spec import BERTSpec
 from trainables.tokens import MAX_PIECES, Labels
 
@@ -37,6 +38,7 @@ class BERT(JointModel):
         take_along(encoder, self.draws, first=1)
         self.encoder = encoder
         self.pretrained_source = source
+        train_part(self, spec)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs = batch.inputs
