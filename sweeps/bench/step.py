@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A method in a cell. Ratios are to SGD of the same part of the model; None where it could not run: see `reason`."""
+    """A method in a cell. Ratios are to SGD of the same part; None where it could not run, which `reason` explains."""
 
     model: str
     method: str
