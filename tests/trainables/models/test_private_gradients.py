@@ -86,3 +86,24 @@ def test_norms_and_sums_are_those_of_a_loop(
         assert error / squares_mk[:, k].sqrt().norm().clamp_min(least) < within, name
     together, expected = (torch.cat([x.flatten() for x in tensors]) for tensors in (found, sums))
     assert relative([together], [expected]) < within
+
+
+@pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
+def test_no_rounding_of_bfloat16_products_lets_an_utterance_exceed_the_clip(model: ModelSpec, tmp_path: Path) -> None:
+    corpus = encoded(model, tmp_path)
+    net = build(model, corpus).train()
+    net.book = book = keep_book(net)
+    clip = 0.1
+    for one in range(4):
+        with book.examples(torch.arange(12), 12), torch.autocast("cpu", torch.bfloat16):
+            loss_b = net(batch_of(corpus, EXAMPLES, torch.float32))
+        loss_b.sum().backward()
+        squares_mk = book.squares()
+        assert squares_mk.dtype == torch.float32
+        norm_m = squares_mk.sum(1).sqrt()
+        assert float(norm_m.min()) > clip
+        factor_m = torch.zeros(12).index_fill(0, torch.tensor([one]), float(clip / norm_m[one]))
+        sums = [torch.empty_like(p) for p in book.parameters]
+        book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
+        alone = torch.cat([x.flatten().double() for x in sums]).norm()
+        assert float(alone) == pytest.approx(clip, rel=1e-5)
