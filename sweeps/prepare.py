@@ -54,7 +54,9 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
             features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
         public = model.embeddings.corpus
     else:
-        features = [model.pretrained, model.vocabulary.model_dump()]
+        from trainables.models.pretrained import check_pretrained  # transformers takes seconds to import
+
+        features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
         public = model.vocabulary
     common = [features, corpus_digest(public) if public is not None else None]
     target, shadow = (

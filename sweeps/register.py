@@ -227,15 +227,16 @@ def _save(served: Path, bundle: Path, about: Model, source: Path, features: Path
 
 
 def _encoder(spec: BERTSpec, bundle: Path) -> str:
-    """The architecture that a BERT was trained with, as Transformers' JSON: a server is to need no pretrained model."""
+    """The architecture of a trained encoder, as Transformers' JSON: a server is to need no pretrained model."""
     from trainables.models.bert import BERT
+    from trainables.models.encoders import config_to_json
 
     saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)
     features = load_features(bundle / "features")
     assert isinstance(features, WordPieces), "BERT reads sub-words"
     model = build_model(spec, Labels.from_dict(saved["labels"]), seed=0, vocabulary_size=features.size)
     assert isinstance(model, BERT)
-    return str(model.encoder.config.to_json_string(use_diff=False))
+    return config_to_json(model.encoder.config)
 
 
 @contextmanager

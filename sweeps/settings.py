@@ -160,9 +160,10 @@ def _settle_paths(data: dict[str, Any]) -> None:
     if isinstance(embeddings.get("path"), str):
         embeddings["path"] = _absolute("model.embeddings.path", embeddings["path"])
     pretrained = model.get("pretrained")
-    # A name of Hugging Face's looks like a path; it is one where there is such a folder.
-    if isinstance(pretrained, str) and (pretrained.startswith((".", "~")) or Path(pretrained).is_dir()):
-        model["pretrained"] = _absolute("model.pretrained", pretrained)
+    # A name of Hugging Face's looks like a path; it is one where there is such a folder. `minilm` is never one.
+    named = pretrained if isinstance(pretrained, str) and pretrained != "minilm" else ""
+    if named.startswith((".", "~")) or (named and Path(named).is_dir()):
+        model["pretrained"] = _absolute("model.pretrained", named)
     public = (
         _section(data, "shadow").get("corpus"),
         _section(model, "embeddings").get("corpus"),
