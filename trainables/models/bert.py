@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
 from trainables.batch import Batch, PieceInputs
-from trainables.models.encoders import empty_encoder, load_encoder
+from trainables.models.encoders import config_to_json, empty_encoder, load_encoder
 from trainables.models.joint import JointModel
 from trainables.models.pretrained import pretrained_folder, pretrained_pieces
 from trainables.spec import BERTSpec
@@ -36,6 +36,11 @@ class BERT(JointModel):
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout)
         self.encoder = encoder
         self.pretrained_source = source
+
+    @property
+    def architecture(self) -> str:
+        """The encoder's, as JSON that `config_from_json` reads: kept with the weights, it needs no pretrained model."""
+        return config_to_json(self.encoder.config)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs = batch.inputs

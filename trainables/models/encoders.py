@@ -84,16 +84,16 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     kind = _class(config)
     try:
         with _quiet():
-            options: dict[str, Any] = {"dtype": torch.float32, **_without_pooler(kind)}
-            loaded: Any = kind.from_pretrained(folder, config=config, output_loading_info=True, **options)
+            options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, **_without_pooler(kind)}
+            loaded: Any = kind.from_pretrained(folder, config=config, ignore_mismatched_sizes=True, **options)
     except Exception as error:
         raise _refused(name, f"its weights cannot be read ({one_line(error)})") from None
     model, found = loaded
-    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
-    if missing:  # they would be random without a word
-        raise _refused(
-            name, f"its weights lack {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")
-        )
+    wrong = {key for key in found["missing_keys"] if not key.startswith("pooler.")}
+    wrong |= {mismatch[0] for mismatch in found["mismatched_keys"]}
+    if wrong:  # they would be random without a word
+        others = f", and {len(wrong) - 1} more are" if len(wrong) > 1 else ""
+        raise _refused(name, f"of its weights {min(wrong)} is missing or of another shape{others}")
     model.config.name_or_path = ""  # a place on this machine, which goes nowhere with a released model
     return _no_pooler(model)
 

@@ -23,8 +23,17 @@ from trainables.tokens import WordPieces
 _log = logging.getLogger(__name__)
 _HUB_SECONDS = 3.0
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-_VOCABULARIES = ("vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "*.model")
-_FILES = ["config.json", "tokenizer*", *_VOCABULARIES, "*.safetensors", "pytorch_model*.bin", "*.index.json"]
+_VOCABULARIES = ("vocab.txt", "vocab.json", "*.model")
+_FILES = [
+    "config.json",
+    "tokenizer*",
+    *_VOCABULARIES,
+    "merges.txt",
+    "special_tokens_map.json",
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "*.index.json",
+]
 
 
 @functools.cache
@@ -102,15 +111,18 @@ def pretrained_pieces(name: str | None) -> WordPieces | None:
 def _tokenizer(folder: Path, name: str) -> Tokenizer:
     if (folder / "tokenizer.json").is_file():
         return Tokenizer.from_file(str(folder / "tokenizer.json"))
-    from transformers import AutoTokenizer
+    reason = "no vocabulary there"
+    if any(fnmatch(file.name, pattern) for file in folder.iterdir() for pattern in _VOCABULARIES):
+        from transformers import AutoTokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer
-    except Exception as error:  # as many reasons as tokenizers
-        raise UserError(
-            f"model.pretrained = {name}: it has no tokenizer that can be read ({one_line(error)}); "
-            "allowed: an encoder with its tokenizer.json"
-        ) from None
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer
+        except Exception as error:  # as many reasons as tokenizers
+            reason = one_line(error)
+    raise UserError(
+        f"model.pretrained = {name}: it has no tokenizer that can be read ({reason}); "
+        "allowed: an encoder with its tokenizer.json"
+    )
 
 
 def check_pretrained(spec: BERTSpec) -> list[str | int]:
