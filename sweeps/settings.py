@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from edp.spec import UserError
 from sweeps.errors import one_line, suggestion
 from sweeps.spec import Recipe
-from trainables.corpora import PUBLIC
+from trainables.corpora import PUBLIC, corpus_in
 from trainables.files import replacing
 from trainables.spec import TrialSpec
 
@@ -174,8 +174,8 @@ def _settle_paths(data: dict[str, Any]) -> None:
             continue
         if isinstance(corpus.get("path"), str):
             corpus["path"] = _absolute("path", corpus["path"])
-        elif folder is not None and corpus.get("name") in PUBLIC and (folder / corpus["name"]).exists():
-            corpus["path"] = str(folder / corpus["name"])
+        elif folder is not None and corpus.get("name") in PUBLIC and (found := corpus_in(folder, corpus["name"])):
+            corpus["path"] = str(found)
 
 
 def _absolute(field: str, path: str) -> str:

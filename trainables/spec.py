@@ -19,7 +19,7 @@ class CorpusSpec(Frozen):
         str,
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-            description="atis, snips, nlu_eval, communication, health, video, or any name with a path",
+            description="a public one (edp-sweep data fetch --help), communication, health, video, or any with a path",
         ),
     ]
     path: Annotated[str | None, Field(description="folder or file of the corpus; comes before everything")] = None
