@@ -155,7 +155,7 @@ def _no_pooler(model: PreTrainedModel) -> PreTrainedModel:
 def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
     """Architectures have their own names for it: `hidden_dropout_prob`, `attention_dropout`, `mlp_dropout`, …"""
     for field, value in config.to_dict().items():
-        if "dropout" in field and isinstance(value, int | float):
+        if "dropout" in field and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, field, dropout)
 
 

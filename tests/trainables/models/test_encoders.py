@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, processors
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, T5Config, T5Model
 from transformers.utils import logging
@@ -22,9 +24,10 @@ from trainables.corpora.types import Splits
 from trainables.encoding import EncodedCorpus, encode, encode_utterances
 from trainables.models import JointModel, build_model
 from trainables.models.bert import BERT as Encoder
-from trainables.models.encoders import config_from_json, config_to_json, empty_encoder
+from trainables.models.encoders import config_from_json, config_to_json, empty_encoder, load_encoder
 from trainables.models.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.spec import BERTSpec
+from trainables.tokens import WordPieces
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 
@@ -186,6 +189,28 @@ def test_a_word_list_alone_is_a_tokenizer_too(folders: dict[str, Path], tmp_path
     words = [word for tokens in UTTERANCES for word in tokens]
     assert old.pieces(words) == new.pieces(words)
     assert (old.pad, old.unknown, old.start, old.end) == (new.pad, new.unknown, new.start, new.end)
+
+
+def test_a_tokenizer_without_its_special_tokens_is_refused() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "<s>": 2, "a": 3}, unk_token="[UNK]"))
+    with pytest.raises(UserError, match=r"the vocabulary of mine lacks \[SEP\] and </s>; allowed: one with either"):
+        WordPieces(tokenizer, "mine")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
+    with pytest.raises(UserError, match="puts 1 special tokens around an utterance; allowed: one before it and one"):
+        WordPieces(tokenizer, "mine")
+
+
+def test_weights_saved_with_a_head_and_old_names_are_found(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(folders["bert"], tmp_path / "old"))
+    weights = AutoModel.from_pretrained(folder).state_dict()
+    renamed = {
+        "bert." + k.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v
+        for k, v in weights.items()
+    }
+    (folder / "model.safetensors").unlink()
+    torch.save(renamed | {"cls.predictions.bias": torch.zeros(3)}, folder / "pytorch_model.bin")
+    loaded = load_encoder(folder, "old", dropout=0.1).state_dict()
+    assert all(value.equal(weights[name]) for name, value in loaded.items())
 
 
 def refusal(folder: Path) -> str:
