@@ -52,6 +52,7 @@ def z0_for_epsilon(
         raise UserError(f"epochs = {epochs} is not allowed: a run without epochs costs nothing at any z0")
     _refuse_what_noise_cannot_help(spec)
     at = spec.delta if delta is None else delta
+    _refuse_where_the_count_costs_more(target, spec, at, epochs, plan)
 
     @cache  # for Poisson sampling one takes a second
     def cost(log_z0: float) -> float:
@@ -117,6 +118,19 @@ def _refuse_what_noise_cannot_help(spec: EDPSpec) -> None:
         )
 
 
+def _refuse_where_the_count_costs_more(target: float, spec: EDPSpec, delta: float, epochs: int, plan: Plan) -> None:
+    """No noise on the gradients makes up for what `clip = quantile` spends on its count."""
+    if spec.clip != "quantile":
+        return
+    nothing_else = spec.model_copy(update={"z0": _MOST_Z0, "decay": "none", "tau": 0.0, "alpha": "fixed"})
+    count = epsilon(planned_ledger(nothing_else, epochs=epochs, **plan), delta)
+    if count > target:
+        raise UserError(
+            f"target epsilon = {target:g} is out of reach with clip = quantile: counting how many gradients are within "
+            f"the clip costs {count:.4g} alone; allowed: clip fixed or automatic, or fewer epochs"
+        )
+
+
 def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, float]:
     """Logarithms of a z0 that costs more than `target` and of one that costs at most that."""
     low = high = 0.0
@@ -129,7 +143,8 @@ def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, floa
         if high == math.log(_MOST_Z0):
             raise UserError(
                 f"target epsilon = {target:g} is out of reach: z0 = {_MOST_Z0:g} costs more, because of what "
-                "the decay leaves of the noise or of the private estimate of the layer scales"
+                "the decay leaves of the noise, of the private estimate of the layer scales or of the count that moves "
+                "the clip"
             )
         low, high, step = high, min(high + step, math.log(_MOST_Z0)), 2 * step
     return low, high

@@ -23,7 +23,7 @@ from edp.accountants.pld import Memo, pld_epsilon
 from edp.accountants.rdp import quick_rdp_epsilon, rdp_epsilon
 from edp.decay import noise_multiplier
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry, Mechanism
-from edp.mechanism import effective_noise_multiplier
+from edp.mechanism import count_noise_std, effective_noise_multiplier
 from edp.spec import EDPSpec
 
 # Past this, ε = μ²/2 no longer fits a float.
@@ -147,6 +147,8 @@ def planned_ledger(
         rate=rate,
         single_example=single_example,
         replayable=spec.reproducible_noise is not None,
+        clip=spec.clip,
+        count_std=count_noise_std(micro_batches) if spec.clip == "quantile" else 0.0,
     )
     entries = tuple(
         LedgerEntry(

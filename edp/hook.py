@@ -1,10 +1,24 @@
 """Algorithm 1 as a gradient hook of `DistributedDataParallel`.
 
-`α·clip(g/α) = c·g` with one scalar `c = min(1, C/‖g/α‖)`, so a step is: one norm pass, one scale-and-add into the
-bucket, one all-reduce. The clip needs the norm over all layers, hence one bucket.
+`α·clip(g/α) = c·g` with one scalar `c = min(1, C/‖g/α‖)` a micro-batch, so a step is: the norm of each micro-batch's
+gradient, their clipped sum into the bucket, noise, one all-reduce. The clip needs the norm over all layers, hence one
+bucket.
 
-A worker may hold several micro-batches. All but the last are taken by `EDPHook.take` after their backward under
-`no_sync`; the last one's backward brings DDP's bucket here:
+A worker that holds several micro-batches runs them in one pass, whatever their number, where the model's layers keep a
+book (`edp.book`), which knows each micro-batch's norm and the clipped sum without a gradient of its own for each:
+
+    book = keep_book(model)
+    ddp = one_bucket_ddp(model)
+    hook = EDPHook(ddp, spec, micro_batches=N, single_example=..., rate=..., book=book)
+    ...
+    with book.examples(micro_batch_b, N // workers):
+        loss_b = ddp(examples)              # (B,), and each example's weight in its micro-batch's mean
+    (loss_b * weight_b).sum().backward()
+    optimizer.step()
+
+Examples that do not fit into memory together are run in pieces, each of whole micro-batches: all but the last under
+`no_sync`, with `EDPHook.take` after each. A micro-batch that does not fit, and a model without a book, take the other
+way: a piece is then one micro-batch, whose gradient PyTorch adds up, in as many backward passes as need be:
 
     for i, micro_batch in enumerate(micro_batches):
         last = i == len(micro_batches) - 1
@@ -14,9 +28,9 @@ A worker may hold several micro-batches. All but the last are taken by `EDPHook.
             hook.take()
     optimizer.step()
 
-True DP-SGD (Poisson sampling, `single_example`) is the same loop over the examples that were dealt to the worker, as
-many as there are: each is a micro-batch of its own, and a worker without one backpropagates a loss times 0, since
-all must reach the all-reduce. The sum is divided by the fixed N, the expected batch size.
+True DP-SGD (Poisson sampling, `single_example`) is the same with the examples that were dealt to the worker, as many
+as there are: each is a micro-batch of its own, and a worker without one backpropagates a loss times 0, since all must
+reach the all-reduce. The sum is divided by the fixed N, the expected batch size.
 
 Formal guarantee: what `hook.ledger` holds, priced by `edp.epsilon`. The aggregator is trusted: a single worker's
 message carries only its share of the noise.
@@ -32,9 +46,11 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from edp.book import Book
+from edp.clipping import Clip, count_noise
 from edp.decay import noise_multiplier
 from edp.ledger import Ledger, Mechanism
-from edp.mechanism import micro_batch_noise_std
+from edp.mechanism import count_noise_std, micro_batch_noise_std
 from edp.noise import add_gaussian_, reproducible_key, secret_key, stream
 from edp.scaling import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.spec import EDPSpec
@@ -68,6 +84,8 @@ class EDPHook:
         ledger: of the steps already taken, when a run is resumed.
         alpha: layer scales (K,) where they were found beforehand (`edp.alpha`); otherwise as `spec.alpha` says.
             Those of `alpha = private` come with a release, which `ledger` must hold.
+        book: of `ddp`'s model (`edp.book.keep_book`), where several micro-batches share a backward pass.
+        clip: `clip_state` of the hook that a resumed run with `clip = quantile` goes on from; otherwise `spec.C`.
 
     Raises:
         NonFiniteGradient: from `check`, which on CPU runs in every step.
@@ -83,8 +101,10 @@ class EDPHook:
         rate: float,
         ledger: Ledger | None = None,
         alpha: torch.Tensor | None = None,
+        book: Book | None = None,
+        clip: float | None = None,
     ) -> None:
-        self.spec = spec
+        self.spec, self.book = spec, book
         self.ledger = ledger if ledger is not None else Ledger()
         self.group = ddp.process_group
         world = dist.get_world_size(self.group)
@@ -99,6 +119,7 @@ class EDPHook:
         device = self.parameters[0].device
         self.layer = torch.tensor(layer, device=device)
         self.alpha = self._initial_alpha(alpha, device)
+        self.clip = Clip(spec, micro_batches, device, clip)
         # The micro-batches taken so far, a tensor a parameter in registration order: DDP's order is its own.
         self._pending: list[torch.Tensor] = []
         self._position = {id(p): i for i, p in enumerate(self.parameters)}
@@ -110,6 +131,11 @@ class EDPHook:
         self._last_bucket: torch.Tensor | None = None
         self.begin_epoch(0)
         ddp.register_comm_hook(None, self._reduce)
+
+    @property
+    def clip_state(self) -> float:
+        """The clip of the next step, for a checkpoint. On a GPU this waits for it."""
+        return float(self.clip.C)
 
     def begin_epoch(self, epoch: int) -> None:
         """Sets z_t for epoch `epoch`, counted from 0."""
@@ -130,6 +156,8 @@ class EDPHook:
             rate=self.rate,
             single_example=self.single_example,
             replayable=self.spec.reproducible_noise is not None,
+            clip=self.spec.clip,
+            count_std=count_noise_std(self.micro_batches) if self.spec.clip == "quantile" else 0.0,
         )
         # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
         self._noise_shape = [1.0] * len(self.parameters)
@@ -149,19 +177,41 @@ class EDPHook:
         raise ValueError(f"alpha {self.spec.alpha} needs scales that were found beforehand: give alpha=")
 
     def take(self) -> None:
-        """Clips the gradients of a micro-batch that is not the worker's last, adds them up, and clears them."""
-        if self._taken >= self.per_worker - 1 and not self.any_number:
-            raise RuntimeError(f"more than {self.per_worker} micro-batches in a step of this worker")
+        """Clips what was backpropagated since the last call, adds it up, and clears it; not after a step's last piece.
+
+        It is all micro-batches that the book has notes of, or else one micro-batch, whose gradient the parameters hold.
+        """
+        if self.book is not None and self.book.has_notes:
+            factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
+            self._count(len(factor_m), more=True)
+            first = not self._pending
+            if first:
+                self._pending = [torch.empty_like(p) for p in self.parameters]
+            self.book.write(factor_m, self._by_id(self._pending), add=not first)
+            return
+        self._count(1, more=True)
         gradients = [self._gradient(p) for p in self.parameters]
         # Not in place: where gradients are zeroed instead of dropped, they are views of DDP's bucket.
         scaled = torch._foreach_mul(gradients, self._clip_factor(gradients) / self.micro_batches)
-        if self._taken == 0:
-            self._pending = list(scaled)
-        else:
+        if self._pending:
             torch._foreach_add_(self._pending, scaled)
-        self._taken += 1
+        else:
+            self._pending = list(scaled)
         for parameter in self.parameters:
             parameter.grad = None
+
+    def _count(self, micro_batches: int, *, more: bool) -> None:
+        """Counts the step's micro-batches; with `more`, others are to come."""
+        self._taken += micro_batches
+        if self.any_number:
+            return
+        if self._taken > self.per_worker - more:
+            raise RuntimeError(f"more than {self.per_worker} micro-batches in a step of this worker")
+        if not more and self._taken < self.per_worker:
+            raise RuntimeError(f"{self._taken} micro-batches in a step instead of {self.per_worker}")
+
+    def _by_id(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor]:
+        return {id(p): x for p, x in zip(self.parameters, tensors, strict=True)}
 
     def check(self) -> None:
         """Raises NonFiniteGradient if the last step's aggregate is not finite. On a GPU this waits for it."""
@@ -174,15 +224,26 @@ class EDPHook:
     def _reduce(self, _state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if not (bucket.is_last() and bucket.index() == 0):
             raise RuntimeError("DDP made several buckets: build it with one_bucket_ddp")
-        if self._taken != self.per_worker - 1 and not self.any_number:
-            raise RuntimeError(f"{self._taken + 1} micro-batches in a step instead of {self.per_worker}")
         buffer, gradients = bucket.buffer(), bucket.gradients()
         in_order = [self._position[id(p)] for p in bucket.parameters()]
         by_parameter = [gradients[j] for j in sorted(range(len(in_order)), key=in_order.__getitem__)]
-        self._add_noise(buffer, by_parameter, self._clip_factor(by_parameter) / self.micro_batches)
-        if self._taken:
-            torch._foreach_add_(by_parameter, self._pending)
-            self._pending = []
+        if self.book is not None and self.book.has_notes:
+            factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
+            self._count(len(factor_m), more=False)
+            if self._pending:
+                torch._foreach_copy_(by_parameter, self._pending)
+            self.book.write(factor_m, self._by_id(by_parameter), add=bool(self._pending))
+            self._add_noise(buffer, by_parameter, None)
+        else:
+            self._count(1, more=False)
+            self._add_noise(buffer, by_parameter, self._clip_factor(by_parameter) / self.micro_batches)
+            if self._pending:
+                torch._foreach_add_(by_parameter, self._pending)
+        self._pending = []
+        if self.clip.moves:
+            mine, replayable = range(self.first, self.first + self.per_worker), self.spec.reproducible_noise is not None
+            noise = count_noise(self._key, self.micro_batches, mine, self._step, replayable=replayable)
+            self.clip.move(noise, self.group)
         self.ledger = self.ledger.record(self.epoch, self.mechanism)
         self._step, self._taken, self._last_bucket = self._step + 1, 0, buffer
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
@@ -195,20 +256,26 @@ class EDPHook:
         return parameter.grad
 
     def _clip_factor(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """`c = min(1, C/‖g/α‖)` as a scalar tensor; NaN, which poisons the aggregate visibly, if `g` is not finite."""
-        norms = layer_norms(gradients, self.layer, len(self.layer_names))
+        """`c` of one micro-batch, a scalar tensor, from its gradients."""
+        return self._clip_factors(layer_norms(gradients, self.layer, len(self.layer_names))[None])[0]
+
+    def _clip_factors(self, norms_mk: torch.Tensor) -> torch.Tensor:
+        """`c = min(1, C/‖g/α‖)`, or as `clip` says, of each micro-batch (M,), from the norm of each one's gradient in each layer.
+
+        NaN, which poisons the aggregate visibly, where a gradient is not finite.
+        """
         if self.alpha is None:
             # The paper's way: scales read off the first private gradient, without noise. All workers use worker 0's.
-            first = norms.clone()
+            first = norms_mk[0].clone()
             dist.broadcast(first, src=dist.get_global_rank(self.group, 0), group=self.group)
             self.alpha = normalised(first)
             self._set_mechanism()
-        norm = (norms / self.alpha).norm()
-        clip = (self.spec.C / norm).clamp(max=1.0)
-        return torch.where(norm.isfinite(), clip, math.nan)
+        return self.clip.factors(torch.linalg.vector_norm(norms_mk / self.alpha, dim=1))
 
-    def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], scale: torch.Tensor) -> None:
-        """Scales the bucket and adds this worker's share of a step's noise, that of N/W micro-batches, divided by N.
+    def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], scale: torch.Tensor | None) -> None:
+        """Adds this worker's share of a step's noise, that of N/W micro-batches, divided by N, to the bucket.
+
+        With `scale`, a scalar tensor, the bucket is multiplied by it first.
 
         However many micro-batches it takes: how many there are must not show in the noise.
         """
@@ -219,12 +286,18 @@ class EDPHook:
         else:
             # One stream a micro-batch, so that every number of workers gives the same weights.
             streams = range(self.first, self.first + self.per_worker)
-        if buffer.device.type == "cpu":
+        factor, stretch, on_cpu = 1.0, self.clip.stretch, buffer.device.type == "cpu"
+        if on_cpu:
+            std *= float(stretch)
+        if scale is not None and on_cpu:
             factor = float(scale)
-        else:
+        elif scale is not None:
             buffer.mul_(scale)  # on the device: a GPU is not waited for
-            factor = 1.0
+        if not on_cpu and self.clip.moves:
+            buffer.div_(stretch)
         for micro_batch in streams:
             noise = stream(self._key, micro_batch, self._step)
             add_gaussian_(gradients, [std * s for s in self._noise_shape], noise, factor)
             factor = 1.0
+        if not on_cpu and self.clip.moves:
+            buffer.mul_(stretch)  # noise is drawn for the clip that the host knows, spec.C

@@ -11,13 +11,15 @@ from typing import Annotated, Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from edp.mechanism import noise_std
-from edp.spec import Alpha, AlphaNoise, Frozen, Noise, Sampling, Unit
+from edp.spec import Alpha, AlphaNoise, Clipping, Frozen, Noise, Sampling, Unit
 
 
 class Mechanism(Frozen):
     """One step's Gaussian mechanism, as executed: everything that an accountant needs and nothing else."""
 
     C: Annotated[float, Field(gt=0)]
+    """Clip. With `clip = quantile` it moves from step to step, and this is what the run began with: noise moves with
+    it, so that no guarantee depends on it."""
     z: Annotated[float, Field(ge=0)]
     """Noise multiplier z_t of Algorithm 1; a micro-batch's noise is drawn from it as `noise` says."""
     N: Annotated[int, Field(ge=1)]
@@ -34,6 +36,10 @@ class Mechanism(Frozen):
     """True when no micro-batch held more than one example: DP-SGD."""
     replayable: bool = False
     """True when the noise came from a seed that somebody knows: no guarantee."""
+    clip: Clipping = "fixed"
+    count_std: Annotated[float, Field(ge=0)] = 0.0
+    """Standard deviation, in micro-batches, of the noise on the count that moves the clip; used by `clip = quantile`
+    alone, which guarantees nothing at 0."""
 
 
 class LedgerEntry(Frozen):
@@ -48,7 +54,8 @@ class LedgerEntry(Frozen):
         """Standard deviation of the Gaussian noise on each coordinate of the mean gradient that the optimiser got.
 
         In the gradient's own unit: `C·z/N`, or `C·z/N^1.5` for the paper's noise, the same for all layers. With
-        `alpha_noise = per_layer` layer k has `α_k` times that; here it is the layer's with the largest `α_k`.
+        `alpha_noise = per_layer` layer k has `α_k` times that; here it is the layer's with the largest `α_k`. With
+        `clip = quantile` it moves with the clip, and this is that of the run's first step at this z.
         """
         m = self.mechanism
         return noise_std(m) * (m.max_alpha if m.alpha_noise == "per_layer" else 1.0)

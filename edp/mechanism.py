@@ -12,8 +12,13 @@ The unit is one example, or one micro-batch (all that one micro-batch of an epoc
 The aggregator is trusted: what a worker sends before aggregation is hidden by its own share of the noise
 alone, with the multiplier z/√N (corrected noise) or z/N (the paper's).
 
+With `clip = quantile` a step asks one thing more: how many micro-batches had a norm within the clip, each counted as
++1/2 or -1/2, and as 0 if its gradient is zero (empty, or zeroed out). The noisy sum and the noisy count are independent
+Gaussians, so the step is one Gaussian mechanism, whose 1/z² is the sum of theirs.
+
 Sources: Dupuy et al., Algorithm 1, for the noise; McMahan & Andrew (2018), section 3.1, for clipping in
-scaled space; Ponomareva et al., "How to DP-fy ML" (2023), section 5.6, for the factor of 2 of micro-batches.
+scaled space; Ponomareva et al., "How to DP-fy ML" (2023), section 5.6, for the factor of 2 of micro-batches;
+Andrew et al., "Differentially Private Learning with Adaptive Clipping" (2021), Theorem 1, for sum and count as one.
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ def micro_batch_noise_std(m: Mechanism) -> float:
 
 
 def kappa(m: Mechanism) -> float:
-    """`κ`: by how much the mechanism's noise multiplier falls short of z (dimensionless).
+    """`κ`: by how much the noise multiplier of the noisy sum falls short of z (dimensionless).
 
     Infinite, which means no guarantee, for `alpha = paper`, and when the noise can be replayed: whoever knows
     its seed subtracts it.
@@ -64,16 +69,43 @@ def kappa(m: Mechanism) -> float:
     return _relative_sensitivity(m) * shortfall
 
 
+def count_sensitivity(m: Mechanism) -> float:
+    """The farthest that one unit moves the count of `clip = quantile`, in micro-batches.
+
+    A micro-batch counts ±1/2, or 0 without a gradient; one example of several can turn one into the other.
+    """
+    return 1.0 if _turns_round(m) else 0.5
+
+
+def count_noise_std(micro_batches: int) -> float:
+    """Standard deviation of the noise on the count: a twentieth of N, as Andrew et al. have it, at least 5.
+
+    The floor serves the few micro-batches of the paper: whatever N and the unit, the count of a step costs at most
+    1/100 of what the noisy sum costs at z = 1.
+    """
+    return max(micro_batches / 20, 5.0)
+
+
 def effective_noise_multiplier(m: Mechanism) -> float:
-    """`z/κ`: std of the noise over sensitivity, all that an accountant needs. 0 means no guarantee."""
-    return m.z / kappa(m)
+    """`z/κ`: std of the noise over sensitivity, all that an accountant needs. 0 means no guarantee.
+
+    With `clip = quantile`, of the noisy sum and the noisy count together: 1/√((κ/z)² + (s/σ)²).
+    """
+    if m.clip != "quantile":
+        return m.z / kappa(m)
+    if m.z == 0 or m.count_std == 0:
+        return 0.0
+    return 1 / math.hypot(kappa(m) / m.z, count_sensitivity(m) / m.count_std)
+
+
+def _turns_round(m: Mechanism) -> bool:
+    """Whether the clipped mean of several examples can turn round when one of them goes: from +C to -C."""
+    return m.unit == "example" and not m.single_example
 
 
 def _relative_sensitivity(m: Mechanism) -> float:
     """`Δ/C`, times the largest scale where the noise does not follow the scales."""
     if m.alpha == "paper":
         return math.inf
-    # The clipped mean of several examples can turn round when one of them goes: from +C to -C.
-    turns_round = m.unit == "example" and not m.single_example
     stretch = m.max_alpha if m.alpha_noise == "isotropic" else 1.0
-    return (2.0 if turns_round else 1.0) * stretch
+    return (2.0 if _turns_round(m) else 1.0) * stretch

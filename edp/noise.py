@@ -75,6 +75,11 @@ def alpha_stream(key: bytes) -> Stream:
     return Stream(key + b"layer scales")
 
 
+def count_stream(key: bytes, micro_batch: int, step: int) -> Stream:
+    """The stream of the noise on the count that moves the clip; longer than every other label."""
+    return Stream(stream(key, micro_batch, step)._label + b"count")
+
+
 def gaussian_(out: torch.Tensor, std: float, noise: Stream) -> torch.Tensor:
     """Fills `out` (any shape and float type) with N(0, std²) in place. `std = 0` gives zeros."""
     add_gaussian_([out], [std], noise, scale=0.0)

@@ -15,6 +15,7 @@ Alpha = Literal["fixed", "public", "private", "paper"]
 AlphaNoise = Literal["isotropic", "per_layer"]
 Sampling = Literal["shuffle", "poisson"]
 Unit = Literal["example", "micro_batch"]
+Clipping = Literal["fixed", "automatic", "quantile"]
 
 
 class UserError(ValueError):
@@ -40,6 +41,10 @@ class EDPOptions(Frozen):
     alpha_noise: AlphaNoise = "isotropic"
     sampling: Sampling = "shuffle"
     unit: Unit = "example"
+    clip: Clipping = "fixed"
+    clip_quantile: Annotated[
+        float, Field(gt=0, lt=1, description="share of micro-batches that clip = quantile leaves whole")
+    ] = 0.5
     delta: Annotated[float, Field(gt=0, lt=1)] = 5e-4
     reproducible_noise: Annotated[
         int | None,

@@ -44,6 +44,7 @@ def epsilon(
     sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
     rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson)")] = 1.0,
     unit: Annotated[str, typer.Option(help="example or micro_batch")] = "example",
+    clip: Annotated[str, typer.Option(help="fixed, automatic or quantile")] = "fixed",
     plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:
@@ -56,6 +57,7 @@ def epsilon(
         "alpha": alpha,
         "sampling": sampling,
         "unit": unit,
+        "clip": clip,
         "delta": delta,
     }
     try:

@@ -32,9 +32,12 @@ class PieceInputs:
     piece_bs: Tensor  # int64
     piece_mask_bs: Tensor  # bool
     first_bt: Tensor  # int64, positions in S; 0 where padded
+    pieces_b: Tensor  # int64, how many each utterance has, at least 2; always on the CPU
 
     def to(self, device: torch.device | str) -> PieceInputs:
-        return PieceInputs(self.piece_bs.to(device), self.piece_mask_bs.to(device), self.first_bt.to(device))
+        return PieceInputs(
+            self.piece_bs.to(device), self.piece_mask_bs.to(device), self.first_bt.to(device), self.pieces_b
+        )
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Batch:
     mask_bt: Tensor  # bool, True on tokens
     tags_bt: Tensor | None = None  # int64, 0 where padded
     intent_b: Tensor | None = None  # int64
+    key_b: Tensor | None = None  # int32, what dropout of each utterance depends on; None: PyTorch's generator draws
 
     def __len__(self) -> int:
         return len(self.lengths_b)
@@ -58,4 +62,5 @@ class Batch:
             mask_bt=self.mask_bt.to(device),
             tags_bt=None if self.tags_bt is None else self.tags_bt.to(device),
             intent_b=None if self.intent_b is None else self.intent_b.to(device),
+            key_b=None if self.key_b is None else self.key_b.to(device),
         )

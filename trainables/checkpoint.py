@@ -39,6 +39,7 @@ class Checkpoint:
     """Layer scales (K,): estimated once, before training, and kept."""
     model: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
+    clip: float | None = None
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
@@ -74,9 +75,11 @@ def discard_checkpoint(folder: Path) -> None:
 
 
 def spec_key(spec: TrialSpec) -> str:
-    """What must be equal for a checkpoint to be one's own: all but the hardware."""
-    hardware = {"training": {"workers", "device", "sub_chunks"}}
-    return spec.model_dump_json(exclude=hardware)
+    """What must be equal for a checkpoint to be one's own: all but the hardware, and what has no effect."""
+    left_out: dict[str, set[str]] = {"training": {"workers", "device", "memory_batch", "sub_chunks"}}
+    if spec.edp.clip == "fixed":
+        left_out["edp"] = {"clip", "clip_quantile"}  # so that checkpoints from before there was a choice are one's own
+    return spec.model_dump_json(exclude=left_out)
 
 
 def restored_ledger(checkpoint: Checkpoint) -> Ledger:

@@ -138,6 +138,7 @@ class PieceTable:
                 torch.from_numpy(piece_bs),
                 torch.from_numpy(position_s <= pieces_b[:, None] + 1),
                 torch.from_numpy(np.ascontiguousarray(first_bt)),
+                torch.from_numpy(pieces_b.astype(np.int64) + 2),
             ),
             read_b,
         )

@@ -116,7 +116,11 @@ class TrainingSpec(Frozen):
         Literal["float32", "bfloat16"],
         Field(description="of the products in training; weights, gradients, clip and noise are float32 in any case"),
     ] = "float32"
-    sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces a micro-batch is run in")] = 1
+    memory_batch: Annotated[
+        int | None,
+        Field(ge=1, description="most utterances that a worker runs at once; null: what fits. Changes no result"),
+    ] = None
+    sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces that a worker's share is run in")] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
 

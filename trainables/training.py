@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from edp.book import Book, UntaughtLayer, keep_book
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
@@ -24,8 +26,12 @@ from trainables.checkpoint import (
 from trainables.encoding import EncodedCorpus
 from trainables.job import TrialFailed
 from trainables.models import JointModel
+from trainables.pieces import Piece, examples_that_fit, pieces
 from trainables.scales import layer_scales
 from trainables.spec import TrainingSpec, TrialSpec
+
+_SAMPLE = 16
+"""How many of the longest utterances tell what a piece may hold."""
 
 
 def pick_device(training: TrainingSpec) -> torch.device:
@@ -60,6 +66,8 @@ class Trainer:
         self.step = checkpoint.step if checkpoint is not None else 0
         self.low_precision = training.precision == "bfloat16"
         self.hook: EDPHook | None = None
+        self.book = self._keep_book(model)
+        self._most: int | None = training.memory_batch
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
@@ -76,11 +84,33 @@ class Trainer:
                 rate=min(1.0, training.batch_size / self.examples),
                 ledger=ledger,
                 alpha=alpha,
+                book=self.book,
+                clip=checkpoint.clip if checkpoint is not None else None,
             )
         self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
         self._sampler_key = self._shared_key() if spec.edp.sampling == "poisson" else None
+
+    def _keep_book(self, model: JointModel) -> Book | None:
+        """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
+        training = self.spec.training
+        if training.method == "sgd" or (training.clips == self.world and self.spec.edp.sampling == "shuffle"):
+            return None
+        try:
+            model.book = keep_book(model)
+        except UntaughtLayer as error:
+            raise TrialFailed(f"training.micro_batches = {training.clips}: {error}") from error
+        return model.book
+
+    @property
+    def memory_batch(self) -> int:
+        """The most examples that this worker runs at once."""
+        if self._most is None:
+            longest = np.argsort(self.corpus.lengths("train"), kind="stable")[-_SAMPLE:]
+            batch = self.corpus.batch("train", longest).to(self.device)
+            self._most = examples_that_fit(self.ddp.module, batch, self.device)
+        return self._most
 
     def checkpoint(self, seconds: list[float]) -> Checkpoint:
         """The state after the epochs that took `seconds` each."""
@@ -90,6 +120,7 @@ class Trainer:
             seconds=list(seconds),
             ledger=self.ledger.model_dump_json(),
             alpha=self.hook.alpha if self.hook is not None else None,
+            clip=self.hook.clip_state if self.hook is not None else None,
             model=self.ddp.module.state_dict(),
             optimizer=self.optimizer.state_dict(),
         )
@@ -155,41 +186,48 @@ class Trainer:
         return ([step[i : i + share] for i in range(0, training.clips, share)] for step in steps)
 
     def _backward(self, dealt: list[list[Indices]]) -> torch.Tensor:
-        """Gradients of this worker's share of a step; returns the sum of its utterances' losses."""
-        mine = dealt[self.rank] or [np.zeros(0, dtype=np.int64)]
-        first = self.rank * len(mine)
+        """Gradients of this worker's share of a step, in pieces; returns the sum of its utterances' losses."""
+        mine = dealt[self.rank]
         if self.hook is None:
-            # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
-            weight = self.world / max(1, sum(len(indices) for share in dealt for indices in share))
-            return self._backward_one(np.concatenate(mine), weight, first, reduce=True)
+            mine = [np.concatenate(mine)]
+        share = sum(len(indices) for indices in mine)
+        most = min(self.memory_batch, max(1, -(-share // self.spec.training.sub_chunks)))
+        cut = pieces(mine or [np.zeros(0, dtype=np.int64)], most, self._order)
+        # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
+        everybody = max(1, sum(len(indices) for other in dealt for indices in other))
+        factor = 1.0 if self.hook is not None else self.world * share / everybody
         total = torch.zeros((), device=self.device)
-        for i, indices in enumerate(mine):
-            last = i == len(mine) - 1
-            # Where micro-batches have no number of their own, their only utterance has one.
-            stream = int(indices[0]) if self.hook.any_number and len(indices) else first + i
-            total += self._backward_one(indices, 1 / max(1, len(indices)), stream, reduce=last)
-            if not last:
+        for i, piece in enumerate(cut):
+            last = i == len(cut) - 1
+            total += self._backward_piece(piece, factor, i, reduce=last)
+            if self.hook is not None and piece.ends and not last:
                 self.hook.take()
         return total
 
-    def _backward_one(self, indices: Indices, weight: float, stream: int, *, reduce: bool) -> torch.Tensor:
-        """Backpropagates `weight` times the summed loss of `indices`, sorted by length and in sub-chunks."""
-        if len(indices) == 0:
-            # Every worker must reach the all-reduce: an empty micro-batch is one example of weight 0.
-            indices, weight = np.zeros(1, dtype=np.int64), 0.0
-        # Dropout by micro-batch and step, so that every number of workers draws the same; noise has its own streams.
-        torch.manual_seed(_mix(self.spec.training.seed, self.step, stream))
-        order = np.argsort(self.corpus.lengths("train")[indices], kind="stable")
-        chunks = np.array_split(indices[order], min(self.spec.training.sub_chunks, len(indices)))
-        total = torch.zeros((), device=self.device)
-        for j, chunk in enumerate(chunks):
-            with nullcontext() if reduce and j == len(chunks) - 1 else self.ddp.no_sync():
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision):
-                    loss = self.ddp(self.corpus.batch("train", chunk).to(self.device)).sum()
-                (loss * weight).backward()
-            if weight > 0:
-                total += loss.detach()
-        return total
+    def _order(self, indices: Indices) -> np.ndarray:
+        """By what utterances are chosen that are run together: by length, except where the first one's clip counts."""
+        if self.spec.edp.alpha == "paper" and self.step == 0:
+            return np.zeros(len(indices))
+        return self.corpus.lengths("train")[indices]
+
+    def _backward_piece(self, piece: Piece, factor: float, number: int, *, reduce: bool) -> torch.Tensor:
+        """Backpropagates `factor` times the weighted losses of a piece; returns the sum of its utterances' losses."""
+        seed, indices = self.spec.training.seed, piece.indices
+        # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws goes by piece.
+        torch.manual_seed(_mix(seed, self.step, self.rank, number))
+        batch = replace(self.corpus.batch("train", indices), key_b=_keys(_mix(seed, self.step), indices))
+        weight_b = torch.from_numpy(piece.weight_b * np.float32(factor)).to(self.device)
+        with ExitStack() as stack:
+            if not reduce:
+                stack.enter_context(self.ddp.no_sync())
+            with ExitStack() as forward:
+                if self.book is not None and piece.micro_batches > 1:
+                    micro_batch_b = torch.from_numpy(piece.micro_batch_b)
+                    forward.enter_context(self.book.examples(micro_batch_b, piece.micro_batches))
+                forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
+                loss_b = self.ddp(batch.to(self.device))
+            (loss_b * weight_b).sum().backward()
+        return (loss_b.detach() * (weight_b > 0)).sum()
 
     def _shared_key(self) -> list[int]:
         """What all workers draw from and nobody else knows: Poisson's amplification needs a secret draw."""
@@ -198,6 +236,14 @@ class Trainer:
         entropy: list[Any] = [np.random.SeedSequence().entropy]
         dist.broadcast_object_list(entropy, src=0)
         return [int(entropy[0])]
+
+
+def _keys(seed: int, indices: Indices) -> torch.Tensor:
+    """A key for each utterance, (B,) int32: a hash of (seed, index) (the finaliser of SplitMix64)."""
+    x = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return torch.from_numpy((x >> np.uint64(32)).astype(np.uint32).view(np.int32))
 
 
 def _mix(*parts: int) -> int:

@@ -4,7 +4,8 @@
 |---|---|
 | `sgd`, `sgd:precision=bfloat16`, … | the project's own baseline: DDP and Adam, with options of `training` |
 | `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch a worker, with options of `edp` and `training` |
-| `dpsgd` | the hook with micro-batches of one example |
+| `dpsgd` | the hook with micro-batches of one example, clipped in one pass |
+| `dpsgd_loop` | the same, an example at a time |
 | `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`sweeps.bench.plain`) |
 | `opacus`, `opacus-ghost` | the peer, per-example and with ghost clipping (`sweeps.bench.peers`) |
 """
@@ -26,7 +27,7 @@ from trainables.models import build_model
 from trainables.spec import TrainingSpec, TrialSpec
 from trainables.training import Trainer
 
-OURS = ("sgd", "edp", "dpsgd")
+OURS = ("sgd", "edp", "dpsgd", "dpsgd_loop")
 OTHERS = ("plain", "opacus", "opacus-ghost")
 EDP_OPTIONS = ("noise", "alpha", "alpha_noise")
 TRAINING_OPTIONS = ("precision", "sub_chunks")
@@ -69,7 +70,11 @@ def edp_spec(method: str) -> EDPSpec:
 def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
     """How one of our methods is trained: `training` with its own options."""
     name = method.partition(":")[0]
-    settings = training.model_dump() | ({"method": name} if name in OURS else {})
+    settings = training.model_dump()
+    if name == "dpsgd_loop":
+        settings |= {"method": "dpsgd", "memory_batch": 1}
+    elif name in OURS:
+        settings["method"] = name
     return _validated(TrainingSpec, settings, method, TRAINING_OPTIONS)
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from edp.book import keep_book
 from edp.decay import noise_multiplier
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.noise import add_gaussian_, reproducible_key, stream
+from edp.noise import add_gaussian_, count_stream, gaussian_, reproducible_key, stream
 from edp.scaling import layer_of_parameter
 from edp.spec import EDPSpec
 
@@ -41,7 +42,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epochs: int, steps: int) -> torch.Tensor:
-    """Flat weights after `epochs` x `steps` steps of Algorithm 1."""
+    """Flat weights after `epochs` x `steps` steps of Algorithm 1, and of the clips that may take its clip's place."""
     model = small_model()
     optimizer = optimizer_of(model)
     parameters, layer, names = layer_of_parameter(model)
@@ -51,11 +52,12 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
         total = sum(sizes)
         alpha = [math.sqrt(d / total) for d in sizes]
         alpha = [a / max(alpha) for a in alpha]
-    done = 0
+    done, C = 0, spec.C
     for epoch in range(epochs):
         for _ in range(steps):
             x, y = step_data(done, batch_size)
             size = batch_size // micro_batches
+            count = 0.0
             aggregate = [torch.zeros_like(p) for p in parameters]
             for i in range(micro_batches):
                 model.zero_grad()
@@ -70,7 +72,9 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
                     alpha = [n / max(norms) for n in norms]
                 scaled = [g / alpha[k] for g, k in zip(gradient, layer, strict=True)]
                 norm = math.sqrt(sum(float(g.square().sum()) for g in scaled))
-                clipped = [min(1.0, spec.C / norm) * g for g in scaled]
+                factor = C / (norm + 0.01) if spec.clip == "automatic" else min(1.0, C / norm)
+                clipped = [factor * g for g in scaled]
+                count += 0.5 if norm <= C else -0.5
                 rescaled = [alpha[k] * g for g, k in zip(clipped, layer, strict=True)]
                 z = noise_multiplier(spec, epoch)
                 # The paper divides each micro-batch's noise by N; for an aggregate of std C·z/N it must be √N.
@@ -78,7 +82,7 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
                 if spec.reproducible_noise is not None and z > 0:
                     y_noise = [torch.zeros_like(p) for p in parameters]
                     key = reproducible_key(spec.reproducible_noise)
-                    add_gaussian_(y_noise, [spec.C * z] * len(y_noise), stream(key, i, done))
+                    add_gaussian_(y_noise, [C * z] * len(y_noise), stream(key, i, done))
                     for g, noise, k in zip(rescaled, y_noise, layer, strict=True):
                         scale = alpha[k] if spec.alpha_noise == "per_layer" else 1.0
                         g += scale * noise / divisor
@@ -87,6 +91,14 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
             for p, g in zip(parameters, aggregate, strict=True):
                 p.grad = g / micro_batches
             optimizer.step()
+            if spec.clip == "quantile":
+                assert spec.reproducible_noise is not None
+                key, sigma = reproducible_key(spec.reproducible_noise), max(micro_batches / 20, 5)
+                for i in range(micro_batches):
+                    count += float(
+                        gaussian_(torch.empty(1), sigma / math.sqrt(micro_batches), count_stream(key, i, done))
+                    )
+                C *= math.exp(-0.2 * (count / micro_batches + 0.5 - spec.clip_quantile))
             done += 1
     return torch.cat([p.detach().flatten() for p in parameters])
 
@@ -99,12 +111,19 @@ def hook_training(
     batch_size: int,
     epochs: int,
     steps: int,
+    pieces: int | None = None,
 ) -> tuple[torch.Tensor, Ledger]:
-    """The same through DDP and the hook, on one of `world` workers."""
-    ddp = one_bucket_ddp(small_model())
+    """The same through DDP and the hook, on one of `world` workers.
+
+    Args:
+        pieces: in how many pieces, of several micro-batches each, a worker's share is run; None: one by one.
+    """
+    model = small_model()
+    book = keep_book(model) if pieces is not None else None
+    ddp = one_bucket_ddp(model)
     optimizer = optimizer_of(ddp)
     size = batch_size // micro_batches
-    hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps)
+    hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps, book=book)
     done = 0
     for epoch in range(epochs):
         hook.begin_epoch(epoch)
@@ -113,7 +132,9 @@ def hook_training(
             optimizer.zero_grad()
             per_worker = micro_batches // world
             mine = range(rank * per_worker, (rank + 1) * per_worker)
-            for i in mine:
+            if book is not None:
+                in_one_pass(hook, ddp, x, y, [torch.arange(i * size, (i + 1) * size) for i in mine], pieces or 1)
+            for i in mine if book is None else ():
                 last = i == mine[-1]
                 with nullcontext() if last else ddp.no_sync():
                     piece = slice(i * size, (i + 1) * size)
@@ -124,6 +145,30 @@ def hook_training(
             optimizer.step()
             done += 1
     return torch.cat([p.detach().flatten() for p in ddp.parameters()]), hook.ledger
+
+
+def in_one_pass(
+    hook: EDPHook,
+    ddp: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    micro_batches: list[torch.Tensor],
+    pieces: int,
+) -> None:
+    """Backpropagates a worker's micro-batches in so many passes."""
+    book, cuts = hook.book, np.array_split(np.arange(len(micro_batches)), pieces)
+    assert book is not None
+    for cut in cuts:
+        last = cut is cuts[-1]
+        examples = torch.cat([micro_batches[i] for i in cut])
+        sizes = torch.tensor([len(micro_batches[i]) for i in cut])
+        micro_batch_b = torch.arange(len(cut)).repeat_interleave(sizes)
+        with nullcontext() if last else ddp.no_sync():
+            with book.examples(micro_batch_b, len(cut)):
+                loss_b = nn.functional.cross_entropy(ddp(x[examples]), y[examples], reduction="none")
+            (loss_b / sizes[micro_batch_b]).sum().backward()
+        if not last:
+            hook.take()
 
 
 def drawn_examples(step: int, workers: int) -> list[list[int]]:
@@ -159,15 +204,23 @@ def literal_dpsgd(spec: EDPSpec, *, expected: int, steps: int) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in parameters])
 
 
-def hook_dpsgd(rank: int, world: int, spec: EDPSpec, expected: int, steps: int) -> tuple[torch.Tensor, Ledger]:
+def hook_dpsgd(
+    rank: int, world: int, spec: EDPSpec, expected: int, steps: int, pieces: int | None = None
+) -> tuple[torch.Tensor, Ledger]:
     """The same through DDP and the hook: any number of micro-batches of one example on each worker, also none."""
-    ddp = one_bucket_ddp(small_model())
+    model = small_model()
+    book = keep_book(model) if pieces is not None else None
+    ddp = one_bucket_ddp(model)
     optimizer = optimizer_of(ddp)
-    hook = EDPHook(ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL)
+    hook = EDPHook(ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL, book=book)
     for step in range(steps):
         x, y = step_data(step, DPSGD_POOL)
         optimizer.zero_grad()
         mine = drawn_examples(step, world)[rank]
+        if book is not None and mine:
+            in_one_pass(hook, ddp, x, y, [torch.tensor([i]) for i in mine], min(pieces or 1, len(mine)))
+            optimizer.step()
+            continue
         for i in mine[:-1]:
             with ddp.no_sync():
                 nn.functional.cross_entropy(ddp(x[i : i + 1]), y[i : i + 1]).backward()

@@ -54,6 +54,29 @@ def test_it_agrees_with_the_literal_algorithm_for_every_number_of_workers(settin
         assert [entry.epoch for entry in results[0][1].entries] == [0, 1]
 
 
+@pytest.mark.parametrize("micro_batches", [8, 16, 32])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"C": 0.05, "z0": 0.0},
+        {"C": 0.05, "z0": 0.0, "alpha": "paper"},
+        {"C": 0.1, "z0": 0.5, "reproducible_noise": 7, "alpha_noise": "per_layer"},
+        {"C": 0.1, "z0": 0.5, "reproducible_noise": 7, "noise": "paper", "decay": "linear", "tau": 0.5},
+    ],
+    ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()),
+)
+def test_one_pass_over_all_micro_batches_agrees_with_the_literal_algorithm(settings: dict, micro_batches: int) -> None:
+    spec, shape = EDPSpec(**settings), SHAPE | {"micro_batches": micro_batches}
+    expected = literal_training(spec, **shape)
+    for world, pieces in ((1, 1), (1, 3), (2, 1), (2, 3)) if spec.alpha == "paper" else ((1, 3), (8, 1)):
+        results = run_workers(hook_training, world, spec, *shape.values(), pieces)
+        for weights, ledger in results:
+            torch.testing.assert_close(weights, expected, rtol=0, atol=2e-6)
+            assert torch.equal(weights, results[0][0])
+            assert ledger.steps == shape["epochs"] * shape["steps"]
+            assert ledger.entries[0].mechanism.single_example == (micro_batches == 32)
+
+
 def test_secret_noise_leaves_every_worker_with_the_same_weights_and_differs_between_runs() -> None:
     spec = EDPSpec(C=0.1, z0=0.5)
     first, second = (run_workers(hook_training, 2, spec, *SHAPE.values()) for _ in range(2))
@@ -66,8 +89,8 @@ def test_dpsgd_agrees_with_the_literal_algorithm_also_where_workers_have_no_exam
     counts = [len(mine) for step in range(steps) for mine in drawn_examples(step, 4)]
     assert {0, 1} < set(counts), "some workers have none, some one, some several"
     weights = literal_dpsgd(spec, expected=expected, steps=steps)
-    for world in (1, 2, 4):
-        for found, ledger in run_workers(hook_dpsgd, world, spec, expected, steps):
+    for world, pieces in ((1, None), (2, None), (4, None), (1, 1), (1, 3), (2, 2), (4, 1)):
+        for found, ledger in run_workers(hook_dpsgd, world, spec, expected, steps, pieces):
             torch.testing.assert_close(found, weights, rtol=0, atol=2e-6)
             (entry,) = ledger.entries
             assert entry.steps == steps

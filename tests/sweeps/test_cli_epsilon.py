@@ -36,10 +36,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     [
         (("--micro-batches", "8"), 95.1729),
         (("--micro-batches", "8", "--noise", "paper"), 581.003),
+        (("--clip", "automatic"), 95.1729),
+        (("--clip", "quantile"), gaussian_epsilon(math.sqrt(30) * math.hypot(2, 1 / 5), 5e-4)),
         (("--method", "dpsgd", "--micro-batches", "64"), gaussian_epsilon(math.sqrt(30), 5e-4)),
     ],
 )
-def test_the_three_mechanisms_of_one_configuration(command: Command, more: tuple[str, ...], expected: float) -> None:
+def test_the_mechanisms_of_one_configuration(command: Command, more: tuple[str, ...], expected: float) -> None:
     code, out, err = command(*WORDS, *more)
     assert code == 0, err
     document = json.loads(out)
@@ -81,6 +83,7 @@ def test_nothing_but_the_answer_is_printed(
     [
         (("--plot", "c.png"), "--plot = 'c.png'"),
         (("--plot", "curve"), "allowed: a file that ends in .html or .htm"),
+        (("--clip", "Automatic"), "'fixed', 'automatic' or 'quantile'"),
         (("--sampling", "poisson", "--rate", "0"), "rate = 0: allowed: 1e-300 to 1"),
     ],
 )

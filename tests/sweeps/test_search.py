@@ -147,6 +147,30 @@ def test_settings_that_do_not_fit_together_are_refused_with_the_reason() -> None
         )
 
 
+@pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
+def test_every_kind_of_clip_that_is_searched_gets_the_noise_of_the_same_target(sampling: str) -> None:
+    kinds = ("fixed", "automatic", "quantile")
+    one = recipe("space.edp.clip.choice=[fixed, automatic, quantile]", "edp.epsilon=30", f"edp.sampling={sampling}")
+    settled = [settle(one, {"C": 1.0, "decay": "none", "tau": 0.0, "edp.clip": clip}, EXAMPLES) for clip in kinds]
+    trials = [one.trial(params) for params in settled]
+    assert [trial.edp.clip for trial in trials] == list(kinds)
+    for trial in trials:
+        assert 30 - 1e-4 <= epsilon(planned(trial, EXAMPLES), trial.edp.delta) <= 30
+    fixed, automatic, quantile = (trial.edp.z0 for trial in trials)
+    assert fixed == automatic < quantile, "the count takes its share"
+
+
+def test_a_clip_whose_count_alone_exceeds_the_target_is_refused_and_the_others_are_not() -> None:
+    one = recipe(
+        "space.edp.clip.choice=[fixed, quantile]", "edp.epsilon=0.5", "search.sampler=random", "edp.decay=none"
+    )
+    known, refused = study(one), list[str]()
+    search = searcher(one, known, refused)
+    assert {suggest(search, str(i))["params"]["edp.clip"] for i in range(6)} == {"fixed"}
+    assert refused
+    assert all("out of reach with clip = quantile" in reason for reason in refused)
+
+
 def test_interrupted_trials_are_asked_again_first_and_count_once(tmp_path: Path) -> None:
     one = recipe("search.sampler=random")
     url = f"sqlite:///{tmp_path / 'study.db'}"

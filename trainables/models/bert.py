@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
 from trainables.batch import Batch, PieceInputs
+from trainables.models.dropout import take_along
 from trainables.models.encoders import config_to_json, empty_encoder, load_encoder
 from trainables.models.joint import JointModel
 from trainables.models.pretrained import pretrained_folder, pretrained_pieces
@@ -34,6 +35,7 @@ class BERT(JointModel):
         )
         hidden = encoder.config.hidden_size
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout)
+        take_along(encoder, self.draws, first=1)
         self.encoder = encoder
         self.pretrained_source = source
 
@@ -45,9 +47,10 @@ class BERT(JointModel):
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs = batch.inputs
         assert isinstance(inputs, PieceInputs), "BERT reads sub-words; encode the corpus for it"
-        hidden_bsh = self.encoder(
-            input_ids=inputs.piece_bs, attention_mask=inputs.piece_mask_bs.long()
-        ).last_hidden_state
+        with self.padded(inputs.pieces_b):
+            hidden_bsh = self.encoder(
+                input_ids=inputs.piece_bs, attention_mask=inputs.piece_mask_bs.long()
+            ).last_hidden_state
         token_bth = hidden_bsh.gather(1, inputs.first_bt[:, :, None].expand(-1, -1, hidden_bsh.shape[2]))
         return hidden_bsh[:, 0], token_bth
 

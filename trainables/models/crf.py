@@ -13,11 +13,14 @@ Shapes: b utterances, t time, k or j tags. A mask is True on real tokens, which 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from edp.book import Book, teach
 
 
 class CRF(nn.Module):
@@ -47,8 +50,22 @@ def crf_nll(
     end_k: Tensor,
 ) -> Tensor:
     """Log of the sum over all paths less the score of the given one, (B,); once differentiable."""
-    log_z_b: Tensor = _LogPartition.apply(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
-    return log_z_b - path_score(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k)
+    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k, None)
+    return nll_b
+
+
+@teach(CRF, method="nll")
+def _noted_nll(book: Book, crf: CRF, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
+    """The same; transitions, first and last scores are noted for each utterance: (B, K, K) and twice (B, K)."""
+
+    def note(*gradients: Tensor) -> None:
+        for parameter, gradient_b in zip(parameters, gradients, strict=True):
+            if parameter.requires_grad:
+                book.note_gradient(parameter, book.by_micro_batch(gradient_b))
+
+    parameters = (crf.transitions_jk, crf.start_k, crf.end_k)
+    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, *parameters, note)
+    return nll_b
 
 
 def path_score(
@@ -152,37 +169,52 @@ def _posterior(forward: _Forward, beta_btk: Tensor, mask_bt: Tensor) -> tuple[Te
     return (joint_btk / total_bt1) * mask_bt[:, :, None], total_bt1
 
 
-class _LogPartition(torch.autograd.Function):
-    """Log of the sum over paths; its gradient is the expected number of times that each score is used."""
+class _NLL(torch.autograd.Function):
+    """Its gradient by a score is how often the paths use it, expected less observed.
+
+    With a `note`, that is what is called with the scores' gradients of each utterance.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         emissions_btk: Tensor,
+        tags_bt: Tensor,
         mask_bt: Tensor,
         transitions_jk: Tensor,
         start_k: Tensor,
         end_k: Tensor,
+        note: Callable[..., None] | None,
     ) -> Tensor:
         forward, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
-        ctx.save_for_backward(mask_bt, *forward)
-        return log_z_b
+        ctx.note = note
+        ctx.save_for_backward(tags_bt, mask_bt, *forward)
+        return log_z_b - path_score(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_b: Tensor) -> tuple[Tensor, None, Tensor, Tensor, Tensor]:
-        mask_bt, *saved = ctx.saved_tensors
+    def backward(ctx: Any, grad_b: Tensor) -> tuple[Tensor | None, ...]:
+        tags_bt, mask_bt, *saved = ctx.saved_tensors
         forward = _Forward(*saved)
         beta_btk = _ahead(forward, mask_bt)
         posterior_btk, total_bt1 = _posterior(forward, beta_btk, mask_bt)
-        grad_btk = posterior_btk * grad_b[:, None, None]
+        observed_bt1 = torch.where(mask_bt, -grad_b[:, None], 0)[:, :, None]
+        grad_btk = (posterior_btk * grad_b[:, None, None]).scatter_add_(2, tags_bt[:, :, None], observed_bt1)
         last_b11 = (mask_bt.sum(1) - 1)[:, None, None].expand(-1, 1, grad_btk.shape[2])
-        grad_end_k = grad_btk.gather(1, last_b11).sum((0, 1))
+        end_bk = grad_btk.gather(1, last_b11).squeeze(1)
 
         # P(j at t - 1, k at t) = alpha_j exp(T_jk) weight_k beta_k / (scale total): one matrix product over
         # all t
         share_bt1 = mask_bt[:, 1:, None] * grad_b[:, None, None] / (forward.scale_bt[:, 1:, None] * total_bt1[:, 1:])
         from_btk = forward.alpha_btk[:, :-1] * share_bt1
         to_btk = forward.weight_btk[:, 1:] * beta_btk[:, 1:]
-        grad_transitions_jk = (from_btk.flatten(0, 1).t() @ to_btk.flatten(0, 1)) * forward.exp_jk
-        return grad_btk, None, grad_transitions_jk, grad_btk[:, 0].sum(0), grad_end_k
+        pair_bt, tags = tags_bt[:, :-1] * grad_btk.shape[2] + tags_bt[:, 1:], grad_btk.shape[2]
+        if ctx.note is None:
+            expected_jk = (from_btk.flatten(0, 1).t() @ to_btk.flatten(0, 1)).mul_(forward.exp_jk)
+            expected_jk.view(-1).index_add_(0, pair_bt.flatten(), observed_bt1[:, 1:, 0].flatten())
+            return grad_btk, None, None, expected_jk, grad_btk[:, 0].sum(0), end_bk.sum(0), None
+        expected_bjk = (from_btk.transpose(1, 2) @ to_btk).mul_(forward.exp_jk)
+        expected_bjk.view(-1, tags * tags).scatter_add_(1, pair_bt, observed_bt1[:, 1:, 0])
+        ctx.note(expected_bjk, grad_btk[:, 0], end_bk)
+        ctx.note = None
+        return grad_btk, *(None,) * 6

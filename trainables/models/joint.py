@@ -6,14 +6,17 @@ Shapes: b utterances, t tokens, i intents, k tags.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from edp.book import Book
 from trainables.batch import Batch
 from trainables.models.crf import CRF, marginals, path_score
+from trainables.models.dropout import Draws, KeyedDropout
 from trainables.tokens import Labels
 
 
@@ -50,10 +53,13 @@ class JointModel(nn.Module, ABC):
     """
 
     pretrained_source: str = "random start"
+    book: Book | None = None
+    """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
 
     def __init__(self, sentence_size: int, token_size: int, labels: Labels, dropout: float) -> None:
         super().__init__()
-        self.head_dropout = nn.Dropout(dropout)
+        self.draws = Draws()
+        self.head_dropout = KeyedDropout(dropout, self.draws, 0)
         self.intent_head = nn.Linear(sentence_size, len(labels.intents))
         self.slot_head = nn.Linear(token_size, len(labels.tags))
         self.crf = CRF(len(labels.tags))
@@ -62,15 +68,19 @@ class JointModel(nn.Module, ABC):
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """A vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
 
+    def padded(self, lengths_b: Tensor) -> AbstractContextManager[None]:
+        """Within, what an utterance has beyond its length (B,) gets no gradient, which saves the book time."""
+        return self.book.padded(lengths_b) if self.book is not None else nullcontext()
+
     def outputs(self, batch: Batch) -> ModelOutput:
         """Scores of intents (B, I) and tags (B, T, K)."""
+        self.draws.key_b = batch.key_b
         sentence_bh, token_bth = self.encode(batch)
         kind = self.crf.start_k.dtype  # that of the weights, also where products are taken in a smaller one
-        return ModelOutput(
-            self.intent_head(self.head_dropout(sentence_bh)).to(kind),
-            self.slot_head(self.head_dropout(token_bth)).to(kind),
-            batch.mask_bt,
-        )
+        intent_logits_bi = self.intent_head(self.head_dropout(sentence_bh))
+        with self.padded(batch.lengths_b):
+            emissions_btk = self.slot_head(self.head_dropout(token_bth))
+        return ModelOutput(intent_logits_bi.to(kind), emissions_btk.to(kind), batch.mask_bt)
 
     def forward(self, batch: Batch) -> Tensor:
         """Loss of each utterance, (B,): CRF plus cross entropy (Dupuy et al., section 4.2)."""

@@ -1,9 +1,12 @@
-"""A bidirectional LSTM layer for the CPU, over utterances without their padding.
+"""A bidirectional LSTM over utterances without their padding, and a layer of it written out.
 
-PyTorch's own takes a weight gradient at every time step, a thin product and an addition of the whole matrix each;
-here it is one product over all tokens, and the gates' derivatives are taken over all tokens at once, so that a time
-step costs one product and a few passes over its states. Both directions walk in step: the second reads every
+PyTorch's own for the CPU takes a weight gradient at every time step, a thin product and an addition of the whole matrix
+each; here it is one product over all tokens, and the gates' derivatives are taken over all tokens at once, so that a
+time step costs one product and a few passes over its states. Both directions walk in step: the second reads every
 utterance from its own end.
+
+On a GPU cuDNN is faster, but does not show the gates' derivatives, which are what the book notes: there, too, a layer
+whose micro-batches are clipped is this one.
 
 Shapes: n tokens of all utterances (time step by time step, the longest utterance first), e inputs, h hidden; gates
 are in PyTorch's order: input, forget, cell, output.
@@ -11,6 +14,7 @@ are in PyTorch's order: input, forget, cell, output.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -18,6 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import PackedSequence
+
+from edp.book import Book, teach
+
+Note = Callable[[Tensor, Tensor, Tensor, Tensor], None]
+"""Called with input (N, E), the same read backwards, states (N, 2, H) and gates' derivatives (N, 2, 4·H)."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +37,12 @@ class Packing:
     flat_n: Tensor  # positions in the flattened (B, T)
     reversed_n: Tensor  # position of the token that mirrors each in its utterance
     before_m: Tensor  # position of the token before each, for all but the first step's
+    utterance_n: Tensor  # the utterance of each, on the CPU
     starts: list[int]  # first token of each step, and at the end n
 
     @classmethod
-    def of(cls, lengths_b: Tensor) -> Packing:
-        """Of utterances with these lengths, all at least 1, padded to the longest."""
+    def of(cls, lengths_b: Tensor, device: torch.device | None = None) -> Packing:
+        """Of utterances with these lengths (on the CPU), all at least 1, padded to the longest."""
         length_b, order_b = lengths_b.sort(descending=True, stable=True)
         steps = int(length_b[0])
         active_tb = torch.arange(steps)[:, None] < length_b
@@ -41,18 +52,80 @@ class Packing:
         step_n, row_n = active_tb.nonzero(as_tuple=True)
         late = slice(starts[1], None)
         return cls(
-            flat_n=order_b[row_n] * steps + step_n,
-            reversed_n=start_t[length_b[row_n] - 1 - step_n] + row_n,
-            before_m=start_t[step_n[late] - 1] + row_n[late],
+            flat_n=(order_b[row_n] * steps + step_n).to(device, non_blocking=True),
+            reversed_n=(start_t[length_b[row_n] - 1 - step_n] + row_n).to(device, non_blocking=True),
+            before_m=(start_t[step_n[late] - 1] + row_n[late]).to(device, non_blocking=True),
+            utterance_n=order_b[row_n],
             starts=starts,
         )
 
+    @property
+    def time_steps(self) -> int:
+        """T."""
+        return len(self.starts) - 1
 
-def bidirectional_lstm(lstm: nn.LSTM, input_ne: Tensor, packing: Packing) -> Tensor:
-    """What `lstm` (bidirectional, with biases) makes of packed tokens, (N, 2·H); its dropout is as its mode says."""
+
+class PackedLSTM(nn.LSTM):
+    """`nn.LSTM`, bidirectional and with biases, of packed tokens.
+
+    `between` holds the dropout before each layer but the first; empty: `nn.LSTM`'s own.
+    """
+
+    def __init__(self, *sizes: Any, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.between = nn.ModuleList()
+
+    def forward(self, input_ne: Tensor, packing: Packing) -> Tensor:  # type: ignore[override]
+        """Packed tokens (N, E) to (N, 2·H); dropout between the layers is as the mode says."""
+        if input_ne.device.type == "cpu":
+            return bidirectional_lstm(self, input_ne, packing, between=self.between)
+        hidden: PackedSequence = super().forward(PackedSequence(input_ne, torch.tensor(packing.starts).diff()))[0]
+        return hidden.data
+
+
+@teach(PackedLSTM)
+def _noted_lstm(book: Book, lstm: PackedLSTM, input_ne: Tensor, packing: Packing) -> Tensor:
+    """Over all time steps the gates are one linear layer of (input, state before, 1, 1)."""
+    rows = book.rows_of(torch.arange(len(packing.utterance_n)), packing.utterance_n)
+    if not all(p.requires_grad for p in lstm.parameters()):
+        raise RuntimeError("an LSTM is trained whole or not at all")
+
+    def notes_of(layer: int) -> Note:
+        def note(input_ne: Tensor, mirrored_ne: Tensor, hidden_n2h: Tensor, slope_n24h: Tensor) -> None:
+            before_n2h = torch.zeros_like(hidden_n2h)
+            before_n2h[packing.starts[1] :] = hidden_n2h[packing.before_m]
+            for way, (suffix, x_ne) in enumerate((("", input_ne), ("_reverse", mirrored_ne))):
+                weights = [lstm.get_parameter(f"{kind}_l{layer}{suffix}") for kind in ("weight_ih", "weight_hh")]
+                biases = [lstm.get_parameter(f"{kind}_l{layer}{suffix}") for kind in ("bias_ih", "bias_hh")]
+                kind = weights[0].dtype
+                inputs = [rows.take(x_ne).to(kind), rows.take(before_n2h[:, way])]
+                slope = rows.take_gradient(slope_n24h[:, way])
+                book.note_linear(rows, list(zip(inputs, weights, strict=True)), biases, slope)
+
+        return note
+
+    return bidirectional_lstm(lstm, input_ne, packing, between=lstm.between, notes_of=notes_of)
+
+
+def bidirectional_lstm(
+    lstm: nn.LSTM,
+    input_ne: Tensor,
+    packing: Packing,
+    *,
+    between: Sequence[nn.Module] | nn.ModuleList = (),
+    notes_of: Callable[[int], Note] | None = None,
+) -> Tensor:
+    """What `lstm` (bidirectional, with biases) makes of packed tokens, (N, 2·H); its dropout is as its mode says.
+
+    Args:
+        between: the dropout before each layer but the first, of packed tokens; none: drawn by PyTorch's generator.
+        notes_of: of each layer, what is called in the backward pass, where no weight gets a gradient then.
+    """
     hidden_n = input_ne
     for layer in range(lstm.num_layers):
-        if layer > 0:
+        if layer > 0 and len(between):
+            hidden_n = between[layer - 1](hidden_n, packing.flat_n, packing.time_steps)
+        elif layer > 0:
             hidden_n = nn.functional.dropout(hidden_n, lstm.dropout, lstm.training)
         names = [f"{kind}_l{layer}{way}" for way in ("", "_reverse") for kind in ("weight_ih", "weight_hh")]
         biases = [
@@ -60,11 +133,12 @@ def bidirectional_lstm(lstm: nn.LSTM, input_ne: Tensor, packing: Packing) -> Ten
             for way in ("", "_reverse")
         ]
         weights = [getattr(lstm, name) for name in names]
-        if torch.is_autocast_enabled("cpu"):
+        if torch.is_autocast_enabled(input_ne.device.type):
             # Cast here, so that the states and the gates' derivatives stay in the weights' own type.
-            low = torch.get_autocast_dtype("cpu")
+            low = torch.get_autocast_dtype(input_ne.device.type)
             hidden_n, weights = hidden_n.to(low), [weight.to(low) for weight in weights]
-        hidden_n = _Layer.apply(hidden_n, packing, *weights, *biases)
+        note = notes_of(layer) if notes_of is not None else None
+        hidden_n = _Layer.apply(hidden_n, packing, note, *weights, *biases)
     return hidden_n
 
 
@@ -87,6 +161,7 @@ class _Layer(torch.autograd.Function):
         ctx: Any,
         input_ne: Tensor,
         packing: Packing,
+        note: Note | None,
         in_there: Tensor,
         state_there: Tensor,
         in_back: Tensor,
@@ -118,7 +193,7 @@ class _Layer(torch.autograd.Function):
             torch.tanh(cell, out=tanh_n2h[start:end])
             torch.mul(o, tanh_n2h[start:end], out=hidden_n2h[start:end])
             before = start
-        ctx.packing = packing
+        ctx.packing, ctx.note = packing, note
         ctx.save_for_backward(
             input_ne,
             mirrored_ne,
@@ -176,15 +251,21 @@ class _Layer(torch.autograd.Function):
                 _add_product(d_hidden_n2h[last : last + end - start, 0], slope[:, 0], state_there)
                 _add_product(d_hidden_n2h[last : last + end - start, 1], slope[:, 1], state_back)
                 d_here.mul_(f[start:end])
-        d_bias_there, d_bias_back = slope_n24h[:, 0].sum(0), slope_n24h[:, 1].sum(0)
         there_n4h, back_n4h = slope_n24h.to(state_there.dtype).unbind(1)
-        before_m2h = hidden_n2h.to(state_there.dtype)[packing.before_m]
         d_input_ne = None
         if ctx.needs_input_grad[0]:
             d_input_ne = there_n4h @ in_there
             d_input_ne += (back_n4h @ in_back)[packing.reversed_n]
+        if ctx.note is not None:
+            with torch.autocast(input_ne.device.type, enabled=False):
+                ctx.note(input_ne, mirrored_ne, hidden_n2h, slope_n24h)
+            ctx.note = None
+            return d_input_ne, *(None,) * 8
+        d_bias_there, d_bias_back = slope_n24h[:, 0].sum(0), slope_n24h[:, 1].sum(0)
+        before_m2h = hidden_n2h.to(state_there.dtype)[packing.before_m]
         return (
             d_input_ne,
+            None,
             None,
             there_n4h.t() @ input_ne,
             there_n4h[first:].t() @ before_m2h[:, 0],

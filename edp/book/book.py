@@ -1,0 +1,288 @@
+"""The book: what each layer's backward pass noted, and what follows from the notes.
+
+    book = keep_book(model)                             # layers leave notes from now on
+    with book.examples(micro_batch_b, micro_batches):   # which micro-batch each example belongs to
+        loss_b = model(batch)
+    loss_b.sum().backward()
+    squares_mk = book.squares()                         # of each micro-batch's gradient in each layer
+    book.write(factor_m, sums)                          # the sum of factor · gradient over the micro-batches
+
+Shapes: b examples, m micro-batches, n rows, k layers, i inputs, o outputs of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from edp.book.rows import Rows
+from edp.scaling import layer_of_parameter
+
+Sums = dict[int, Tensor]
+"""A tensor of each parameter's shape, by the parameter's `id`."""
+Write = Callable[[Tensor, Sums, bool], None]
+"""Writes the weighted sum (weights (M,)) of what was noted into the parameters' sums; True: adds it there."""
+
+
+class Book:
+    """The notes of one forward and backward pass over whole micro-batches. Made by `keep_book`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters, layer, self.layer_names = layer_of_parameter(model)
+        self._layer = {id(p): k for p, k in zip(self.parameters, layer, strict=True)}
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._open = False
+        self._lengths_b: Tensor | None = None
+        self.micro_batch_of_example = torch.zeros(0, dtype=torch.long)
+        self._device = self.parameters[0].device
+        self.micro_batches = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all notes."""
+        self._noted: set[int] = set()
+        self._squares: list[list[Tensor]] = [[] for _ in self.layer_names]
+        self._writes: list[Write] = []
+        self._rows: dict[tuple[int, int], Rows] = {}
+        self._packed: tuple[Any, ...] = (None, None, None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a forward pass leaves notes."""
+        return self._open
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether a backward pass has left notes that were not written yet."""
+        return bool(self._noted)
+
+    @contextmanager
+    def examples(self, micro_batch_b: Tensor, micro_batches: int) -> Iterator[None]:
+        """Forward passes within are of whole micro-batches.
+
+        Args:
+            micro_batch_b: the micro-batch of each example, (B,) int64 on the CPU, from 0. The examples are the first
+                axis of what the model's layers are given.
+            micro_batches: how many there are; some may hold no example.
+
+        Raises:
+            RuntimeError: where the notes of the last backward pass were not written.
+        """
+        if self.has_notes:
+            raise RuntimeError("the notes of the last backward pass were not written: call EDPHook.take after it")
+        self.clear()
+        self.micro_batch_of_example, self.micro_batches = micro_batch_b, micro_batches
+        self._one_each = torch.equal(micro_batch_b, torch.arange(micro_batches))
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Layers run as if there were no book."""
+        before, self._open = self._open, False
+        try:
+            yield
+        finally:
+            self._open = before
+
+    @contextmanager
+    def padded(self, lengths_b: Tensor) -> Iterator[None]:
+        """Within, an example's rows beyond its length (B,), on the CPU, are padding: no gradient reaches them.
+
+        It saves time. Whoever says so answers for it: a row that is left out is not clipped.
+        """
+        before, self._lengths_b = self._lengths_b, lengths_b
+        try:
+            yield
+        finally:
+            self._lengths_b = before
+
+    def rows(self, x: Tensor, layer: nn.Module) -> Rows:
+        """The rows of a layer's input (B, …, d), flattened; of an input (B, T, d) those that are no padding.
+
+        Raises:
+            RuntimeError: where the first axis of `x` is not that of the examples.
+        """
+        examples, (size, per_example) = len(self.micro_batch_of_example), (x.shape[0], x.shape[1:-1].numel())
+        if size != examples:
+            raise RuntimeError(
+                f"{type(layer).__name__} was given an input of shape {tuple(x.shape)}; allowed here: the {examples} "
+                "examples as the first axis, or a rule of the layer's own (edp.book.teach)"
+            )
+        lengths_b = self._lengths_b if x.dim() == 3 else None
+        key = (per_example, id(lengths_b))
+        if key not in self._rows:
+            length_b = torch.full((examples,), per_example) if lengths_b is None else lengths_b.clamp(max=per_example)
+            example_n = torch.arange(examples).repeat_interleave(length_b)
+            first_b = length_b.cumsum(0) - length_b
+            step_n = torch.arange(len(example_n)) - first_b[example_n]
+            self._rows[key] = self.rows_of(example_n * per_example + step_n, example_n)
+        return self._rows[key]
+
+    def rows_of(self, row_n: Tensor, example_n: Tensor) -> Rows:
+        """Rows that stand at `row_n` and belong to the examples `example_n`; both (N,) int64 on the CPU."""
+        return Rows.of(row_n, self.micro_batch_of_example[example_n], self.micro_batches, self._device)
+
+    def by_micro_batch(self, values_b: Tensor) -> Tensor:
+        """Values of examples (B, …) added up by micro-batch: (M, …)."""
+        if self._one_each:
+            return values_b
+        index = self.micro_batch_of_example.to(values_b.device, non_blocking=True)
+        return values_b.new_zeros(self.micro_batches, *values_b.shape[1:]).index_add_(0, index, values_b)
+
+    # What layers note.
+
+    def tap(self, output: Tensor, parameters: Sequence[nn.Parameter], note: Callable[[Tensor], None]) -> Tensor:
+        """`output`, whose gradient `note` is called with in the backward pass.
+
+        `output` must have been made without a gradient of `parameters` (`Parameter.detach()`). They are told that they
+        have none, as DDP has to know that the backward pass has reached them.
+        """
+        tapped: Tensor = _Tap.apply(output, note, *parameters)
+        return tapped
+
+    def note(self, parameters: Sequence[nn.Parameter], squares_m: Tensor, write: Write) -> None:
+        """Takes one note: all of the gradients of `parameters`, which are of one layer.
+
+        Args:
+            squares_m: squared L2 norm of each micro-batch's gradient (M,), all `parameters` together.
+
+        Raises:
+            RuntimeError: for a parameter that is noted twice, whose norm would lack the cross terms.
+        """
+        for parameter in parameters:
+            if id(parameter) in self._noted:
+                raise RuntimeError(
+                    f"{self._names[id(parameter)]} was used twice in a forward pass: the norm of its gradient would be "
+                    "wrong; allowed: once, or a rule that notes both uses together (edp.book.teach)"
+                )
+            self._noted.add(id(parameter))
+        self._squares[self._layer[id(parameters[0])]].append(squares_m)
+        self._writes.append(write)
+
+    def note_gradient(self, parameter: nn.Parameter, gradient_m: Tensor) -> None:
+        """Notes the gradient of each micro-batch, (M, *shape): for small parameters, and for few micro-batches."""
+        flat = gradient_m.reshape(len(gradient_m), -1)
+
+        def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
+            _put(sums[id(parameter)], (factor_m @ flat).view(parameter.shape), add)
+
+        self.note([parameter], torch.linalg.vecdot(flat, flat), write)
+
+    def note_linear(
+        self,
+        rows: Rows,
+        inputs: Sequence[tuple[Tensor, nn.Parameter]],
+        biases: Sequence[nn.Parameter],
+        g_no: Tensor,
+        gram: Callable[[], Tensor] | None = None,
+    ) -> None:
+        """Notes weights (O, I) whose products with their inputs are added up, and biases (O,) that are added to them.
+
+        One example's gradient of a weight is `Σ_t g_t x_tᵀ`. Its squared norm is `Σ_{t,t'} ⟨x_t, x_t'⟩⟨g_t, g_t'⟩`,
+        where t runs over all rows of the micro-batch. Gradients are made in full instead where they are no larger than
+        the rows that they are made of, which then costs less.
+
+        Args:
+            inputs: rows (N, I) and weight of each product.
+            g_no: the gradient of the sum, rows likewise.
+            gram: the Gram matrices of the inputs, added up, where somebody else may have made them.
+        """
+        width, outputs = sum(x.shape[1] for x, _ in inputs), g_no.shape[1]
+        if rows.micro_batches == 1 or rows.micro_batches * width * outputs <= len(g_no) * (width + outputs):
+            for x_ni, weight in inputs:
+                self.note_gradient(weight, rows.products(x_ni, g_no))
+            for bias in biases:
+                self.note_gradient(bias, rows.sums(g_no))
+            return
+        pairs = gram() if gram is not None else torch.stack([rows.gram(x_ni) for x_ni, _ in inputs]).sum(0)
+        squares_m = rows.sum_of_pairs((pairs + len(biases)).mul_(rows.gram(g_no)))
+
+        def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
+            factor_n1 = factor_m[rows.micro_batch_n, None]
+            narrow = outputs < width  # the factor goes to the narrower side
+            scaled = g_no * factor_n1 if narrow else g_no
+            for x_ni, weight in inputs:
+                out = sums[id(weight)]
+                torch.addmm(out, scaled.t(), x_ni if narrow else x_ni * factor_n1, beta=float(add), out=out)
+            for bias in biases:
+                _put(sums[id(bias)], g_no.t() @ factor_n1[:, 0], add)
+
+        self.note([*(weight for _, weight in inputs), *biases], squares_m, write)
+
+    def packed(self, rows: Rows, x: Tensor, like: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+        """Rows of an input, in the type of `like`, and what gives their Gram matrices.
+
+        Layers that are given the same input one after the other (query, key and value) share both.
+        """
+        if self._packed[0] is not x or self._packed[1] is not rows:
+            self._packed = (x, rows, _Packed(rows, rows.take(x).to(like.dtype)))
+        packed: _Packed = self._packed[2]
+        return packed.x_ni, packed.gram
+
+    # What follows from the notes.
+
+    def squares(self) -> Tensor:
+        """Squared norm of each micro-batch's gradient in each layer, (M, K).
+
+        Raises:
+            RuntimeError: naming a parameter that no layer has noted: it would be neither clipped nor known.
+        """
+        for parameter in self.parameters:
+            if id(parameter) not in self._noted:
+                raise RuntimeError(
+                    f"{self._names[id(parameter)]} left no note in this backward pass: it would get noise and no "
+                    "gradient; freeze it, or use it in every forward pass, through the layer that owns it"
+                )
+        # Rounding may leave a sum of products a little below zero.
+        return torch.stack([torch.stack(squares).sum(0).clamp_min(0) for squares in self._squares], 1)
+
+    def write(self, factor_m: Tensor, sums: Sums, *, add: bool = False) -> None:
+        """The sum over micro-batches of `factor · gradient` into each parameter's sum; forgets the notes."""
+        for write in self._writes:
+            write(factor_m, sums, add)
+        self.clear()
+
+
+class _Packed:
+    def __init__(self, rows: Rows, x_ni: Tensor) -> None:
+        self.x_ni, self._rows = x_ni, rows
+        self._gram: Tensor | None = None
+
+    def gram(self) -> Tensor:
+        if self._gram is None:
+            self._gram = self._rows.gram(self.x_ni)
+        return self._gram
+
+
+def _put(out: Tensor, value: Tensor, add: bool) -> None:
+    if add:
+        out.add_(value)
+    else:
+        out.copy_(value)
+
+
+class _Tap(torch.autograd.Function):
+    """The identity; its backward pass calls `note` with the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, note: Callable[[Tensor], None], *parameters: nn.Parameter) -> Tensor:
+        ctx.note, ctx.parameters = note, len(parameters)
+        return output.view_as(output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        # Products of a smaller type would be rounded after the clip, by more than the clip allows for.
+        with torch.autocast(gradient.device.type, enabled=False):
+            ctx.note(gradient)
+        ctx.note = None
+        return gradient, None, *(None,) * ctx.parameters

@@ -1,0 +1,142 @@
+"""Which rows of a layer's input belong to which micro-batch.
+
+A layer sees its input as rows: the tokens of all utterances, or one row an utterance. What a note computes, it computes
+by micro-batch: inner products of the rows of one with each other, and products of its inputs and output gradients.
+
+Shapes: n rows of all micro-batches, m micro-batches, d width of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """Micro-batches with equally many rows, which stand one after the other."""
+
+    first: int
+    micro_batches: int
+    rows: int
+
+    @property
+    def end(self) -> int:
+        return self.first + self.micro_batches * self.rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows micro-batch by micro-batch, in blocks of equally many rows.
+
+    Rows that are left out of it are taken to have no gradient: padding, and nothing else. On a GPU all micro-batches
+    are filled up to the longest, so that a layer starts a few large kernels instead of many small ones.
+    """
+
+    row_n: Tensor
+    """Where each row stands in the layer's flattened input, int64."""
+    micro_batch_n: Tensor
+    """The micro-batch of each row, int64."""
+    real_n: Tensor | None
+    """False on rows that only fill up a block; None where there are none."""
+    order_m: Tensor
+    """The micro-batches in the order of the blocks."""
+    blocks: tuple[Block, ...]
+    micro_batches: int
+
+    @classmethod
+    def of(cls, row_n: Tensor, micro_batch_n: Tensor, micro_batches: int, device: torch.device) -> Rows:
+        """Rows `row_n` that belong to the micro-batches `micro_batch_n`; both (N,) int64 on the CPU, in any order."""
+        length_m = torch.bincount(micro_batch_n, minlength=micro_batches)
+        order_m = length_m.argsort(stable=True)
+        rank_m = torch.empty_like(order_m)
+        rank_m[order_m] = torch.arange(micro_batches)
+        order_n = rank_m[micro_batch_n].argsort(stable=True)
+        row_n, micro_batch_n = row_n[order_n], micro_batch_n[order_n]
+        if device.type != "cpu":
+            return cls.filled_up(row_n, length_m, order_m, device)
+        kinds, counts = length_m[order_m].unique_consecutive(return_counts=True)
+        blocks, first = [], 0
+        for rows, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+            if rows:
+                blocks.append(Block(first, count, rows))
+                first = blocks[-1].end
+        return cls(row_n, micro_batch_n, None, order_m[length_m[order_m] > 0], tuple(blocks), micro_batches)
+
+    @classmethod
+    def filled_up(cls, row_n: Tensor, length_m: Tensor, order_m: Tensor, device: torch.device) -> Rows:
+        """All micro-batches as long as the longest, which makes one block of them.
+
+        Args:
+            row_n: rows micro-batch by micro-batch, in the order `order_m`; a micro-batch has `length_m` rows.
+        """
+        longest = max(1, int(length_m.max()))
+        real_mt = torch.arange(longest) < length_m[order_m][:, None]
+        row_mt = torch.zeros_like(real_mt, dtype=torch.long)
+        row_mt[real_mt] = row_n
+        micro_batch_n = order_m.repeat_interleave(longest)
+        return cls(
+            row_n=row_mt.flatten().to(device, non_blocking=True),
+            micro_batch_n=micro_batch_n.to(device, non_blocking=True),
+            real_n=real_mt.flatten().to(device, non_blocking=True),
+            order_m=order_m.to(device, non_blocking=True),
+            blocks=(Block(0, len(order_m), longest),),
+            micro_batches=len(length_m),
+        )
+
+    @cached_property
+    def widest_gram(self) -> int:
+        """Entries of the Gram matrices of all micro-batches."""
+        return sum(block.micro_batches * block.rows**2 for block in self.blocks)
+
+    @cached_property
+    def _pair_micro_batch(self) -> Tensor:
+        """The micro-batch of each entry of the Gram matrices."""
+        repeats = [torch.full((b.micro_batches,), b.rows**2) for b in self.blocks]
+        if not repeats:
+            return self.order_m
+        if len(self.blocks) == 1:
+            return self.order_m.repeat_interleave(self.blocks[0].rows ** 2, output_size=self.widest_gram)
+        return self.order_m.repeat_interleave(torch.cat(repeats))
+
+    def take(self, x: Tensor) -> Tensor:
+        """Rows of `x` (…, d) as (N, d)."""
+        return x.reshape(-1, x.shape[-1]).index_select(0, self.row_n)
+
+    def take_gradient(self, g: Tensor) -> Tensor:
+        """The same of a gradient: 0 on rows that only fill up."""
+        g_nd = self.take(g)
+        return g_nd if self.real_n is None else g_nd * self.real_n[:, None]
+
+    def gram(self, x_nd: Tensor) -> Tensor:
+        """Inner products of all pairs of rows of a micro-batch, flat, block after block."""
+        flat = x_nd.new_empty(self.widest_gram)
+        done = 0
+        for block in self.blocks:
+            x = x_nd[block.first : block.end].view(block.micro_batches, block.rows, -1)
+            size = block.micro_batches * block.rows**2
+            out = flat[done : done + size].view(block.micro_batches, block.rows, block.rows)
+            torch.bmm(x, x.transpose(1, 2), out=out)
+            done += size
+        return flat
+
+    def sum_of_pairs(self, pairs: Tensor) -> Tensor:
+        """Entries of Gram matrices, as `gram` gives them, added up by micro-batch: (M,)."""
+        return pairs.new_zeros(self.micro_batches).index_add_(0, self._pair_micro_batch, pairs)
+
+    def products(self, x_ni: Tensor, g_no: Tensor) -> Tensor:
+        """`Σ g xᵀ` over the rows of each micro-batch: (M, O, I)."""
+        found = x_ni.new_zeros(self.micro_batches, g_no.shape[1], x_ni.shape[1])
+        ordered, done = [], 0
+        for block in self.blocks:
+            rows, shape = slice(block.first, block.end), (block.micro_batches, block.rows, -1)
+            ordered.append(g_no[rows].view(shape).transpose(1, 2) @ x_ni[rows].view(shape))
+            done += block.micro_batches
+        return found.index_copy_(0, self.order_m, torch.cat(ordered)) if ordered else found
+
+    def sums(self, values_n: Tensor) -> Tensor:
+        """Rows (N, …) added up by micro-batch: (M, …)."""
+        return values_n.new_zeros(self.micro_batches, *values_n.shape[1:]).index_add_(0, self.micro_batch_n, values_n)

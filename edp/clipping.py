@@ -1,0 +1,114 @@
+"""How far a micro-batch's gradient is scaled down: to a clip that is given, to a unit length, or to a clip that moves.
+
+| `clip` | factor of a gradient of scaled norm n | from |
+|---|---|---|
+| `fixed` | `min(1, C/n)` | Dupuy et al., Algorithm 1 |
+| `automatic` | `C/(n + 0.01)` | Bu et al., "Automatic Clipping" (2023), AUTO-S |
+| `quantile` | `min(1, C_t/n)`, with C_t near a quantile of the norms | Andrew et al. (2021) |
+
+Formal guarantee: a scaled and clipped gradient is no longer than C (`automatic`: is shorter), so the noisy sum costs
+the same under all three. `quantile` also releases a noisy count a step, whose cost is in `edp.mechanism`; what becomes
+of the clip is post-processing of that count.
+
+A gradient of zero counts 0: so one that is zeroed out moves the count by 1/2 and not by 1. Where a step has fewer than
+N gradients, the share within the clip is therefore drawn towards 1/2, and other quantiles are met less closely.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+
+from edp.mechanism import count_noise_std
+from edp.noise import count_stream, gaussian_
+from edp.spec import Clipping, EDPSpec
+
+AUTOMATIC_GAMMA = 0.01
+"""γ of AUTO-S, in units of the scaled norm: what keeps small gradients smaller than large ones."""
+QUANTILE_RATE = 0.2
+"""η of the geometric update, as Andrew et al. have it."""
+
+
+def clip_factors(norms_g: torch.Tensor, C: float | torch.Tensor, clip: Clipping) -> torch.Tensor:
+    """The factor of each micro-batch's gradient, of the shape of `norms_g`; NaN where a norm is not finite.
+
+    NaN poisons the aggregate, so that a step with such a gradient shows. Nothing here waits for a GPU.
+
+    Args:
+        norms_g: L2 norms of the scaled gradients `g/α`, (G,) or a scalar tensor.
+        C: the clip, a number or a scalar tensor on the same device.
+    """
+    if isinstance(C, torch.Tensor):
+        C = C.to(norms_g.dtype)
+    # A gradient of zero stays one: C/0 is infinite, and clamped to 1.
+    factors = C / (norms_g + AUTOMATIC_GAMMA) if clip == "automatic" else (C / norms_g).clamp(max=1.0)
+    return torch.where(norms_g.isfinite(), factors, math.nan)
+
+
+def count_within(norms_g: torch.Tensor, C: float | torch.Tensor) -> torch.Tensor:
+    """Sum over micro-batches of 1/2 where the norm is at most C, -1/2 where not, 0 where it is 0: a float64 scalar."""
+    sign = torch.where(norms_g <= C, 0.5, -0.5).where(norms_g != 0, 0.0)
+    return sign.sum(dtype=torch.float64)
+
+
+def next_clip(C: torch.Tensor, noisy_count: torch.Tensor, micro_batches: int, quantile: float) -> torch.Tensor:
+    """`C·exp(-η·(share within C - quantile))`, the share being noisy and of the fixed N (Andrew et al.)."""
+    share = noisy_count / micro_batches + 0.5
+    return C * torch.exp(-QUANTILE_RATE * (share - quantile))
+
+
+def count_noise(key: bytes, micro_batches: int, mine: range, step: int, *, replayable: bool) -> float:
+    """This worker's share of the noise on a step's count: N(0, σ²·len(mine)/N), σ being `count_noise_std` of N.
+
+    Args:
+        mine: which of the N micro-batches are this worker's; how many of them it really took must not show.
+        replayable: whether to draw one number for each, so that every number of workers gives the same sum.
+    """
+    std = count_noise_std(micro_batches) / math.sqrt(micro_batches)
+    if not replayable:
+        # The sum of independent Gaussians is one Gaussian.
+        std, mine = std * math.sqrt(len(mine)), mine[:1]
+    return sum(float(gaussian_(torch.empty(1), std, count_stream(key, i, step))) for i in mine)
+
+
+class Clip:
+    """The clip of one run: constant, unless `spec.clip` is quantile, which moves it after every step.
+
+    Args:
+        micro_batches: N, over all workers.
+        start: the clip to go on with, when a run with `clip = quantile` is resumed; otherwise `spec.C`.
+    """
+
+    def __init__(self, spec: EDPSpec, micro_batches: int, device: torch.device, start: float | None = None) -> None:
+        self.kind, self.quantile, self.micro_batches = spec.clip, spec.clip_quantile, micro_batches
+        self.moves = spec.clip == "quantile"
+        first = spec.C if start is None or not self.moves else start
+        # On the device: a GPU is not asked for it between steps.
+        self.C: float | torch.Tensor = torch.tensor(first, dtype=torch.float64, device=device) if self.moves else first
+        # The ledger's C is the spec's, so noise of its size is stretched by this.
+        self._spec_C = spec.C
+        self._count = torch.zeros((), dtype=torch.float64, device=device)
+
+    @property
+    def stretch(self) -> float | torch.Tensor:
+        """The clip over `spec.C`: 1 unless it moves."""
+        return self.C / self._spec_C if self.moves else 1.0
+
+    def factors(self, norms_g: torch.Tensor) -> torch.Tensor:
+        """`clip_factors` of this step's micro-batches, (G,) or a scalar; for the count, each is to come here once."""
+        if self.moves:
+            self._count += count_within(norms_g, self.C)
+        return clip_factors(norms_g, self.C, self.kind)
+
+    def move(self, noise: float, group: dist.ProcessGroup) -> None:
+        """After a step's last micro-batch, on all workers at once: the next step's clip, the same on all of them.
+
+        Args:
+            noise: this worker's share of the noise on the count. Only the sum over all workers is looked at.
+        """
+        total = self._count + noise
+        dist.all_reduce(total, group=group)
+        self.C = next_clip(torch.as_tensor(self.C), total, self.micro_batches, self.quantile)
+        self._count = torch.zeros_like(total)

@@ -1,0 +1,280 @@
+"""One backward pass gives what a loop over micro-batches gives: norms and clipped sums, layer by layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
+from edp.scaling import layer_of_parameter
+
+VOCABULARY, LENGTH, WIDTH = 11, 5, 6
+
+
+class Tagger(nn.Module):
+    """Words and positions, a bottleneck as LoRA has it, norms, and a head a token and one an utterance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(VOCABULARY, WIDTH, padding_idx=0)
+        self.positions = nn.Embedding(LENGTH, WIDTH)
+        self.query, self.key = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.tags, self.intent = nn.Linear(WIDTH, 4), nn.Linear(WIDTH, 3)
+
+    def forward(self, word_bt: Tensor) -> Tensor:
+        """Loss of each utterance, (B,)."""
+        steps = torch.arange(word_bt.shape[1])[None]
+        x = self.words(word_bt) + self.positions(steps)
+        mixed = torch.softmax(self.query(x) @ self.key(x).transpose(1, 2), 2) @ x
+        x = self.norm(mixed + self.up(self.down(x)).tanh())
+        real = (word_bt > 0)[:, :, None]
+        tags = self.tags(x).log_softmax(2)[:, :, 0] * real[:, :, 0]
+        return -tags.sum(1) - self.intent((x * real).sum(1)).log_softmax(1)[:, 0]
+
+
+def words(examples: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    word_bt = torch.randint(1, VOCABULARY, (examples, LENGTH), generator=generator)
+    length_b = torch.randint(2, LENGTH + 1, (examples,), generator=generator)
+    return word_bt.where(torch.arange(LENGTH) < length_b[:, None], 0)
+
+
+def literal(model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Squared norms (M, K) and the weighted sum of gradients, by one backward pass a micro-batch."""
+    parameters, layer, names = layer_of_parameter(model)
+    squares_mk = torch.zeros(len(factor_m), len(names), dtype=parameters[0].dtype)
+    sums = [torch.zeros_like(p) for p in parameters]
+    for m, factor in enumerate(factor_m):
+        mine = batch[micro_batch_b == m]
+        if len(mine) == 0:
+            continue
+        gradient = torch.autograd.grad(model(mine).sum(), parameters)
+        for g, k, total in zip(gradient, layer, sums, strict=True):
+            squares_mk[m, k] += g.square().sum()
+            total += factor * g
+    return squares_mk, sums
+
+
+def noted(
+    book: Book, model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """The same from the book."""
+    with book.examples(micro_batch_b, len(factor_m)):
+        loss = model(batch).sum()
+    loss.backward()
+    squares_mk, sums = book.squares(), [torch.empty_like(p) for p in book.parameters]
+    assert all(p.grad is None for p in book.parameters), "an unclipped gradient was made"
+    book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
+    return squares_mk, sums
+
+
+def relative(found: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest error of a tensor, over its norm."""
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True))
+
+
+MICRO_BATCHES = {
+    "one example each": torch.arange(12),
+    "some of several": torch.arange(12) % 5,
+    "two large ones": torch.arange(12) // 6,
+    "one of all": torch.zeros(12, dtype=torch.long),
+    "one without any": torch.tensor([0, 0, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3]),
+}
+
+
+@pytest.mark.parametrize("micro_batch_b", MICRO_BATCHES.values(), ids=MICRO_BATCHES.keys())
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_norms_and_sums_are_those_of_a_loop_over_micro_batches(
+    micro_batch_b: Tensor, dtype: torch.dtype, within: float
+) -> None:
+    model, batch = Tagger().to(dtype), words(12)
+    factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=dtype, generator=torch.Generator().manual_seed(2))
+    expected = literal(model, batch, micro_batch_b, factor_m)
+    found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+    assert relative([found[0]], [expected[0]]) < within
+    assert relative(found[1], expected[1]) < within
+
+
+class Scale(nn.Module):
+    """A layer that nobody has taught the book."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class Written(Scale):
+    """It is taught by a formula."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class Derived(Scale):
+    """It is taught by `instantiated`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+@teach(Written)
+def written(book: Book, layer: Written, x: Tensor) -> Tensor:
+    kept = x.detach()
+
+    def note(g: Tensor) -> None:
+        book.note_gradient(layer.weight, book.by_micro_batch((g * kept).sum(tuple(range(1, g.dim() - 1)))))
+
+    return book.tap(x * layer.weight.detach(), [layer.weight], note)
+
+
+teach(Derived)(instantiated)
+
+
+class Small(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.own, self.last = nn.Linear(3, WIDTH), layer, nn.Linear(WIDTH, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.own(self.first(x).tanh())).square().flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("kind", [Written, Derived])
+def test_a_layer_of_ones_own_can_be_taught(kind: type[Scale]) -> None:
+    model, batch = Small(kind(WIDTH)).double(), torch.randn(12, 4, 3, dtype=torch.float64)
+    for micro_batch_b in MICRO_BATCHES.values():
+        factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=torch.float64)
+        expected = literal(model, batch, micro_batch_b, factor_m)
+        found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+        assert relative([found[0]], [expected[0]]) < 1e-12
+        assert relative(found[1], expected[1]) < 1e-12
+
+
+def test_a_layer_that_nobody_has_taught_is_named_before_the_first_step() -> None:
+    with pytest.raises(UntaughtLayer, match=r"own \(Scale\) has trainable parameters.*allowed: .*Linear.*teach"):
+        keep_book(Small(Scale(WIDTH)))
+    frozen = Small(Scale(WIDTH))
+    frozen.own.requires_grad_(False)
+    keep_book(frozen)
+
+
+class Doubled(nn.Linear):
+    """Inherits the class, and not the method that was taught."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.write.weight = self.read.weight
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (Doubled(3, 3), "Doubled"),
+        (Tied(), "write shares a parameter with read"),
+        (nn.LSTM(3, 3), "LSTM"),
+        (nn.MultiheadAttention(4, 2), "MultiheadAttention"),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))), r"0 \(ParametrizedLinear\)"),
+    ],
+)
+def test_what_only_looks_like_a_taught_layer_is_refused(model: nn.Module, reason: str) -> None:
+    with pytest.raises(UntaughtLayer, match=reason):
+        keep_book(model)
+
+
+class Reuses(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.first(x)[..., :3])
+
+
+class Skips(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x)).flatten(1).sum(1)
+
+
+class TimeFirst(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.own(self.first(x.transpose(0, 1)).tanh())).square().sum((0, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Reuses, "first.weight was used twice"),
+        (Skips, "own.weight left no note"),
+        (TimeFirst, "the 5 examples as the first axis"),
+    ],
+)
+def test_a_gradient_that_the_book_would_get_wrong_is_refused(kind: type[Small], reason: str) -> None:
+    model = kind(Derived(WIDTH))
+    book = keep_book(model)
+
+    def squares() -> Tensor:
+        with book.examples(torch.arange(5), 5):
+            model(torch.randn(5, 4, 3)).sum().backward()
+        return book.squares()
+
+    with pytest.raises(RuntimeError, match=reason):
+        squares()
+
+
+def test_while_the_book_is_closed_a_model_is_what_it_was() -> None:
+    model, batch = Tagger(), words(6)
+    plain = torch.autograd.grad(model(batch).sum(), list(model.parameters()))
+    book = keep_book(model)
+    assert all(map(torch.equal, plain, torch.autograd.grad(model(batch).sum(), list(model.parameters()))))
+    with torch.no_grad(), book.examples(torch.arange(6), 6):
+        model(batch)
+    assert not book.has_notes
+
+
+def test_notes_that_were_not_written_are_not_forgotten_silently() -> None:
+    model, batch = Tagger(), words(6)
+    book = keep_book(model)
+    with book.examples(torch.arange(6), 6):
+        model(batch).sum().backward()
+    with pytest.raises(RuntimeError, match="were not written"), book.examples(torch.arange(6), 6):
+        pass
+
+
+def test_an_adapter_and_a_bias_alone_are_trained_with_the_rest_frozen() -> None:
+    model, batch = Tagger().double(), words(12)
+    model.requires_grad_(False)
+    for parameter in (model.down.weight, model.up.weight, model.query.bias, model.norm.bias, model.tags.weight):
+        parameter.requires_grad_(True)
+    factor_m = torch.rand(12, dtype=torch.float64)
+    expected = literal(model, batch, torch.arange(12), factor_m)
+    found = noted(keep_book(model), model, batch, torch.arange(12), factor_m)
+    assert relative([found[0]], [expected[0]]) < 1e-12
+    assert relative(found[1], expected[1]) < 1e-12
+
+
+@pytest.mark.parametrize("micro_batch_b", MICRO_BATCHES.values(), ids=MICRO_BATCHES.keys())
+def test_rows_filled_up_for_a_gpu_are_the_same_rows(micro_batch_b: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = Tagger().double(), words(12)
+    factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=torch.float64)
+    expected = literal(model, batch, micro_batch_b, factor_m)
+
+    def filled_up(row_n: Tensor, micro_batch_n: Tensor, micro_batches: int, device: torch.device) -> Rows:
+        length_m = torch.bincount(micro_batch_n, minlength=micro_batches)
+        order_m = length_m.argsort(stable=True)
+        order_n = torch.argsort(order_m)[micro_batch_n].argsort(stable=True)
+        return Rows.filled_up(row_n[order_n], length_m, order_m, device)
+
+    monkeypatch.setattr(Rows, "of", filled_up)
+    found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+    assert relative([found[0]], [expected[0]]) < 1e-12
+    assert relative(found[1], expected[1]) < 1e-12

@@ -1,0 +1,74 @@
+"""The book knows what a loop over micro-batches knows, of both models and of every part of them that can be trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from edp.book import keep_book
+from edp.scaling import layer_of_parameter
+from tests.edp.test_book import relative
+from tests.trainables.models.test_models import build, double
+from tests.trainables.toy import BERT, CLC, encoded
+from trainables.batch import Batch
+from trainables.models import JointModel
+from trainables.spec import ModelSpec
+
+EXAMPLES = np.array([0, 1, 2, 3, 4, 0, 2, 4, 1, 2, 3, 0])
+MICRO_BATCHES = {
+    "one example each": torch.arange(12),
+    "some of several": torch.tensor([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0]),
+    "two large ones": torch.arange(12) // 6,
+    "one without any": torch.tensor([0, 0, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3]),
+}
+
+
+def batch_of(corpus, indices: np.ndarray, dtype: torch.dtype) -> Batch:
+    """With keys, so that an utterance's dropout is the same in every batch."""
+    batch = replace(corpus.batch("train", indices), key_b=torch.from_numpy(indices * 7919 % 1000).int())
+    return replace(double(batch), key_b=batch.key_b) if dtype == torch.float64 else batch
+
+
+def literal(net: JointModel, corpus, micro_batch_b: Tensor, factor_m: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Squared norms (M, K) and the weighted sum of the mean gradients, one backward pass a micro-batch."""
+    parameters, layer, names = layer_of_parameter(net)
+    squares_mk = torch.zeros(len(factor_m), len(names), dtype=factor_m.dtype)
+    sums = [torch.zeros_like(p) for p in parameters]
+    for m, factor in enumerate(factor_m):
+        mine = EXAMPLES[(micro_batch_b == m).numpy()]
+        if len(mine) == 0:
+            continue
+        gradient = torch.autograd.grad(net(batch_of(corpus, mine, factor_m.dtype)).mean(), parameters)
+        for g, k, total in zip(gradient, layer, sums, strict=True):
+            squares_mk[m, k] += g.square().sum()
+            total += factor * g
+    return squares_mk, sums
+
+
+@pytest.mark.parametrize("micro_batch_b", MICRO_BATCHES.values(), ids=MICRO_BATCHES.keys())
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=["64", "32"])
+@pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
+def test_norms_and_sums_are_those_of_a_loop(
+    model: ModelSpec, dtype: torch.dtype, within: float, micro_batch_b: Tensor, tmp_path: Path
+) -> None:
+    corpus = encoded(model, tmp_path)
+    net = build(model, corpus).to(dtype).train()
+    factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=dtype, generator=torch.Generator().manual_seed(2))
+    squares_mk, sums = literal(net, corpus, micro_batch_b, factor_m)
+    net.book = book = keep_book(net)
+    weight_b = 1 / torch.bincount(micro_batch_b).to(dtype)[micro_batch_b]
+    with book.examples(micro_batch_b, len(factor_m)):
+        loss_b = net(batch_of(corpus, EXAMPLES, dtype))
+    (loss_b * weight_b).sum().backward()
+    found_mk, found = book.squares(), [torch.empty_like(p) for p in book.parameters]
+    assert all(p.grad is None for p in net.parameters()), "an unclipped gradient was made"
+    book.write(factor_m, {id(p): x for p, x in zip(book.parameters, found, strict=True)})
+    for k, name in enumerate(book.layer_names):
+        assert relative([found_mk[:, k].sqrt()], [squares_mk[:, k].sqrt()]) < within, name
+    together, expected = (torch.cat([x.flatten() for x in tensors]) for tensors in (found, sums))
+    assert relative([together], [expected]) < within

@@ -1,0 +1,119 @@
+"""Dropout that an utterance takes along: what is dropped of it depends on its own key, not on who else is in the batch.
+
+So a step gives the same weights however many workers share it and in what pieces they run it. Each number's fate is a
+hash of (utterance, layer, position), which also takes less time on a CPU than PyTorch's generator. Dropout guarantees
+nothing, so that no secret is needed here.
+
+Shapes: b utterances, j the last axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_ODD = 0x45D9F3B
+_ATTENTION = "keyed_dropout"
+
+
+class Draws:
+    """The keys of the utterances at hand: one object that all of a model's dropout layers look at.
+
+    `key_b`, (B,) int32 on the model's device, is None where nobody has given keys: then PyTorch's generator draws.
+    """
+
+    key_b: Tensor | None = None
+
+    def rows(self, number: int, *positions: int) -> Tensor | None:
+        """A key for each row: of utterance b at each position, (B, *positions).
+
+        Args:
+            number: the layer's.
+            positions: sizes of the axes between the utterance and the last one.
+        """
+        if self.key_b is None:
+            return None
+        row = _mix(self.key_b ^ _int32((number + 1) * 0x9E3779B1))
+        for size in positions:
+            row = _mix(row[..., None] + torch.arange(size, dtype=torch.int32, device=row.device))
+        return row
+
+
+class KeyedDropout(nn.Dropout):
+    """`nn.Dropout` of a model whose `draws` say which utterance is which.
+
+    Args:
+        number: sets a model's layers apart.
+    """
+
+    def __init__(self, p: float, draws: Draws, number: int) -> None:
+        super().__init__(p)
+        self.draws, self.number = draws, number
+
+    def forward(self, input: Tensor, flat_n: Tensor | None = None, steps: int = 0) -> Tensor:
+        """Of (B, …, J); or of rows (N, J) that stand at `flat_n` of a flattened (B, `steps`)."""
+        if not self.training or self.p == 0:
+            return input
+        row = self.draws.rows(self.number, *(input.shape[1:-1] if flat_n is None else (steps,)))
+        if row is None or (flat_n is None and len(row) != len(input)):
+            return F.dropout(input, self.p)
+        return keyed_dropout(input, self.p, row if flat_n is None else row.flatten()[flat_n])
+
+
+def keyed_dropout(x: Tensor, p: float, row: Tensor) -> Tensor:
+    """`x` (…, J) with each number 0 with probability `p`, as its row's key (…) and its place in the row say."""
+    column_j = _mix(_int32(0x7FEB352D) + torch.arange(x.shape[-1], dtype=torch.int32, device=x.device))
+    # In place: this is a hash of every number of the batch.
+    hashed = row[..., None] + column_j
+    for _ in range(2):
+        hashed.bitwise_xor_(hashed >> 16).mul_(_ODD)
+    return x * (hashed >= int(p * 2**32) - 2**31).to(x.dtype).mul_(1 / (1 - p))
+
+
+def take_along(encoder: nn.Module, draws: Draws, first: int) -> None:
+    """Makes the dropout layers of a Hugging Face encoder keyed ones, numbered from `first`."""
+    number = first
+    for module in list(encoder.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, KeyedDropout(child.p, draws, number))
+                number += 1
+    config: Any = encoder.config
+    if config._attn_implementation != "sdpa":
+        return  # its attention has a layer of its own for it, or draws as it always did
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+    def attention(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **rest: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        keyed = getattr(module, "dropout", None)
+        p, scaling = rest.get("dropout", 0.0), rest.get("scaling")
+        row = keyed.draws.rows(keyed.number, *query.shape[1:3]) if p and isinstance(keyed, KeyedDropout) else None
+        if row is None or len(row) != len(query):
+            found: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
+                module, query, key, value, attention_mask, **rest
+            )
+            return found
+        score = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        if attention_mask is not None:
+            score = score.masked_fill(~attention_mask, torch.finfo(score.dtype).min)
+        return (keyed_dropout(score.softmax(-1), p, row) @ value).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(_ATTENTION, attention)
+    AttentionMaskInterface.register(_ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    config._attn_implementation = _ATTENTION
+
+
+def _mix(x: Tensor) -> Tensor:
+    for _ in range(2):
+        x = (x ^ (x >> 16)) * _ODD
+    return x ^ (x >> 16)
+
+
+def _int32(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31
