@@ -22,7 +22,7 @@ from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import Metrics
 from trainables.files import replacing
 from trainables.job import TrialJob, TrialResult
-from trainables.spec import CanariesSpec, CLCSpec, TrialSpec
+from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
 from trainables.submit import OnEpoch
 
 Say = Callable[[str], None]
@@ -79,6 +79,10 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     Raises:
         UserError: naming file, line and problem.
     """
+    if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
+        from trainables.models.clippable import check_clipping  # transformers takes seconds to import
+
+        check_clipping(spec)
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
             f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "

@@ -65,6 +65,13 @@ def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> Non
         )
 
 
+def cut(config: PreTrainedConfig, layers: int) -> None:
+    """Leaves an architecture its first `layers` layers."""
+    config.num_hidden_layers = layers
+    if getattr(config, "layer_types", None):  # which layers look at all words, and which at those nearby
+        config.layer_types = config.layer_types[:layers]
+
+
 def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None = None) -> PreTrainedModel:
     """The encoder in a folder, in float32.
 
@@ -78,9 +85,7 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     check_layers(config, layers, name)
     _set_dropout(config, dropout)
     if layers is not None:
-        config.num_hidden_layers = layers
-        if getattr(config, "layer_types", None):  # which layers look at all words, and which at those nearby
-            config.layer_types = config.layer_types[:layers]
+        cut(config, layers)
     kind = _class(config)
     try:
         with _quiet():
@@ -95,13 +100,13 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
         others = f", and {len(wrong) - 1} more are" if len(wrong) > 1 else ""
         raise _refused(name, f"of its weights {min(wrong)} is missing or of another shape{others}")
     model.config.name_or_path = ""  # a place on this machine, which goes nowhere with a released model
-    return _no_pooler(model)
+    return _ready(model)
 
 
 def empty_encoder(config: PreTrainedConfig) -> PreTrainedModel:
     """An encoder of an architecture, its weights random."""
     kind = _class(config)
-    return _no_pooler(kind(config, **_without_pooler(kind)))
+    return _ready(kind(config, **_without_pooler(kind)))
 
 
 def most_pieces(config: PreTrainedConfig) -> int:
@@ -146,9 +151,13 @@ def _without_pooler(kind: type[PreTrainedModel]) -> dict[str, bool]:
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind).parameters else {}
 
 
-def _no_pooler(model: PreTrainedModel) -> PreTrainedModel:
+def _ready(model: PreTrainedModel) -> PreTrainedModel:
     if getattr(model, "pooler", None) is not None:  # the class cannot do without
         model.pooler = nn.Identity()
+    for module in model.modules():
+        p = getattr(module, "attention_dropout", None)
+        if isinstance(p, float) and not hasattr(module, "dropout"):
+            module.dropout = nn.Dropout(p)  # ModernBERT's has a number only, and `take_along` asks for a layer
     return model
 
 
