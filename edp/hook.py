@@ -260,7 +260,7 @@ class EDPHook:
         return self._clip_factors(layer_norms(gradients, self.layer, len(self.layer_names))[None])[0]
 
     def _clip_factors(self, norms_mk: torch.Tensor) -> torch.Tensor:
-        """`c = min(1, C/‖g/α‖)`, or as `clip` says, of each micro-batch (M,), from the norm of each one's gradient in each layer.
+        """`c = min(1, C/‖g/α‖)`, or as `clip` says, of each micro-batch (M,), from its norms by layer (M, K).
 
         NaN, which poisons the aggregate visibly, where a gradient is not finite.
         """

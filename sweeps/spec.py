@@ -12,7 +12,7 @@ from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
 from sweeps.guesses import guesses
 from sweeps.space import PAPER_SPACE, Dimension, check_space
 from sweeps.stopping import StopSpec
-from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
+from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec, for_its_optimizer
 
 Objective = Literal["ser", "mia_auc", "log10_epsilon", "log10_epsilon_paper"]
 
@@ -259,13 +259,17 @@ class Recipe(Frozen):
                 continue  # a target; z0 was solved for it
             section, _, field = (name if "." in name else f"edp.{name}").partition(".")
             data[section][field] = value
+        optimizers = self.space.get("training.optimizer")
+        if isinstance(optimizers, Dimension):
+            # Searched or fixed, a setting of one of them is left out of the trials of the others, as tau is.
+            data["training"] = for_its_optimizer(data["training"], optimizers.ends())
         return TrialSpec.model_validate(data)
 
     def baseline(self) -> TrialSpec:
-        """The same without privacy: plain SGD with the recipe's training settings."""
+        """The same without privacy: plain SGD with the recipe's training settings, and adam in place of adam_bc."""
         noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
         data = self.trial(noise).model_dump()
-        data["training"] |= {"method": "sgd", "micro_batches": self.training.clips}
+        data["training"] = self.training.without_privacy().model_dump() | {"micro_batches": self.training.clips}
         return TrialSpec.model_validate(data)
 
 

@@ -1,4 +1,5 @@
-"""A trial's state at an epoch's end: model, optimiser, ledger, and where it is in the data. No noise key, no generator.
+"""A trial's state at an epoch's end: model, optimiser, average of the weights, ledger, and where it is in the data. No
+noise key, no generator.
 
 A resumed run draws its noise from a fresh key, its data order from seed and epoch; so what it needs of chance is none.
 """
@@ -39,7 +40,10 @@ class Checkpoint:
     """Layer scales (K,): estimated once, before training, and kept."""
     model: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
+    average: dict[str, Any] | None
+    """The average of the weights and how many steps are in it; None: the run keeps none."""
     clip: float | None = None
+    """The clip to go on with, where it moves; None also in checkpoints from before there was one."""
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +11,10 @@ from edp.spec import EDPSpec, Frozen
 
 Method = Literal["sgd", "edp", "dpsgd"]
 Device = Literal["auto", "cpu", "cuda"]
+Optimizer = Literal["adam", "adamw", "sgd", "momentum", "adam_bc"]
+
+_OPTIMIZER_OF: dict[str, Optimizer] = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
+"""The optimiser that alone has a setting. Null is that optimiser's default (`trainables.optimizers`)."""
 
 
 class CorpusSpec(Frozen):
@@ -106,6 +111,31 @@ class TrainingSpec(Frozen):
     micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
     workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
+    optimizer: Annotated[
+        Optimizer,
+        Field(
+            description="takes the step with what `method` made of the gradient: sgd is the plain step here, noisy "
+            "or not; momentum: heavy-ball; adam_bc: Adam with the noise's variance taken out of its second moment"
+        ),
+    ] = "adam"
+    momentum: Annotated[
+        float | None, Field(ge=0, lt=1, description="of momentum: v = momentum v + g, w -= learning_rate v; null: 0.9")
+    ] = None
+    weight_decay: Annotated[
+        float | None, Field(ge=0, description="of adamw: a step takes learning_rate weight_decay w off w; null: 0.01")
+    ] = None
+    noise_floor: Annotated[
+        float | None, Field(gt=0, description="of adam_bc: least second moment, over the noise's variance; null: 0.1")
+    ] = None
+    average: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            lt=1,
+            description="decay of an exponential moving average of the weights, which is what is measured and "
+            "released; costs no epsilon; 0 and null: the weights themselves",
+        ),
+    ] = None
     learning_rate_decay: Annotated[
         Literal["none", "linear"], Field(description="linear: epoch t of T at learning_rate (1 - t/T)")
     ] = "none"
@@ -146,15 +176,44 @@ class TrainingSpec(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _optimizer_has_a_use_for_its_settings(self) -> TrainingSpec:
+        for field, owner in _OPTIMIZER_OF.items():
+            value = getattr(self, field)
+            if value is not None and self.optimizer != owner:
+                raise ValueError(
+                    f"{field} = {value:g} has no meaning with optimizer {self.optimizer}; "
+                    f"leave it out, or set optimizer to {owner}"
+                )
+        if self.optimizer == "adam_bc" and self.method == "sgd":
+            raise ValueError(
+                "optimizer = adam_bc has no meaning with method sgd, which adds no noise; "
+                "allowed: adam, adamw, sgd, momentum"
+            )
+        return self
+
+    def without_privacy(self) -> TrainingSpec:
+        """The same training without clip and noise. adam takes the place of adam_bc, which corrects for noise alone."""
+        changes: dict[str, Any] = {"method": "sgd"}
+        if self.optimizer == "adam_bc":
+            changes |= {"optimizer": "adam", "noise_floor": None}
+        return self.model_copy(update=changes)
+
     @property
     def clips(self) -> int:
         """Micro-batches a step, as executed: DP-SGD clips every example."""
         return self.batch_size if self.method == "dpsgd" else self.micro_batches
 
     def learning_rate_in(self, epoch: int) -> float:
-        """Adam's learning rate in an epoch, counted from 0."""
+        """The optimiser's learning rate in an epoch, counted from 0."""
         decay = epoch / (self.decay_epochs or self.epochs) if self.learning_rate_decay == "linear" else 0
         return self.learning_rate * (1 - decay)
+
+
+def for_its_optimizer(training: dict[str, Any], optimizers: Collection[Any]) -> dict[str, Any]:
+    """The settings of `training` less those that belong to another one of `optimizers` than its own."""
+    others = set(optimizers) - {training["optimizer"]}
+    return {name: value for name, value in training.items() if _OPTIMIZER_OF.get(name) not in others}
 
 
 class ShadowSpec(Frozen):

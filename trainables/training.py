@@ -26,6 +26,7 @@ from trainables.checkpoint import (
 from trainables.encoding import EncodedCorpus
 from trainables.job import TrialFailed
 from trainables.models import JointModel
+from trainables.optimizers import averaged, make_optimizer
 from trainables.pieces import Piece, examples_that_fit, pieces
 from trainables.scales import layer_scales
 from trainables.spec import TrainingSpec, TrialSpec
@@ -65,6 +66,9 @@ class Trainer:
         training = spec.training
         self.step = checkpoint.step if checkpoint is not None else 0
         self.low_precision = training.precision == "bfloat16"
+        self.average = averaged(model, training.average) if training.average is not None else None
+        if self.average is not None and checkpoint is not None and checkpoint.average is not None:
+            self.average.load_state_dict(checkpoint.average)
         self.hook: EDPHook | None = None
         self.book = self._keep_book(model)
         self._most: int | None = training.memory_batch
@@ -87,7 +91,7 @@ class Trainer:
                 book=self.book,
                 clip=checkpoint.clip if checkpoint is not None else None,
             )
-        self.optimizer = torch.optim.Adam(self.ddp.parameters(), lr=training.learning_rate)
+        self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
         self._sampler_key = self._shared_key() if spec.edp.sampling == "poisson" else None
@@ -123,7 +127,15 @@ class Trainer:
             clip=self.hook.clip_state if self.hook is not None else None,
             model=self.ddp.module.state_dict(),
             optimizer=self.optimizer.state_dict(),
+            average=self.average.state_dict() if self.average is not None else None,
         )
+
+    @property
+    def released(self) -> JointModel:
+        """The model that is measured, kept and released: the averaged one where there is one. Same on all workers."""
+        model = self.average.module if self.average is not None else self.ddp.module
+        assert isinstance(model, JointModel)
+        return model
 
     @property
     def ledger(self) -> Ledger:
@@ -167,6 +179,8 @@ class Trainer:
         if self.hook is not None and self.device.type == "cpu":
             self.hook.check()
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.ddp.module)
         self.step += 1
         return loss
 

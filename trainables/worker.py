@@ -51,6 +51,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     )
     checkpoint = load_checkpoint(job.output, spec)
     trainer = Trainer(model, corpus, spec, device, checkpoint)
+    released = trainer.released
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
     seconds = checkpoint.seconds if checkpoint is not None else []
     keep = job.keep if job.attack is not None and spec.training.method != "sgd" else 1
@@ -63,11 +64,11 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             begin = time.perf_counter()
             train_loss = trainer.run_epoch(epoch)
             seconds.append(time.perf_counter() - begin)
-            valid = {} if job.with_valid else valid_metrics(model, corpus, job, device, objects)
+            valid = {} if job.with_valid else valid_metrics(released, corpus, job, device, objects)
             metrics = {"train_loss": train_loss, "epoch_seconds": seconds[-1]} | valid
             if log is not None:  # rank 0
                 metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
-                log.add(metrics, functools.partial(contents, model, corpus), trainer.ledger)
+                log.add(metrics, functools.partial(contents, released, corpus), trainer.ledger)
                 save_checkpoint(trainer.checkpoint(seconds), job.output)
                 write_ledger(trainer.ledger, job.output)
             stop = _agreed(report(epoch + 1, metrics), objects)
@@ -75,10 +76,10 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
                 break
         if stop is not None and not stop.measure:
             raise TrialLeft(stop.reason)
-        final = final_metrics(model, corpus, job, device, objects)
+        final = final_metrics(released, corpus, job, device, objects)
         if rank == 0:
-            write_model(job.output, contents(model, corpus), trainer.ledger)
-        earlier = earlier_epochs(model, corpus, job, device, objects, log)
+            write_model(job.output, contents(released, corpus), trainer.ledger)
+        earlier = earlier_epochs(released, corpus, job, device, objects, log)
     except TrialFailed:
         if rank == 0:
             write_ledger(trainer.ledger, job.output)

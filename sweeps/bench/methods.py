@@ -70,7 +70,7 @@ def edp_spec(method: str) -> EDPSpec:
 def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
     """How one of our methods is trained: `training` with its own options."""
     name = method.partition(":")[0]
-    settings = training.model_dump()
+    settings = (training.without_privacy() if name == "sgd" else training).model_dump()
     if name == "dpsgd_loop":
         settings |= {"method": "dpsgd", "memory_batch": 1}
     elif name in OURS:

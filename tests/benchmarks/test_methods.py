@@ -27,7 +27,8 @@ def taken(rank: int, world: int, method: str, steps: int, folder: Path) -> list[
         return read(self, split, indices)
 
     EncodedCorpus.batch = batch  # in a process of its own
-    training = {"workers": world, "micro_batches": world, "batch_size": 16}
+    # With a memory batch of their own, none looks at utterances to find one.
+    training = {"workers": world, "micro_batches": world, "batch_size": 16, "memory_batch": 16}
     step = stepper(method, spec(training=training), EncodedCorpus.open(folder), torch.device("cpu"))
     for _ in range(steps):
         found.append([])

@@ -136,7 +136,7 @@ def test_a_checkpoint_holds_no_key_and_no_generator(corpus: Path, tmp_path: Path
     job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
     run_workers(interrupted, 1, job, 1)
     saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
-    assert set(saved) == {"spec", "step", "seconds", "ledger", "alpha", "model", "optimizer", "clip"}
+    assert set(saved) == {"spec", "step", "seconds", "ledger", "alpha", "model", "optimizer", "clip", "average"}
 
 
 KNOWN_KEY = bytes(range(7, 39))

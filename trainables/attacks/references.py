@@ -53,10 +53,9 @@ def side_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
     Args:
         kind: `own`: the target's method, noise and all; `sgd`: without privacy, the same for all trials of a sweep.
     """
-    training: dict[str, Any] = {"workers": 1, "seed": (spec.training.seed + 1 + number) % 2**32}
-    if kind == "sgd":
-        training |= {"method": "sgd"}
-    return spec.model_copy(update={"canaries": CanariesSpec(), "training": spec.training.model_copy(update=training)})
+    training = spec.training.without_privacy() if kind == "sgd" else spec.training
+    alone = training.model_copy(update={"workers": 1, "seed": (spec.training.seed + 1 + number) % 2**32})
+    return spec.model_copy(update={"canaries": CanariesSpec(), "training": alone})
 
 
 def halves(corpus: EncodedCorpus, seed: int, reference: int) -> dict[Split, NDArray[np.bool_]]:
@@ -116,13 +115,15 @@ def train_side(side: Side, on_epoch: OnEpoch) -> None:
             on_epoch(epoch + 1)
         if inside is not None:
             members, non_members = attacked(corpus, seed)
-            found = _losses(model, corpus, seed, device) | {
+            found = _losses(trainer.released, corpus, seed, device) | {
                 "inside_members": inside["train"][members],
                 "inside_non_members": inside["test"][non_members],
             }
         else:
             parts = {"members": shadow_in, "non_members": shadow_out}
-            found = {name: _features(_seen(model, corpus, "test", rows, device)) for name, rows in parts.items()}
+            found = {
+                name: _features(_seen(trainer.released, corpus, "test", rows, device)) for name, rows in parts.items()
+            }
     _save(side.output, found)
 
 
