@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,16 +73,25 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     return Prepared(planted, shadow, attack, cache / f"coins-{canaries}.json")
 
 
+def check_encoders(trials: Iterable[TrialSpec]) -> None:
+    """Refuses trials whose pretrained encoder has fewer layers than they ask for, or cannot be clipped as they ask.
+
+    Raises:
+        UserError: saying what is allowed.
+    """
+    for spec in trials:
+        if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
+            from trainables.models.clippable import check_encoder  # transformers takes seconds to import
+
+            check_encoder(spec.model, spec)
+
+
 def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
 
     Raises:
         UserError: naming file, line and problem.
     """
-    if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
-        from trainables.models.clippable import check_clipping  # transformers takes seconds to import
-
-        check_clipping(spec)
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
             f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "

@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import copy
+import functools
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedConfig
 
 from edp.book import UntaughtLayer, keep_book
 from edp.spec import UserError
-from trainables.models.encoders import cut, empty_encoder, one_line, read_config
+from trainables.models.encoders import check_layers, cut, empty_encoder, one_line, read_config
 from trainables.models.pretrained import pretrained_folder
 from trainables.spec import BERTSpec, TrialSpec
 
 
-def check_clipping(spec: TrialSpec) -> None:
-    """Refuses a pretrained encoder that a worker could not clip as the training asks, before anything starts.
+def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
+    """Refuses a pretrained encoder without the layers that a trial takes, or that a worker could not clip as it asks.
 
-    DeBERTa is one: its relative positions are the same tensor for all utterances.
+    DeBERTa is one of these: its relative positions are the same tensor for all utterances.
 
     Raises:
         UserError: saying what is allowed.
     """
-    model, training = spec.model, spec.training
-    if not isinstance(model, BERTSpec) or model.pretrained is None or training.method == "sgd":
+    name, training = model.pretrained, spec.training
+    folder = pretrained_folder(name)[0] if name is not None else None
+    if name is None or folder is None:
         return
-    if training.clips == training.workers and spec.edp.sampling == "shuffle":
+    config = read_config(folder, name)
+    check_layers(config, model.layers, name)
+    if training.method == "sgd" or (training.clips == training.workers and spec.edp.sampling == "shuffle"):
         return  # a worker's only micro-batch is clipped from its gradient, whatever the encoder
-    folder = pretrained_folder(model.pretrained)[0]
-    if folder is None:
-        return
-    config = read_config(folder, model.pretrained)
-    fault = clipping_fault(config)
+    fault = _fault_of(folder, name)
     if fault is not None:
         raise UserError(
-            f"model.pretrained = {model.pretrained}: several micro-batches of one worker cannot be clipped with type "
+            f"model.pretrained = {name}: several micro-batches of one worker cannot be clipped with type "
             f"{config.model_type} ({fault}); allowed: shuffled epochs with training.workers = training.micro_batches"
         )
+
+
+@functools.cache
+def _fault_of(folder: Path, name: str) -> str | None:
+    return clipping_fault(read_config(folder, name))
 
 
 def clipping_fault(config: PreTrainedConfig) -> str | None:

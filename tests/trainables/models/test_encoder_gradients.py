@@ -11,13 +11,14 @@ from transformers import AlbertConfig
 
 from edp.book import keep_book
 from edp.spec import UserError
-from sweeps.prepare import locate, read_missing
+from sweeps.prepare import check_encoders
+from tests.conftest import Command
 from tests.edp.test_book import relative
 from tests.trainables.models.encoder_folders import KINDS, make_encoder
 from tests.trainables.models.test_encoders import built, spec_of
 from tests.trainables.models.test_private_gradients import EXAMPLES, batch_of, literal
 from tests.trainables.tiny import SPEC
-from trainables.models.clippable import check_clipping, clipping_fault
+from trainables.models.clippable import clipping_fault
 from trainables.models.encoders import read_config
 from trainables.models.pretrained import pretrained_folder
 from trainables.spec import TrialSpec
@@ -60,7 +61,7 @@ def trial_of(folder: Path, **changes: Any) -> TrialSpec:
     return TrialSpec.model_validate({**SPEC, **parts})
 
 
-def test_an_encoder_that_cannot_be_clipped_so_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_an_encoder_that_cannot_be_clipped_so_is_refused(tmp_path: Path) -> None:
     pretrained_folder.cache_clear()
     folder = make_encoder("deberta-v2", tmp_path / "made")
     for changes in (
@@ -68,13 +69,32 @@ def test_an_encoder_that_cannot_be_clipped_so_is_refused_before_anything_starts(
         {"training": {"workers": 8}, "edp": {"sampling": "poisson"}},
         {"training": {"method": "dpsgd", "workers": 1}},
     ):
-        one = trial_of(folder, **changes)
         with pytest.raises(UserError) as caught:
-            read_missing(one, locate(one, tmp_path / "cache"))
+            check_encoders([trial_of(folder, **changes)])
         said = str(caught.value)
         assert said.startswith(f"model.pretrained = {folder}: several micro-batches of one worker cannot be clipped")
         assert said.endswith("allowed: shuffled epochs with training.workers = training.micro_batches")
         assert "\n" not in said
-    for training in ({"workers": 8}, {"method": "sgd", "workers": 2}):
-        check_clipping(trial_of(folder, training=training))
-    check_clipping(trial_of(make_encoder("roberta", tmp_path / "other"), training={"workers": 1}))
+    check_encoders(trial_of(folder, training=training) for training in ({"workers": 8}, {"method": "sgd"}))
+    check_encoders([trial_of(make_encoder("roberta", tmp_path / "other"), training={"workers": 1})])
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("training.workers=4", "several micro-batches of one worker cannot be clipped with type deberta-v2"),
+        ("space.model.layers.choice=[1, 3, 4]", "model.layers = 4: model.pretrained = "),
+    ],
+)
+def test_a_sweep_of_which_a_trial_cannot_run_does_not_start(
+    setting: str, says: str, tmp_path: Path, command: Command
+) -> None:
+    folder = make_encoder("deberta-v2", tmp_path / "made")
+    words = ["--set", "corpus={name: communication, utterances: 60}", "--set", f"model.pretrained={folder}"]
+    public = ["--set", "model.vocabulary={name: health}", "--set", "shadow.corpus={name: video, utterances: 60}"]
+    storage = tmp_path / "runs"
+    code, _, said = command("run", "atis_bert", *words, *public, "--set", setting, "--storage", str(storage))
+    assert code == 2
+    assert said.strip().count("\n") == 0
+    assert says in said
+    assert not list(storage.glob("*/study.db"))
