@@ -65,7 +65,14 @@ NOT_HERE = {
     "ray down": "needs a cluster",
 }
 
-READS = ("edp-sweep status", "edp-sweep front", "edp-sweep report", "edp-sweep epsilon", "edp-sweep data")
+READS = (
+    "edp-sweep status",
+    "edp-sweep front",
+    "edp-sweep report",
+    "edp-sweep epsilon",
+    "edp-sweep data make",
+    "edp-sweep data check",
+)
 
 
 def commands() -> list[str]:
