@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
+from edp.book import keep_book
 from edp.ledger import Ledger
 from edp.sampling import Indices, shuffled_epoch
 from trainables.batch import Batch
@@ -22,6 +23,7 @@ from trainables.spec import TrialSpec
 from trainables.tokens import Labels
 
 SYNTHETIC_UTTERANCES = 64
+_AT_ONCE = 64
 VOTES = 512
 """How many gradients the private estimate takes, expected: at 20 layers a typical one sums up to 11 times the noise."""
 
@@ -32,6 +34,9 @@ def layer_scales(
     """Scales (K,) for the hook, None where it finds its own, and the ledger that the run starts with.
 
     Called by all workers at once, before DDP wraps the model; all get the same scales.
+
+    Raises:
+        UntaughtLayer: for `alpha = private` and a layer that leaves no notes.
     """
     model.train()  # also what cuDNN's recurrent layers need for a backward
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
@@ -65,14 +70,27 @@ def synthetic_batch(features: Features, labels: Labels) -> Batch:
 
 def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> torch.Tensor:
     """Layer norms (n, K) of this worker's share of the votes."""
-    rows = []
-    mine = list(_voters(corpus.size("train"), spec))[dist.get_rank() :: dist.get_world_size()]
-    for indices in mine:
+    voters = [np.asarray(indices) for indices in _voters(corpus.size("train"), spec)]
+    mine = voters[dist.get_rank() :: dist.get_world_size()]
+    book = model.book or keep_book(model)
+    if not mine:
+        return torch.zeros(0, len(book.layer_names), device=device)
+    before, model.book = model.book, book
+    norms = torch.zeros(len(mine), len(book.layer_names), device=device)
+    for first in range(0, len(mine), _AT_ONCE):
+        votes = mine[first : first + _AT_ONCE]
+        vote_b = np.repeat(np.arange(len(votes)), [len(indices) for indices in votes])
+        indices = np.concatenate(votes)
         # Dropout by utterance, so that every number of workers draws the same.
-        torch.manual_seed(int(indices[0]))
-        rows.append(gradient_layer_norms(model, model.loss(corpus.batch("train", indices).to(device)).mean()))
-    layers = len({name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad})
-    return torch.stack(rows) if rows else torch.zeros(0, layers, device=device)
+        batch = replace(corpus.batch("train", indices), key_b=torch.from_numpy(indices.astype(np.int32))).to(device)
+        weight_b = torch.tensor([1 / len(votes[v]) for v in vote_b], device=device)
+        with book.examples(torch.from_numpy(vote_b), len(votes)):
+            loss_b = model.loss(batch)
+        (loss_b * weight_b).sum().backward()
+        norms[first : first + len(votes)] = book.squares().sqrt()
+        book.clear()
+    model.book = before
+    return norms
 
 
 def _voters(examples: int, spec: TrialSpec) -> Iterator[Indices]:

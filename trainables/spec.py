@@ -60,6 +60,9 @@ class CLCSpec(Frozen):
     char_embedding_size: Annotated[int, Field(ge=1)] = 30
     char_filters: Annotated[int, Field(ge=1)] = 50
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    trainable: Annotated[Literal["all", "heads"], Field(description="heads: what is before them stays as it is")] = (
+        "all"
+    )
 
 
 class BERTSpec(Frozen):
@@ -82,6 +85,26 @@ class BERTSpec(Frozen):
     ] = None
     heads: Annotated[int, Field(ge=1, description="where the start is random")] = 12
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    trainable: Annotated[
+        Literal["all", "heads", "lora", "bitfit", "top_k"],
+        Field(description="what is trained beside the heads: lora: adapters, bitfit: biases, top_k: the last layers"),
+    ] = "all"
+    lora_rank: Annotated[int | None, Field(ge=1, description="of lora; null: 8")] = None
+    lora_target: Annotated[
+        Literal["query_value", "attention", "all"] | None,
+        Field(description="linear layers that lora adapts; null: query_value"),
+    ] = None
+    top_layers: Annotated[int | None, Field(ge=1, description="k of top_k; null: 1")] = None
+
+    @model_validator(mode="after")
+    def _options_belong_to_what_is_trained(self) -> BERTSpec:
+        for name, kind in (("lora_rank", "lora"), ("lora_target", "lora"), ("top_layers", "top_k")):
+            if getattr(self, name) is not None and self.trainable != kind:
+                raise ValueError(
+                    f"model.{name} = {getattr(self, name)} has no meaning with model.trainable = {self.trainable}; "
+                    f"allowed: null, or model.trainable = {kind}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _heads_share_the_hidden_size(self) -> BERTSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +78,8 @@ class Trainer:
             if checkpoint is not None:
                 alpha, ledger = checkpoint.alpha, restored_ledger(checkpoint)
             else:
-                alpha, ledger = layer_scales(model, corpus, spec, device)
+                with _taught():
+                    alpha, ledger = layer_scales(model, corpus, spec, device)
             self.ddp = one_bucket_ddp(model)
             self.hook = EDPHook(
                 self.ddp,
@@ -101,10 +102,8 @@ class Trainer:
         training = self.spec.training
         if training.method == "sgd" or (training.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
-        try:
+        with _taught():
             model.book = keep_book(model)
-        except UntaughtLayer as error:
-            raise TrialFailed(f"training.micro_batches = {training.clips}: {error}") from error
         return model.book
 
     @property
@@ -250,6 +249,15 @@ class Trainer:
         entropy: list[Any] = [np.random.SeedSequence().entropy]
         dist.broadcast_object_list(entropy, src=0)
         return [int(entropy[0])]
+
+
+@contextmanager
+def _taught() -> Iterator[None]:
+    """A model whose layers leave no notes is a trial's mistake, and every worker's at once."""
+    try:
+        yield
+    except UntaughtLayer as error:
+        raise TrialFailed(f"model: {error}") from error
 
 
 def _keys(seed: int, indices: Indices) -> torch.Tensor:

@@ -8,13 +8,15 @@
 | `dpsgd_loop` | the same, an example at a time |
 | `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`sweeps.bench.plain`) |
 | `opacus`, `opacus-ghost` | the peer, per-example and with ghost clipping (`sweeps.bench.peers`) |
+
+Ours also train a part: `dpsgd:trainable=heads`, which is compared with `sgd:trainable=heads` (`model.trainable`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import torch
 from pydantic import BaseModel, ValidationError
@@ -24,17 +26,23 @@ from edp.spec import EDPSpec, UserError
 from sweeps.errors import one_line
 from trainables.encoding import EncodedCorpus
 from trainables.models import build_model
-from trainables.spec import TrainingSpec, TrialSpec
+from trainables.spec import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
 from trainables.training import Trainer
 
 OURS = ("sgd", "edp", "dpsgd", "dpsgd_loop")
 OTHERS = ("plain", "opacus", "opacus-ghost")
 EDP_OPTIONS = ("noise", "alpha", "alpha_noise")
 TRAINING_OPTIONS = ("precision", "sub_chunks")
-OPTIONS = {"sgd": TRAINING_OPTIONS, "edp": EDP_OPTIONS + TRAINING_OPTIONS}
+MODEL_OPTIONS = ("trainable",)
+OPTIONS = {
+    "sgd": TRAINING_OPTIONS + MODEL_OPTIONS,
+    **dict.fromkeys(("edp", "dpsgd", "dpsgd_loop"), EDP_OPTIONS + TRAINING_OPTIONS + MODEL_OPTIONS),
+}
+PARTS = get_args(BERTSpec.model_fields["trainable"].annotation)
 DEFAULT = (
     "sgd,edp,edp:noise=paper,edp:alpha=public,edp:alpha=private,edp:alpha=paper,edp:alpha_noise=per_layer,"
-    "sgd:precision=bfloat16,sgd:sub_chunks=4,dpsgd,plain,opacus,opacus-ghost"
+    "sgd:precision=bfloat16,sgd:sub_chunks=4,dpsgd,dpsgd_loop,dpsgd:trainable=heads,dpsgd:trainable=lora,"
+    "plain,opacus,opacus-ghost"
 )
 Step = Callable[[], None]
 Spec = TypeVar("Spec", bound=BaseModel)
@@ -55,11 +63,26 @@ def checked(methods: list[str]) -> list[str]:
         if name not in OURS + OTHERS or (options and name not in OPTIONS):
             raise UserError(
                 f"--methods = {method!r}: allowed: {', '.join(OURS + OTHERS)}; sgd:KEY=VALUE[+KEY=VALUE…] "
-                f"with {', '.join(OPTIONS['sgd'])}, and edp:… also with {', '.join(EDP_OPTIONS)}"
+                f"with {', '.join(OPTIONS['sgd'])}, and edp:…, dpsgd:…, dpsgd_loop:… also with {', '.join(EDP_OPTIONS)}"
             )
         edp_spec(method)
         training_spec(method, TrainingSpec())
-    return ["sgd", *dict.fromkeys(method for method in methods if method != "sgd")]
+        part = _options(method).get("trainable", PARTS[0])
+        if part not in PARTS:
+            raise UserError(f"--methods = {method!r}: trainable = {part!r}; allowed: {', '.join(PARTS)}")
+    return list(dict.fromkeys(["sgd", *(name for method in methods for name in (compared_with(method), method))]))
+
+
+def compared_with(method: str) -> str:
+    """What a method's time is over: plain SGD of the same part of the model."""
+    part = _options(method).get("trainable")
+    return "sgd" if part is None else f"sgd:trainable={part}"
+
+
+def _options(method: str) -> dict[str, str]:
+    """What stands behind a method's colon."""
+    pairs = (option.partition("=") for option in filter(None, method.partition(":")[2].split("+")))
+    return {key: value for key, _, value in pairs}
 
 
 def edp_spec(method: str) -> EDPSpec:
@@ -80,9 +103,8 @@ def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
 
 def _validated(kind: type[Spec], settings: dict[str, Any], method: str, taken: tuple[str, ...]) -> Spec:
     """`settings` with those options of `method` that are `taken`."""
-    name, _, options = method.partition(":")
-    for option in filter(None, options.split("+")):
-        key, _, value = option.partition("=")
+    name = method.partition(":")[0]
+    for key, value in _options(method).items():
         if key not in OPTIONS[name]:
             raise UserError(f"--methods = {method!r}: unknown option {key!r}; allowed: {', '.join(OPTIONS[name])}")
         if key in taken:
@@ -107,8 +129,13 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
         from sweeps.bench.peers import opacus_stepper
 
         return opacus_stepper(spec, corpus, device, ghost=method == "opacus-ghost")
-    own = spec.model_copy(update={"training": training_spec(method, spec.training), "edp": edp_spec(method)})
-    model = build_model(spec.model, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).to(device)
+    part = _options(method).get("trainable", "all")
+    if isinstance(spec.model, CLCSpec) and part not in ("all", "heads"):
+        raise CannotRun("CLC is trained whole, or its heads alone")
+    of_part = {"model": spec.model.model_copy(update={"trainable": part})}
+    trained = {"training": training_spec(method, spec.training), "edp": edp_spec(method)}
+    own = spec.model_copy(update=of_part | trained)
+    model = build_model(own.model, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).to(device)
     trainer = Trainer(model, corpus, own, device)
     trainer.ddp.train()
     whole = trainer.examples // spec.training.batch_size

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from sweeps.bench.children import end_with_parent
-from sweeps.bench.methods import CannotRun, Step, stepper
+from sweeps.bench.methods import CannotRun, Step, compared_with, stepper
 from trainables.encoding import EncodedCorpus
 from trainables.memory import keep_freed_memory
 from trainables.spec import TrialSpec
@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A method in a cell. Ratios are to SGD; None where it could not run, which `reason` then explains."""
+    """A method in a cell. Ratios are to SGD of the same part; None where it could not run, which `reason` explains."""
 
     model: str
     method: str
@@ -205,7 +205,7 @@ def _take_turns(
 
 def _is_slow(method: str, times: _Times) -> bool:
     """Agreed by all workers: rank 0's clock counts."""
-    first = times.wall[method][0] / times.wall["sgd"][0]
+    first = times.wall[method][0] / times.wall[compared_with(method)][0]
     agreed = [first]
     dist.broadcast_object_list(agreed, src=0)
     return agreed[0] > SLOW
@@ -245,14 +245,14 @@ def _rows(
                 )
             )
             continue
-        taken = sorted(workers[0].wall[method])
+        taken, base = sorted(workers[0].wall[method]), compared_with(method)
         wall, wall_sgd, cpu, cpu_sgd = (
             np.array([combine(getattr(w, clock)[name][r] for w in workers) for r in taken])
             for combine, clock, name in (
                 (max, "wall", method),
-                (max, "wall", "sgd"),
+                (max, "wall", base),
                 (sum, "cpu", method),
-                (sum, "cpu", "sgd"),
+                (sum, "cpu", base),
             )
         )
         ratios = cpu / cpu_sgd if cell.device == "cpu" else wall / wall_sgd

@@ -16,6 +16,7 @@ from trainables.models.dropout import take_along
 from trainables.models.encoders import config_to_json, empty_encoder, load_encoder
 from trainables.models.joint import JointModel
 from trainables.models.pretrained import pretrained_folder, pretrained_pieces
+from trainables.models.trainable import train_part
 from trainables.spec import BERTSpec
 from trainables.tokens import MAX_PIECES, Labels
 
@@ -38,6 +39,7 @@ class BERT(JointModel):
         take_along(encoder, self.draws, first=1)
         self.encoder = encoder
         self.pretrained_source = source
+        train_part(self, spec)
 
     @property
     def architecture(self) -> str:

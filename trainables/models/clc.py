@@ -19,6 +19,7 @@ from trainables.batch import Batch, WordInputs
 from trainables.models.dropout import KeyedDropout
 from trainables.models.joint import JointModel
 from trainables.models.lstm import PackedLSTM, Packing
+from trainables.models.trainable import train_part
 from trainables.spec import CLCSpec
 from trainables.tokens import ALPHABET_SIZE, Labels
 
@@ -46,6 +47,7 @@ class CLC(JointModel):
             dropout=spec.dropout if spec.layers > 1 else 0.0,
         )
         self.lstm.between.extend(KeyedDropout(spec.dropout, self.draws, 2 + layer) for layer in range(1, spec.layers))
+        train_part(self, spec)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs = batch.inputs

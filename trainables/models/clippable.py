@@ -30,13 +30,16 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
         return
     config = read_config(folder, name)
     check_layers(config, model.layers, name)
+    if model.trainable == "heads":
+        return  # what is frozen is not clipped
     if training.method == "sgd" or (training.clips == training.workers and spec.edp.sampling == "shuffle"):
         return  # a worker's only micro-batch is clipped from its gradient, whatever the encoder
     fault = _fault_of(folder, name)
     if fault is not None:
         raise UserError(
             f"model.pretrained = {name}: several micro-batches of one worker cannot be clipped with type "
-            f"{config.model_type} ({fault}); allowed: shuffled epochs with training.workers = training.micro_batches"
+            f"{config.model_type} ({fault}); "
+            "allowed: model.trainable = heads, or shuffled epochs with training.workers = training.micro_batches"
         )
 
 

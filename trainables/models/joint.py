@@ -19,6 +19,8 @@ from trainables.models.crf import CRF, marginals, path_score
 from trainables.models.dropout import Draws, KeyedDropout
 from trainables.tokens import Labels
 
+_HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
+
 
 @dataclass(frozen=True)
 class ModelOutput:
@@ -53,6 +55,8 @@ class JointModel(nn.Module, ABC):
     """
 
     pretrained_source: str = "random start"
+    encoder_is_frozen: bool = False
+    """Whether the heads alone are trained: the encoder then runs without dropout and without a gradient."""
     book: Book | None = None
     """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
 
@@ -63,6 +67,14 @@ class JointModel(nn.Module, ABC):
         self.intent_head = nn.Linear(sentence_size, len(labels.intents))
         self.slot_head = nn.Linear(token_size, len(labels.tags))
         self.crf = CRF(len(labels.tags))
+
+    def train(self, mode: bool = True) -> JointModel:
+        """As `nn.Module` does, except that a frozen encoder stays in evaluation mode."""
+        super().train(mode)
+        if self.encoder_is_frozen:
+            for name, child in self.named_children():
+                child.train(mode and name in _HEADS)
+        return self
 
     @abstractmethod
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -75,7 +87,8 @@ class JointModel(nn.Module, ABC):
     def outputs(self, batch: Batch) -> ModelOutput:
         """Scores of intents (B, I) and tags (B, T, K)."""
         self.draws.key_b = batch.key_b
-        sentence_bh, token_bth = self.encode(batch)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
+            sentence_bh, token_bth = self.encode(batch)
         kind = self.crf.start_k.dtype  # that of the weights, also where products are taken in a smaller one
         intent_logits_bi = self.intent_head(self.head_dropout(sentence_bh))
         with self.padded(batch.lengths_b):

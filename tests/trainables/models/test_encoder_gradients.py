@@ -73,8 +73,10 @@ def test_an_encoder_that_cannot_be_clipped_so_is_refused(tmp_path: Path) -> None
             check_encoders([trial_of(folder, **changes)])
         said = str(caught.value)
         assert said.startswith(f"model.pretrained = {folder}: several micro-batches of one worker cannot be clipped")
-        assert said.endswith("allowed: shuffled epochs with training.workers = training.micro_batches")
+        assert said.endswith("or shuffled epochs with training.workers = training.micro_batches")
         assert "\n" not in said
+    frozen = trial_of(folder, training={"workers": 2})
+    check_encoders([frozen.model_copy(update={"model": spec_of(folder, trainable="heads")})])
     check_encoders(trial_of(folder, training=training) for training in ({"workers": 8}, {"method": "sgd"}))
     check_encoders([trial_of(make_encoder("roberta", tmp_path / "other"), training={"workers": 1})])
 

@@ -1,0 +1,89 @@
+"""Which part of a model is trained: all of it, its heads, or little more than them. What is frozen gets no noise.
+
+| `model.trainable` | trained, the heads always among it |
+|---|---|
+| `all` | everything |
+| `heads` | nothing else: what comes before them runs without dropout |
+| `lora` | low-rank adapters beside linear layers of the encoder (Hu et al. 2022) |
+| `bitfit` | the encoder's biases (Ben Zaken et al. 2022) |
+| `top_k` | the encoder's last layers |
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from edp.spec import UserError
+from trainables.models.joint import JointModel
+from trainables.spec import BERTSpec, ModelSpec
+
+LORA_RANK, TOP_LAYERS = 8, 1
+"""What `lora_rank` and `top_layers` are where they are left out."""
+_SCALE = 2.0  # alpha over rank, as Hu et al. have it for GPT-2: the learning rate may change it
+# What Hugging Face's encoders call them; the last one is all three of ModernBERT in one.
+_NAMES = {
+    "query_value": ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv"),
+    "attention": ("query", "key", "value", "q_lin", "k_lin", "v_lin", "query_proj", "key_proj", "value_proj", "Wqkv"),
+}
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer and a low-rank addition to it, `x → Wx + 2·BAx`, that begins as zero."""
+
+    def __init__(self, frozen: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.frozen = frozen
+        self.down = nn.Linear(frozen.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, frozen.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.frozen(x) + self.up(self.down(x)) * _SCALE
+        return found
+
+
+def train_part(model: JointModel, spec: ModelSpec) -> None:
+    """Freezes what `spec.trainable` does not name, and puts adapters in place.
+
+    Raises:
+        UserError: for an encoder without layers that could be named.
+    """
+    if spec.trainable == "all":
+        return
+    model.requires_grad_(False)
+    for head in (model.intent_head, model.slot_head, model.crf):
+        head.requires_grad_(True)
+    model.encoder_is_frozen = spec.trainable == "heads"
+    if not isinstance(spec, BERTSpec) or spec.trainable == "heads":
+        return
+    encoder = model.get_submodule("encoder")
+    if spec.trainable == "bitfit":
+        for name, parameter in encoder.named_parameters():
+            parameter.requires_grad_(name.endswith("bias"))
+    elif spec.trainable == "top_k":
+        for layer in _layers(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
+            layer.requires_grad_(True)
+    else:
+        _adapt(encoder, spec)
+
+
+def _adapt(encoder: nn.Module, spec: BERTSpec) -> None:
+    target = spec.lora_target or "query_value"
+    found = 0
+    for module in [m for layer in _layers(encoder) for m in layer.modules()]:
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear) and (target == "all" or name in _NAMES[target]):
+                setattr(module, name, Adapted(child, spec.lora_rank or LORA_RANK))
+                found += 1
+    if not found:
+        raise UserError(
+            f"model.lora_target = {target}: {type(encoder).__name__} has no such layers; allowed: all, for this encoder"
+        )
+
+
+def _layers(encoder: nn.Module) -> list[nn.Module]:
+    """The encoder's layers, first to last."""
+    lists = [list(module) for module in encoder.modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise UserError(f"model.trainable: {type(encoder).__name__} has no list of layers; allowed: all, heads")
+    return max(lists, key=len)
