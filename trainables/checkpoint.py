@@ -40,7 +40,7 @@ class Checkpoint:
     """Layer scales (K,): estimated once, before training, and kept."""
     model: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
-    average: dict[str, Any] | None
+    average: dict[str, Any] | None = None
     """The average of the weights and how many steps are in it; None: the run keeps none."""
     clip: float | None = None
     """The clip to go on with, where it moves; None also in checkpoints from before there was one."""
