@@ -269,7 +269,10 @@ class Recipe(Frozen):
         """The same without privacy: plain SGD with the recipe's training settings, and adam in place of adam_bc."""
         noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
         data = self.trial(noise).model_dump()
-        data["training"] = self.training.without_privacy().model_dump() | {"micro_batches": self.training.clips}
+        data["training"] = self.training.without_privacy().model_dump() | {
+            # Plain SGD has no use for it, but workers must divide it.
+            "micro_batches": self.training.clips or self.training.workers
+        }
         return TrialSpec.model_validate(data)
 
 
