@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -12,9 +11,10 @@ from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
 from sweeps.guesses import guesses
 from sweeps.space import PAPER_SPACE, Dimension, check_space
 from sweeps.stopping import StopSpec
+from trainables.epochs import objective_value
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec, for_its_optimizer
 
-Objective = Literal["ser", "mia_auc", "log10_epsilon", "log10_epsilon_paper"]
+Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
 
 
 class FixedEDP(EDPOptions):
@@ -49,7 +49,13 @@ class SearchSpec(Frozen):
             description="database of the study, with a $VARIABLE for its password; null: a file in the sweep's folder",
         ),
     ] = None
-    objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
+    objectives: Annotated[
+        tuple[Objective, ...],
+        Field(
+            description="what is minimised; null: ser, mia_auc and log10_epsilon, of which a fixed edp.epsilon leaves "
+            "ser and mia_auc, and random_stopping ser"
+        ),
+    ] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     keep_epochs: Annotated[
         int, Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, the last among them")
@@ -152,6 +158,20 @@ class Recipe(Frozen):
             short = {f"edp.{name}": name for name in (*PAPER_SPACE, "epsilon")}
             data = {**data, "space": {short.get(k, k): v for k, v in data["space"].items() if v is not None}}
         return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _objectives_follow_what_is_searched(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp")):
+            return data
+        search = data.get("search", {})
+        if search.get("objectives") is not None:
+            return data
+        # At a fixed ε settings differ in what leaks, not in what is guaranteed.
+        varies = data.get("edp", {}).get("epsilon") is None
+        objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
+        secret = search.get("sampler") == "random_stopping"
+        return {**data, "search": {**search, "objectives": objectives[:1] if secret else objectives}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
@@ -285,11 +305,9 @@ def example_params(dimensions: dict[str, Dimension | dict[str, Dimension]]) -> d
 
 def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
     """What is minimised, from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
+    return [objective_value(name, metrics) for name in names]
 
-    def value(name: Objective) -> float:
-        if name.startswith("log10_"):
-            epsilon = metrics.get(name.removeprefix("log10_"), math.nan)
-            return math.log10(max(epsilon, 1e-12))
-        return metrics.get(name, math.nan)
 
-    return [value(name) for name in names]
+def metric_of(objective: Objective) -> str:
+    """The metric that an objective is made of."""
+    return objective.removeprefix("log10_")

@@ -132,7 +132,7 @@ class TrainingSpec(Frozen):
     epochs: Annotated[int, Field(ge=1)] = 15
     batch_size: Annotated[
         Annotated[int, Field(ge=1)] | Literal["full"],
-        Field(description="utterances a step, all workers together; full: all that the corpus trains on, one step an epoch"),
+        Field(description="utterances a step, all workers together; full: all of the training split"),
     ] = 64
     micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
     workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
