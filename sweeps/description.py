@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from sweeps.front import MARK, audited_text, epsilon_cell, params_text
 from sweeps.records import Point, TrialRecord
+from sweeps.shapes import SHAPE
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.summary import TPR, cost_line
@@ -27,6 +28,8 @@ def parent_description(
     models = sum(len(trial.points) for trial in trials)
     every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
+    searched = any(key in recipe.space for key in SHAPE)
+    clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
     more = f"{len(shown)} of the front's {len(front)}; all of them: `edp-sweep front {name}`. "
     lines = [
@@ -45,7 +48,7 @@ def parent_description(
         "",
         f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
         f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
-        f"{recipe.corpus.name}, {training.epochs} epochs, {training.micro_batches} micro-batches a step. "
+        f"{recipe.corpus.name}, {training.epochs} epochs{'' if searched else ', ' + clips}. "
         f"{recipe.description}",
         "",
         "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a page of its own under "

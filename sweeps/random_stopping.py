@@ -47,7 +47,7 @@ def check_candidates(recipe: Recipe) -> None:
 
     Such candidates are refused before they start, which nobody would see of a sweep that shows nothing.
     """
-    for params in corners(recipe.dimensions):
+    for params in corners(recipe.dimensions, recipe.shapes):
         try:
             settle(recipe, params, examples=_MANY)
         except Refused as refusal:

@@ -9,6 +9,7 @@ from sqlalchemy.engine import make_url
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
 from sweeps.guesses import guesses
+from sweeps.shapes import Shapes, fitting_shapes
 from sweeps.space import PAPER_SPACE, Dimension, check_space
 from sweeps.stopping import StopSpec
 from trainables.epochs import objective_value
@@ -255,6 +256,17 @@ class Recipe(Frozen):
             if self.edp.decay in taus:
                 space["tau"] = taus[self.edp.decay]
         return space
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """How trials are trained: one method, or those that are searched."""
+        searched = self.space.get("training.method")
+        return tuple(map(str, searched.ends())) if isinstance(searched, Dimension) else (self.training.method,)
+
+    @property
+    def shapes(self) -> Shapes:
+        """What fits together of method, batch and micro-batches, where several are searched."""
+        return fitting_shapes(self.training, self.space)
 
     def trial(self, params: dict[str, Any]) -> TrialSpec:
         """The configuration of one trial.
