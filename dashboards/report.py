@@ -28,7 +28,7 @@ from sweeps.records import Point, TrialRecord
 from sweeps.register import NEIGHBOURS, privacy_tags
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
-from sweeps.summary import epsilon_of_sweep, tie_line
+from sweeps.summary import TPR, epsilon_of_sweep, tie_line
 from sweeps.tracking import Tracker, environment_tags
 from trainables.attacks.roc import measure
 from trainables.attacks.shadow import attack_scores, load_attack
@@ -112,7 +112,8 @@ def _facts(
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
         "tied": [tie_line(name, others, {p.name for p in front}) for name, others in tied.items()],
-        "figure": Markup(front_svg(points, front, chosen, baseline)),
+        "figure": Markup(front_svg(points, front, chosen, baseline, _leakage(recipe))),
+        "rare": TPR in recipe.search.objectives,
         "models": len(points),
         "audits": any("epsilon_audited" in point.metrics for point in front),
         "counts": {
@@ -162,9 +163,16 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
         "metrics": metrics,
         "ser": _between(metrics, "ser", percent=True),
         "mia": _between(metrics, "mia_auc"),
+        "tpr": _between(metrics, TPR, percent=True),
         "change": _change(metrics["ser"], baseline.get("ser")),
         "params": params_text(point.params),
     }
+
+
+def _leakage(recipe: Recipe) -> str:
+    """The metric of leakage that is searched for; MIA AUC where none is."""
+    found = [name for name in recipe.search.objectives if name.startswith("mia_")]
+    return found[0] if found else "mia_auc"
 
 
 def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str:

@@ -12,6 +12,7 @@ import matplotlib as mpl
 import matplotlib.ticker
 from matplotlib.figure import Figure
 
+from sweeps.front import epsilon_varies
 from sweeps.records import Point
 
 _STYLE: Any = {
@@ -37,15 +38,21 @@ class Curve:
     tpr: Sequence[float]
 
 
-def front_svg(points: Sequence[Point], front: Sequence[Point], chosen: Point, baseline: dict[str, float]) -> str:
-    """SER against MIA AUC with 95 % intervals, coloured by log10 ε; the chosen point is ringed, SGD dashed."""
+def front_svg(
+    points: Sequence[Point], front: Sequence[Point], chosen: Point, baseline: dict[str, float], leakage: str = "mia_auc"
+) -> str:
+    """SER against leakage with 95 % intervals, coloured by log10 ε if that varies; the chosen point ringed, SGD dashed.
+
+    Args:
+        leakage: the metric of it.
+    """
     on_front = {point.name for point in front}
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7.0, 3.7), layout="constrained")
         axes = figure.subplots()
         values = [_log_epsilon(p) for p in points]
         finite = [v for v in values if math.isfinite(v)] or [0.0]
-        low, high = min(finite), max(finite)
+        low, high, coloured = min(finite), max(finite), epsilon_varies(points)
         for members, marker, size, alpha in (
             ([p for p in points if p.name not in on_front], "o", 22, 0.55),
             (list(front), "D", 46, 1.0),
@@ -53,18 +60,18 @@ def front_svg(points: Sequence[Point], front: Sequence[Point], chosen: Point, ba
             if not members:
                 continue
             x = [p.metrics["ser"] for p in members]
-            y = [p.metrics["mia_auc"] for p in members]
+            y = [p.metrics[leakage] for p in members]
             if marker == "D":
                 axes.errorbar(
-                    x, y, xerr=_bars(members, "ser"), yerr=_bars(members, "mia_auc"), fmt="none", ecolor="#999", lw=0.7
+                    x, y, xerr=_bars(members, "ser"), yerr=_bars(members, leakage), fmt="none", ecolor="#999", lw=0.7
                 )
             drawn = axes.scatter(
                 x,
                 y,
-                c=[min(_log_epsilon(p), high) for p in members],
-                cmap="viridis",
-                vmin=low,
-                vmax=high if high > low else low + 1,
+                c=[min(_log_epsilon(p), high) for p in members] if coloured else "#31688e",
+                cmap="viridis" if coloured else None,
+                vmin=low if coloured else None,
+                vmax=high if coloured else None,
                 marker=marker,
                 s=size,
                 alpha=alpha,
@@ -74,24 +81,25 @@ def front_svg(points: Sequence[Point], front: Sequence[Point], chosen: Point, ba
             )
             if marker == "D":
                 for point in members:
-                    place = (point.metrics["ser"], point.metrics["mia_auc"])
+                    place = (point.metrics["ser"], point.metrics[leakage])
                     axes.annotate(point.name, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
         axes.scatter(
             [chosen.metrics["ser"]],
-            [chosen.metrics["mia_auc"]],
+            [chosen.metrics[leakage]],
             s=190,
             facecolors="none",
             edgecolors="#d62728",
             linewidths=1.6,
             zorder=4,
         )
-        figure.colorbar(drawn, ax=axes, label=r"log10 ε (honest)")
+        if coloured:
+            figure.colorbar(drawn, ax=axes, label=r"log10 ε (honest)")
         if "ser" in baseline:
             axes.axvline(baseline["ser"], color="#555", lw=0.9, ls="--")
-        if "mia_auc" in baseline:
-            axes.axhline(baseline["mia_auc"], color="#555", lw=0.9, ls="--")
+        if leakage in baseline:
+            axes.axhline(baseline[leakage], color="#555", lw=0.9, ls="--")
         axes.set_xlabel("SER on the test split (lower is better)")
-        axes.set_ylabel("MIA AUC (lower is better)")
+        axes.set_ylabel(f"{'MIA AUC' if leakage == 'mia_auc' else 'MIA TPR at 1 % FPR'} (lower is better)")
         axes.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
         return _svg(figure)
 

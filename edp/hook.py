@@ -70,14 +70,19 @@ def one_bucket_ddp(model: nn.Module) -> DistributedDataParallel:
     )
 
 
+def share_start(rank: int, micro_batches: int, world: int) -> int:
+    """The first of the micro-batches that worker `rank` of `world` holds; shares differ by one at most."""
+    return rank * micro_batches // world
+
+
 class EDPHook:
     """Clips, noises and averages gradients as Algorithm 1 says, and writes down what it did.
 
     Args:
         ddp: from `one_bucket_ddp`. The hook registers itself.
         spec: the mechanism.
-        micro_batches: N, over all workers; a multiple of the world size. Worker r holds the micro-batches
-            r·N/W to (r+1)·N/W − 1, and backpropagates them in that order; with Poisson sampling and
+        micro_batches: N, over all workers; at least one a worker. Worker r holds the micro-batches
+            ⌊r·N/W⌋ to ⌊(r+1)·N/W⌋ − 1, and backpropagates them in that order; with Poisson sampling and
             `single_example`, any number of them, and N is the expected batch size.
         single_example: whether no micro-batch holds more than one example (DP-SGD): halves the sensitivity.
         rate: share of the training set that a step holds, for the ledger.
@@ -108,13 +113,14 @@ class EDPHook:
         self.ledger = ledger if ledger is not None else Ledger()
         self.group = ddp.process_group
         world = dist.get_world_size(self.group)
-        if micro_batches % world:
-            raise ValueError(f"micro_batches = {micro_batches} is not a multiple of the {world} workers")
+        if micro_batches < world:
+            raise ValueError(f"micro_batches = {micro_batches} is less than one for each of the {world} workers")
         self.micro_batches, self.single_example, self.rate = micro_batches, single_example, rate
-        self.per_worker = micro_batches // world
+        rank = dist.get_rank(self.group)
+        self.first = share_start(rank, micro_batches, world)
+        self.per_worker = share_start(rank + 1, micro_batches, world) - self.first
         # Of DP-SGD's micro-batches, Poisson sampling alone decides how many a step holds.
         self.any_number = single_example and spec.sampling == "poisson"
-        self.first = dist.get_rank(self.group) * self.per_worker
         self.parameters, layer, self.layer_names = layer_of_parameter(ddp.module)
         device = self.parameters[0].device
         self.layer = torch.tensor(layer, device=device)

@@ -38,10 +38,14 @@ def shuffled_epoch(
 
     Args:
         examples: size of the training set.
-        batch_size: a multiple of `micro_batches`.
+        batch_size: a multiple of `micro_batches`; or at least `examples`, all of which are then one step's, dealt to
+            micro-batches whose sizes differ by one at most.
         seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one.
     """
     order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(examples)
+    if batch_size >= examples:
+        yield np.array_split(order, micro_batches)
+        return
     size = batch_size // micro_batches
     for start in range(0, examples, batch_size):
         batch = order[start : start + batch_size]

@@ -1,6 +1,6 @@
 """Which places on the front are certain, and which hang on noise.
 
-SER and MIA AUC are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …); ε is computed and has none.
+SER, MIA AUC and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …); ε is computed and has none.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def ties(
     - A point p of the front is tied with another one, q, where p's own lead over q is noise: q is ahead in something
       else, and p may truly be ahead in nothing.
 
-    ε is exact: a dominated point is told apart from every q of a smaller ε, however close their SER and MIA AUC are.
+    ε is exact: where it is an objective, a dominated point is told apart from every q of a smaller ε, however close
+    their SER and MIA AUC are. Where it is none, as at a fixed target, it tells nobody apart.
 
     Returns:
         A point's name to the names of those that it is tied with, both in order of trial and epoch; points that are

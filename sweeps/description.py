@@ -8,9 +8,10 @@ from urllib.parse import quote, urlencode
 
 from sweeps.front import MARK, audited_text, epsilon_cell, params_text
 from sweeps.records import Point, TrialRecord
+from sweeps.shapes import SHAPE
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
-from sweeps.summary import cost_line
+from sweeps.summary import TPR, cost_line
 
 _ROWS = 20
 """Of the front: MLflow takes 8,000 characters."""
@@ -27,16 +28,19 @@ def parent_description(
     models = sum(len(trial.points) for trial in trials)
     every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
-    shown = _spread_over(front, _ROWS)
+    searched = any(key in recipe.space for key in SHAPE)
+    clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
+    shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
     more = f"{len(shown)} of the front's {len(front)}; all of them: `edp-sweep front {name}`. "
     lines = [
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `edp-sweep ui {name}`, the page to look and pick.",
         "",
-        "| trial | SER | MIA AUC | ε (honest) | ε (paper) | ε (audited) | configuration |",
-        "|---|---|---|---|---|---|---|",
-        *([_row("SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
-        *(_row(point.name, point.metrics, params_text(point.params)) for point in shown),
+        f"| trial | SER | MIA AUC |{' MIA TPR at 1 % FPR |' if rare else ''} ε (honest) | ε (paper) | ε (audited) | "
+        "configuration |",
+        f"|---|---|---|{'---|' if rare else ''}---|---|---|---|",
+        *([_row("SGD", sweep.record.baseline, "plain SGD", rare)] if sweep.record.baseline else []),
+        *(_row(point.name, point.metrics, params_text(point.params), rare) for point in shown),
         "",
         (more if len(shown) < len(front) else "")
         + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
@@ -44,7 +48,7 @@ def parent_description(
         "",
         f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
         f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
-        f"{recipe.corpus.name}, {training.epochs} epochs, {training.micro_batches} micro-batches a step. "
+        f"{recipe.corpus.name}, {training.epochs} epochs{'' if searched else ', ' + clips}. "
         f"{recipe.description}",
         "",
         "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a page of its own under "
@@ -56,11 +60,12 @@ def parent_description(
     return "\n".join(lines)
 
 
-def _row(name: str, metrics: Mapping[str, Any], configuration: str) -> str:
+def _row(name: str, metrics: Mapping[str, Any], configuration: str, rare: bool) -> str:
     cells = (
         name,
         f"{metrics['ser']:.2%}",
         f"{metrics['mia_auc']:.3f}",
+        *([f"{metrics[TPR]:.1%}"] if rare else []),
         epsilon_cell(metrics["epsilon"]),
         epsilon_cell(metrics["epsilon_paper"]),
         audited_text(metrics) or "–",

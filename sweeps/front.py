@@ -18,6 +18,7 @@ from trainables.pareto import non_dominated
 AXES: dict[str, str] = {
     "ser": "SER (semantic error rate, test)",
     "mia_auc": "MIA AUC (shadow attack)",
+    "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR (shadow attack)",
     "log10_epsilon": "log10 ε (honest)",
     "log10_epsilon_paper": "log10 ε (as the paper reckons)",
 }
@@ -33,6 +34,12 @@ def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...
     values = [objective_values(objectives, point.metrics) for point in points]
     front = [(values[i], points[i]) for i in non_dominated(values)]
     return [point for _, point in sorted(front, key=lambda item: (item[0], item[1].trial, item[1].epoch))]
+
+
+def epsilon_varies(points: Sequence[Point]) -> bool:
+    """Whether ε tells some of these apart: by more than what z0 is solved for to within of a fixed target."""
+    found = [objective_values(("log10_epsilon",), point.metrics)[0] for point in points]
+    return bool(found) and max(found) - min(found) > 0.01
 
 
 def number(value: float) -> str:
@@ -109,11 +116,15 @@ def front_figure(
     objectives: tuple[Objective, ...],
     title: str,
 ) -> go.Figure:
-    """All kept epochs over the first two objectives, coloured by the third; the baseline as dashed lines."""
+    """All kept epochs over the first two objectives, coloured by the third; the baseline as dashed lines.
+
+    Where there is no third one, the colour is ε if that varies, as between the epochs of a trial, and else one for all.
+    """
     on_front = {(p.trial, p.epoch) for p in front}
     x, y = (objectives[0], objectives[1]) if len(objectives) > 1 else (objectives[0], objectives[0])
-    colour = objectives[2] if len(objectives) > 2 else y
     points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
+    coloured = len(objectives) > 2 or epsilon_varies(points)
+    colour: Objective = objectives[2] if len(objectives) > 2 else "log10_epsilon"
     values = {(p.trial, p.epoch): objective_values((x, y, colour), p.metrics) for p in points}
     shades = [v[2] for v in values.values() if math.isfinite(v[2])] or [0.0]
     figure = go.Figure()
@@ -131,14 +142,20 @@ def front_figure(
                 marker={
                     "symbol": symbol,
                     "size": size,
-                    "color": [values[p.trial, p.epoch][2] for p in members],
-                    "colorscale": "Viridis",
-                    "cmin": min(shades),
-                    "cmax": max(shades),
-                    "showscale": name == "Pareto-optimal",
-                    "colorbar": {"title": {"text": AXES[colour]}},
                     "line": {"width": 1.5},
-                },
+                }
+                | (
+                    {
+                        "color": [values[p.trial, p.epoch][2] for p in members],
+                        "colorscale": "Viridis",
+                        "cmin": min(shades),
+                        "cmax": max(shades),
+                        "showscale": name == "Pareto-optimal",
+                        "colorbar": {"title": {"text": AXES[colour]}},
+                    }
+                    if coloured
+                    else {"color": "#31688e"}
+                ),
                 customdata=[
                     [p.trial, p.epoch, params_text(p.params), "<br>".join(epsilon_words(p.metrics))] for p in members
                 ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 
+from sweeps.shapes import SHAPE, Shapes, names_in_shapes
 from sweeps.space import Dimension
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def guesses(recipe: Recipe) -> list[Params]:
     """
     space, search = recipe.dimensions, recipe.search
     if search.points_to_evaluate is not None:
-        return [_own(point, space, i) for i, point in enumerate(search.points_to_evaluate)]
+        return [_own(point, space, recipe.shapes, i) for i, point in enumerate(search.points_to_evaluate)]
     if search.sampler == "random_stopping":
         return []  # its candidates are independent draws
     found: list[Params] = []
@@ -71,15 +72,21 @@ def _named(point: Params, space: dict[str, Any]) -> Iterator[tuple[str, Any, Dim
             yield name, value, dimension
 
 
-def _own(point: Params, space: dict[str, Any], i: int) -> Params:
-    found = {}
+def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params:
+    found: Params = {}
+    shape = {name: value for name, value in point.items() if name in SHAPE}
+    if shapes and not any(shape.items() <= fitting.items() for fitting in shapes):
+        raise ValueError(f"search.points_to_evaluate[{i}]: {shape} do not fit together; allowed: one of {list(shapes)}")
     for name, value, dimension in _named(point, space):
         path = f"search.points_to_evaluate[{i}].{name}"
         if dimension is None:
             raise ValueError(f"{path} = {value!r} is not searched; allowed: {', '.join(space)}")
         if not dimension.holds(value):
             raise ValueError(f"{path} = {value!r} is not in the space; allowed: {dimension.text()}")
-        found[name] = value
+        if shapes and name in SHAPE:
+            found |= dict.fromkeys(names_in_shapes(space, shapes, name, value), value)
+        else:
+            found[name] = value
     return found
 
 

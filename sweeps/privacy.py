@@ -26,13 +26,17 @@ class Refused(ValueError):
 
 
 def plan_of(spec: TrialSpec, examples: int) -> dict[str, Any]:
-    """What `planned_ledger` needs of a trial on `examples` training utterances, besides spec and epochs."""
-    training = spec.training
+    """What `planned_ledger` needs of a trial on `examples` training utterances, besides spec and epochs.
+
+    Raises:
+        UserError: where its batch does not fit the corpus.
+    """
+    batch, clips = spec.training.batch_in(examples), spec.training.clips_in(examples)
     return {
-        "micro_batches": training.clips,
-        "steps_per_epoch": steps_per_epoch(examples, training.batch_size),
-        "rate": min(1.0, training.batch_size / examples),
-        "single_example": training.batch_size == training.clips,
+        "micro_batches": clips,
+        "steps_per_epoch": steps_per_epoch(examples, batch),
+        "rate": min(1.0, batch / examples),
+        "single_example": batch == clips,
     }
 
 

@@ -33,6 +33,9 @@ from trainables.job import EpochResult, TrialResult
 # The truncated negative binomial distribution with shape 1: a geometric number of trials.
 _SHAPE = 1.0
 
+_MANY = 10**9
+"""Training utterances, where the corpus is not read yet: shuffled epochs can meet a target with any number or none."""
+
 
 def draw_number(mean: float) -> int:
     """How many trials: geometric with the given mean, at least 1, from the operating system's entropy."""
@@ -44,9 +47,9 @@ def check_candidates(recipe: Recipe) -> None:
 
     Such candidates are refused before they start, which nobody would see of a sweep that shows nothing.
     """
-    for params in corners(recipe.dimensions):
+    for params in corners(recipe.dimensions, recipe.shapes):
         try:
-            settle(recipe, params, examples=1)  # shuffled epochs cost the same for any number of examples
+            settle(recipe, params, examples=_MANY)
         except Refused as refusal:
             raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g} at {params_text(params)}: {refusal}") from None
 

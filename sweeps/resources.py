@@ -152,7 +152,8 @@ def _idle(
     idle = gpus - concurrency * training.workers * per_gpu
     if idle < 1:
         return ""
-    divisors = [n for n in range(1, training.clips + 1) if training.clips % n == 0]
+    most = training.clips or int(gpus / per_gpu)
+    divisors = [n for n in range(1, most + 1) if training.clips is None or training.clips % n == 0]
     best = max(divisors, key=lambda n: (used(n), n))
     hint = f"; --set training.workers={best} would use {used(best):g} of {gpus:g}" if used(best) > gpus - idle else ""
     return f"{idle:g} GPUs idle{hint}"

@@ -73,7 +73,7 @@ def start_sweep(
         check_candidates(recipe)
     if recipe.search.study is not None:
         study_storage(recipe.search.study)
-    check_encoders(recipe.trial(params) for params in corners(recipe.dimensions))
+    check_encoders(recipe.trial(params) for params in corners(recipe.dimensions, recipe.shapes))
     sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")
     prepared = locate(recipe.baseline(), sweep.cache)
     corpora = read_missing(recipe.baseline(), prepared)
@@ -92,7 +92,7 @@ def start_sweep(
                 "recipe": stem,
                 "corpus": recipe.corpus.name,
                 "model": recipe.model.kind,
-                "method": recipe.training.method,
+                "method": ", ".join(recipe.methods),
                 "state": "running",
             },
         )

@@ -20,6 +20,7 @@ from ray.tune.search import Searcher
 
 from edp.ledger import Ledger
 from sweeps.privacy import Refused
+from sweeps.shapes import Shapes
 from sweeps.space import Space, ask
 from sweeps.spec import Objective, SearchSpec, objective_values
 from trainables.job import TrialResult
@@ -69,6 +70,7 @@ class StudySearcher(Searcher):
         on_suggest: hears of every suggestion, with Tune's id of the trial.
         on_refused: hears of every refusal, and returns the id of the run that tracks it.
         enough: why no more trials may start, where that is so.
+        shapes: the recipe's (`sweeps.shapes`).
 
     Attributes:
         stopping: set to suggest nothing more; Tune then waits for the trials that run.
@@ -84,9 +86,10 @@ class StudySearcher(Searcher):
         on_suggest: Callable[[str, optuna.Trial, dict[str, Any]], None],
         on_refused: Callable[[optuna.Trial, dict[str, Any], str], str | None],
         enough: Callable[[], str | None] = lambda: None,
+        shapes: Shapes = (),
     ) -> None:
         super().__init__(metric=None, mode=None)
-        self._study, self._space, self._objectives = study, space, objectives
+        self._study, self._space, self._objectives, self._shapes = study, space, objectives, shapes
         self._settle, self._on_suggest, self._on_refused = settle, on_suggest, on_refused
         self._asked: dict[str, optuna.Trial] = {}
         self._failures: list[str] = []
@@ -112,7 +115,7 @@ class StudySearcher(Searcher):
             return str(Searcher.FINISHED)
         for _ in range(_REFUSALS):
             trial = self._study.ask()
-            params = ask(self._space, trial)
+            params = ask(self._space, trial, self._shapes)
             try:
                 params = self._settle(params)
             except Refused as refusal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from edp.spec import Frozen
 from sweeps.errors import one_line
+from sweeps.shapes import SHAPE, Shapes, ask_shape
 
 if TYPE_CHECKING:
     from sweeps.spec import Recipe
@@ -86,7 +86,6 @@ PAPER_SPACE: Space = {
 
 # Set once a sweep: data, features, the attack and the processes are shared by its trials.
 _SHARED = (
-    "training.method",
     "training.workers",
     "edp.delta",
     "edp.unit",
@@ -101,13 +100,18 @@ _SHARED = (
 _SECTIONS = ("training.", "edp.", "model.")
 
 
-def ask(space: Space, trial: optuna.Trial) -> dict[str, Any]:
+def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any]:
     """A configuration from the sampler. `tau` is asked for only where the decay has one, under the decay's name.
 
+    Args:
+        shapes: what of method, batch and micro-batches fits together (`sweeps.shapes`), where several are searched.
+
     Returns:
-        A value for each name of the space; `tau` = 0 for decay none.
+        A value for each name of the space; `tau` = 0 for decay none, and no micro-batches of a shape that has none.
     """
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = ask_shape(space, shapes, trial)
+    if shapes:
+        space = {name: dimension for name, dimension in space.items() if name not in SHAPE}
     for name, dimension in sorted(space.items(), key=lambda item: isinstance(item[1], dict)):
         if isinstance(dimension, Dimension):
             params[name] = dimension.ask(trial, name)
@@ -117,9 +121,13 @@ def ask(space: Space, trial: optuna.Trial) -> dict[str, Any]:
     return params
 
 
-def corners(space: Space) -> Iterator[dict[str, Any]]:
-    """Configurations that together hold every choice and every end of every range, each joined to first choices."""
-    plain = {name: d for name, d in space.items() if isinstance(d, Dimension)}
+def corners(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
+    """Configurations that together hold every choice and every end of every range, each joined to first choices.
+
+    Args:
+        shapes: as for `ask`; each is in one of the configurations.
+    """
+    plain = {n: d for n, d in space.items() if isinstance(d, Dimension) and not (shapes and n in SHAPE)}
     first = {name: d.ends()[0] for name, d in plain.items()}
 
     def with_taus(params: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -131,13 +139,14 @@ def corners(space: Space) -> Iterator[dict[str, Any]]:
         for tau in taus[decay].ends() if decay in taus else (0.0,):
             yield {**params, "tau": tau}
 
+    fitting = shapes or ({},)
+    ends = [{**fitting[0], name: end} for name, dimension in plain.items() for end in dimension.ends()]
     seen = []
-    for name, dimension in itertools.chain([("", None)], plain.items()):
-        for end in dimension.ends() if dimension is not None else (None,):
-            params = {**first, name: end} if name else dict(first)
-            if params not in seen:
-                seen.append(params)
-                yield from with_taus(params)
+    for change in (*fitting, *ends):
+        params = {**first, **change}
+        if params not in seen:
+            seen.append(params)
+            yield from with_taus(params)
 
 
 def check_space(recipe: Recipe) -> None:
@@ -171,7 +180,10 @@ def check_space(recipe: Recipe) -> None:
             raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
         if isinstance(dimension, dict) and name != "tau":
             raise ValueError(f"space.{name}: only tau may depend on the decay")
-    for params in corners(space):
+    methods = getattr(recipe.space.get("training.method"), "choice", None)
+    if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
+        raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
+    for params in corners(space, recipe.shapes):
         try:
             trial = recipe.trial(params)
         except ValidationError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -10,11 +9,13 @@ from sqlalchemy.engine import make_url
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
 from sweeps.guesses import guesses
+from sweeps.shapes import Shapes, fitting_shapes
 from sweeps.space import PAPER_SPACE, Dimension, check_space
 from sweeps.stopping import StopSpec
+from trainables.epochs import objective_value
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec, for_its_optimizer
 
-Objective = Literal["ser", "mia_auc", "log10_epsilon", "log10_epsilon_paper"]
+Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
 
 
 class FixedEDP(EDPOptions):
@@ -49,7 +50,13 @@ class SearchSpec(Frozen):
             description="database of the study, with a $VARIABLE for its password; null: a file in the sweep's folder",
         ),
     ] = None
-    objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
+    objectives: Annotated[
+        tuple[Objective, ...],
+        Field(
+            description="what is minimised; null: ser, mia_auc and log10_epsilon, of which a fixed edp.epsilon leaves "
+            "ser and mia_auc, and random_stopping ser"
+        ),
+    ] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     keep_epochs: Annotated[
         int, Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, the last among them")
@@ -153,6 +160,20 @@ class Recipe(Frozen):
             data = {**data, "space": {short.get(k, k): v for k, v in data["space"].items() if v is not None}}
         return data
 
+    @model_validator(mode="before")
+    @classmethod
+    def _objectives_follow_what_is_searched(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp")):
+            return data
+        search = data.get("search", {})
+        if search.get("objectives") is not None:
+            return data
+        # At a fixed ε settings differ in what leaks, not in what is guaranteed.
+        varies = data.get("edp", {}).get("epsilon") is None
+        objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
+        secret = search.get("sampler") == "random_stopping"
+        return {**data, "search": {**search, "objectives": objectives[:1] if secret else objectives}}
+
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
         if self.training.method == "sgd":
@@ -236,6 +257,17 @@ class Recipe(Frozen):
                 space["tau"] = taus[self.edp.decay]
         return space
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """How trials are trained: one method, or those that are searched."""
+        searched = self.space.get("training.method")
+        return tuple(map(str, searched.ends())) if isinstance(searched, Dimension) else (self.training.method,)
+
+    @property
+    def shapes(self) -> Shapes:
+        """What fits together of method, batch and micro-batches, where several are searched."""
+        return fitting_shapes(self.training, self.space)
+
     def trial(self, params: dict[str, Any]) -> TrialSpec:
         """The configuration of one trial.
 
@@ -269,7 +301,10 @@ class Recipe(Frozen):
         """The same without privacy: plain SGD with the recipe's training settings, and adam in place of adam_bc."""
         noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
         data = self.trial(noise).model_dump()
-        data["training"] = self.training.without_privacy().model_dump() | {"micro_batches": self.training.clips}
+        data["training"] = self.training.without_privacy().model_dump() | {
+            # Plain SGD has no use for it, but workers must divide it.
+            "micro_batches": self.training.clips or self.training.workers
+        }
         return TrialSpec.model_validate(data)
 
 
@@ -282,11 +317,9 @@ def example_params(dimensions: dict[str, Dimension | dict[str, Dimension]]) -> d
 
 def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
     """What is minimised, from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
+    return [objective_value(name, metrics) for name in names]
 
-    def value(name: Objective) -> float:
-        if name.startswith("log10_"):
-            epsilon = metrics.get(name.removeprefix("log10_"), math.nan)
-            return math.log10(max(epsilon, 1e-12))
-        return metrics.get(name, math.nan)
 
-    return [value(name) for name in names]
+def metric_of(objective: Objective) -> str:
+    """The metric that an objective is made of."""
+    return objective.removeprefix("log10_")

@@ -10,8 +10,9 @@ reached a rung by the front that they are on there, and lets the best part go on
   trial had a point that is nowhere worse, and somewhere better by `margin` of the range that the objective has had. SER
   and MIA AUC are noisy on a validation split; a lead that noise explains stops nobody.
 
-The point of a trial at a rung is (validation SER, validation MIA AUC, log10 ε), ε being the honest one of that epoch: a
-trial with little noise and one with much are seldom comparable.
+The point of a trial at a rung is its objectives, SER and leakage on the validation split, and log10 of what ε it has
+spent by that epoch, also where the target is fixed and ε no objective: a trial with little noise and one with much are
+seldom comparable, and one whose noise decays has the better part of its ε still to spend.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from edp.spec import Frozen
-from trainables.epochs import point_of, read_curve
+from trainables.epochs import Metrics, Objectives, objective_value, point_of, read_curve
 from trainables.pareto import Values, dominates, non_dominated
 
 if TYPE_CHECKING:
@@ -95,8 +96,17 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
     stopper = beside_caller(Stopper, search.stop, recipe.training.epochs)
     for folder in trials.glob("*"):
         if curve := read_curve(folder):
-            stopper.seen.remote(int(folder.name), [point_of(metrics) for metrics in curve])
+            stopper.seen.remote(int(folder.name), [rung_point(metrics, search.objectives) for metrics in curve])
     return stopper
+
+
+def rung_point(metrics: Metrics, objectives: Objectives) -> Values:
+    """What trials are compared by at a rung."""
+    point = point_of(metrics, objectives)
+    if any(name.startswith("log10_epsilon") for name in objectives):
+        return point
+    # Two digits: z0 is solved for to within a little of the target, which must not decide who dominates whom.
+    return *point, round(objective_value("log10_epsilon", metrics), 2)
 
 
 def rungs(grace_epochs: int, epochs: int) -> list[int]:

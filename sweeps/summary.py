@@ -28,6 +28,8 @@ from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tables import figures_table, fitting
 
+TPR = "mia_tpr_at_1pct_fpr"
+
 
 def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
     """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it.
@@ -161,14 +163,17 @@ def _front_table(
     baseline = sweep.record.baseline or {}
     models = sum(len(trial.points) for trial in trials)
     audited = any("epsilon_audited" in point.metrics for point in front)
+    rare = TPR in sweep.recipe.search.objectives
     heads = ["trial", "SER", "MIA AUC", "ε honest", "ε paper"]
     if changes:
         heads[1:3] = ["SER", "ΔSER", "MIA AUC", "ΔMIA"]
+    if rare:
+        heads.insert(-2, "MIA TPR")
     if audited:
         heads.append("ε audited")
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
-        _caption(intervals, changes, bool(tied), audited),
+        _caption(intervals, changes, bool(tied), audited, rare),
         heads,
         "configuration",
     )
@@ -189,6 +194,7 @@ def _figures(name: str, metrics: dict[str, Any], baseline: dict[str, Any], inter
         "ΔSER": _change(metrics["ser"], baseline.get("ser")),
         "MIA AUC": f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3) if intervals else ''}",
         "ΔMIA": _change(metrics["mia_auc"], baseline.get("mia_auc")),
+        "MIA TPR": f"{metrics[TPR]:.1%}{_spread(metrics, TPR, 100, 1) if intervals else ''}" if TPR in metrics else "",
         "ε honest": epsilon_cell(metrics["epsilon"]),
         "ε paper": epsilon_cell(metrics["epsilon_paper"]),
         "ε audited": audited_text(metrics),
@@ -202,12 +208,13 @@ def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
     return f"~ {name} is dominated by {', '.join(others)}, but not beyond noise"
 
 
-def _caption(intervals: bool, changes: bool, tied: bool, audited: bool) -> str:
+def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bool) -> str:
     return (
         "2@3: trial 2 after epoch 3. "
         + ("Δ: against the SGD baseline. " if changes else "")
         + ("±: half the 95 % interval. " if intervals else "")
         + ("~: hangs on noise. " if tied else "")
+        + ("MIA TPR: at 1 % FPR. " if rare else "")
         + f"{MARK}: ε of 1e4 or more is no formal guarantee."
         + ("" if audited else " No audit was run.")
     )

@@ -77,6 +77,7 @@ def run_trials(
         on_suggest=callback.suggested,
         on_refused=callback.refused,
         enough=functools.partial(over_budget, sweep, recipe),
+        shapes=recipe.shapes,
     )
     reasons: list[str] = []
 

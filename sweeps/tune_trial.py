@@ -10,7 +10,7 @@ import ray
 from ray import tune
 
 from sweeps.spec import Recipe
-from trainables.epochs import point_of
+from sweeps.stopping import rung_point
 from trainables.job import Stop, TrialJob
 from trainables.submit import GroupSpec, TrialError, TrialStopped, run_job
 
@@ -48,7 +48,8 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         tune.report({"epoch": epoch, "epoch_metrics": metrics})
         if context.stopper is None:
             return None
-        reason = ray.get(context.stopper.after_epoch.remote(config["folder"], epoch, point_of(metrics)))
+        point = rung_point(metrics, context.recipe.search.objectives)
+        reason = ray.get(context.stopper.after_epoch.remote(config["folder"], epoch, point))
         return Stop(reason) if reason is not None else None
 
     def on_news(line: str) -> None:
@@ -62,6 +63,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.coins,
         gpus_per_worker=context.group.gpus_per_worker or 1.0,
         keep=1 if secret else context.recipe.search.keep_epochs,
+        objectives=context.recipe.search.objectives,
     )
     name = f"{context.name}-{number}"
     try:

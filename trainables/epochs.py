@@ -1,8 +1,12 @@
 """A trial's epochs as candidates: what each reported, and the models of the few that are worth keeping.
 
-ε rises with every epoch, so nearly all of a trial's epochs are non-dominated. Kept are the ones that together cover
-most of the trial's own (validation SER, validation MIA AUC, log10 ε), its last epoch always among them; what is kept is
-decided as the trial goes, so the folder never holds more than one model above the number asked for.
+Kept are the epochs that together cover most of the trial's own objectives (validation SER, validation MIA AUC, and
+log10 ε where ε is searched), its last epoch always among them; what is kept is decided as the trial goes, so the folder
+never holds more than one model above the number asked for.
+
+Where ε is an objective it rises with every epoch, so nearly all of a trial's epochs are non-dominated. Where the target
+is fixed, an epoch before the last has cost less than the target: it is a candidate, since its guarantee is the one that
+was asked for or a better one, but that it cost less is no merit of its own. It is kept only for what it is ahead in.
 """
 
 from __future__ import annotations
@@ -21,17 +25,30 @@ from trainables.pareto import Values, hypervolume, non_dominated
 
 Metrics = dict[str, float]
 
+Objectives = tuple[str, ...]
+"""Names of metrics that are minimised; `log10_epsilon` is that of `epsilon`."""
+
+TRADE_OFF: Objectives = ("ser", "mia_auc", "log10_epsilon")
+"""The three of a search that varies ε."""
+
 # Where the scaled objectives of a trial end: a little beyond its worst, so that its extremes count too.
-_REFERENCE = (1.1, 1.1, 1.1)
+_REFERENCE = 1.1
 
 
-def point_of(metrics: Metrics) -> tuple[float, float, float]:
-    """What the epochs of a trial, and trials at a rung, are compared by; all three are minimised.
+def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float:
+    """An objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
 
-    Returns:
-        Validation SER, validation MIA AUC, and log10 of the honest ε.
+    Args:
+        measured_on: `valid_` for what an epoch came to on the validation split, "" for the test split.
     """
-    return metrics["valid_ser"], metrics["valid_mia_auc"], math.log10(max(metrics["epsilon"], 1e-12))
+    if name.startswith("log10_"):
+        return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
+    return metrics.get(measured_on + name, math.nan)
+
+
+def point_of(metrics: Metrics, objectives: Objectives = TRADE_OFF) -> tuple[float, ...]:
+    """What the epochs of a trial are compared by: its objectives, SER and leakage on the validation split."""
+    return tuple(objective_value(name, metrics, "valid_") for name in objectives)
 
 
 def worth_keeping(points: Sequence[Values], most: int) -> list[int]:
@@ -41,10 +58,10 @@ def worth_keeping(points: Sequence[Values], most: int) -> list[int]:
     volume loses least by.
     """
     last = len(points) - 1
-    scaled = _scaled(points)
+    scaled, reference = _scaled(points), [_REFERENCE] * len(points[0])
     kept = sorted({*non_dominated(points), last})
     while len(kept) > most:
-        rest = {i: hypervolume([scaled[j] for j in kept if j != i], _REFERENCE) for i in kept if i != last}
+        rest = {i: hypervolume([scaled[j] for j in kept if j != i], reference) for i in kept if i != last}
         kept.remove(max(rest, key=lambda i: rest[i]))
     return kept
 
@@ -66,10 +83,11 @@ class EpochLog:
         folder: of the trial.
         keep: models to keep, the last epoch's among them; 1: none but the last.
         done: epochs that the trial goes on from; what a crash left of later ones is removed.
+        objectives: what epochs are kept for.
     """
 
-    def __init__(self, folder: Path, keep: int, done: int) -> None:
-        self._folder, self._keep = folder, keep
+    def __init__(self, folder: Path, keep: int, done: int, objectives: Objectives = TRADE_OFF) -> None:
+        self._folder, self._keep, self._objectives = folder, keep, objectives
         self.curve = read_curve(folder)[:done]
         for epoch in self.kept():
             if epoch > done:
@@ -95,7 +113,7 @@ class EpochLog:
 
     def _prune(self) -> None:
         here = self.kept()
-        best = worth_keeping([point_of(self.curve[epoch - 1]) for epoch in here], self._keep)
+        best = worth_keeping([point_of(self.curve[epoch - 1], self._objectives) for epoch in here], self._keep)
         for place, epoch in enumerate(here):
             if place not in best:
                 shutil.rmtree(epoch_folder(self._folder, epoch))

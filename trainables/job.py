@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edp.ledger import Ledger
-from trainables.epochs import Metrics
+from trainables.epochs import TRADE_OFF, Metrics, Objectives
 from trainables.spec import TrialSpec
 
 GROUP_THREAD = "worker-group-"
@@ -51,6 +51,8 @@ class TrialJob:
     """Whether the validation utterances are trained on too; nothing is validated then."""
     keep: int = 1
     """How many epochs' models are kept and measured, the last among them. Takes an attack, and a private method."""
+    objectives: Objectives = TRADE_OFF
+    """What epochs are kept for."""
     gpus_per_worker: float = 1.0
     """What a worker on a GPU has of it: its share of the cost."""
 

@@ -48,12 +48,13 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     )
     train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
     if valid is not None and train is not None:
-        from trainables.attacks.roc import auc
+        from trainables.attacks.roc import auc, tpr_at_fpr
         from trainables.attacks.shadow import attack_scores, load_attack
 
         attack = load_attack(job.attack)
         inside, outside = _seen(train)[0], _seen(valid)[0][non_members]
-        found["valid_mia_auc"] = auc(attack_scores(attack, inside), attack_scores(attack, outside))
+        scores = attack_scores(attack, inside), attack_scores(attack, outside)
+        found["valid_mia_auc"], found["valid_mia_tpr_at_1pct_fpr"] = auc(*scores), tpr_at_fpr(*scores, 0.01)
     return found
 
 

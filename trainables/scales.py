@@ -102,7 +102,6 @@ def _voters(examples: int, spec: TrialSpec) -> Iterator[Indices]:
     if spec.edp.unit == "example":
         coins = np.random.default_rng([training.seed, 0xA1FA]).random(examples)
         return iter(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))
-    steps = shuffled_epoch(
-        examples, batch_size=training.batch_size, micro_batches=training.clips, seed=training.seed, epoch=0
-    )
+    sizes = {"batch_size": training.batch_in(examples), "micro_batches": training.clips_in(examples)}
+    steps = shuffled_epoch(examples, seed=training.seed, epoch=0, **sizes)
     return islice((m for step in steps for m in step if len(m)), VOTES)

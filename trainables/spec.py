@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from edp.spec import EDPSpec, Frozen
+from edp.spec import EDPSpec, Frozen, UserError
 
 Method = Literal["sgd", "edp", "dpsgd"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -130,7 +130,10 @@ class TrainingSpec(Frozen):
 
     method: Method = "edp"
     epochs: Annotated[int, Field(ge=1)] = 15
-    batch_size: Annotated[int, Field(ge=1, description="utterances a step, all workers together")] = 64
+    batch_size: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["full"],
+        Field(description="utterances a step, all workers together; full: all of the training split"),
+    ] = 64
     micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
     workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
     learning_rate: Annotated[float, Field(gt=0)] = 2e-3
@@ -179,20 +182,21 @@ class TrainingSpec(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainingSpec:
-        if self.batch_size < self.clips:
-            raise ValueError(
-                f"micro_batches = {self.micro_batches} is more than batch_size = {self.batch_size}; "
-                "allowed: at most one micro-batch an utterance"
-            )
-        if self.batch_size % self.clips:
-            raise ValueError(
-                f"batch_size = {self.batch_size} is not a multiple of micro_batches = {self.micro_batches}"
-            )
+        if self.batch_size != "full" and self.clips is not None:
+            if self.batch_size < self.clips:
+                raise ValueError(
+                    f"micro_batches = {self.micro_batches} is more than batch_size = {self.batch_size}; "
+                    "allowed: at most one micro-batch an utterance"
+                )
+            if self.batch_size % self.clips:
+                raise ValueError(
+                    f"batch_size = {self.batch_size} is not a multiple of micro_batches = {self.micro_batches}"
+                )
         if self.decay_epochs is not None and self.decay_epochs < self.epochs:
             raise ValueError(
                 f"decay_epochs = {self.decay_epochs} is less than epochs = {self.epochs}; allowed: at least epochs"
             )
-        if self.clips % self.workers:
+        if self.clips is not None and self.clips % self.workers:
             raise ValueError(
                 f"workers = {self.workers} does not divide micro_batches = {self.clips}; "
                 f"allowed: {', '.join(str(d) for d in range(1, self.clips + 1) if self.clips % d == 0)}"
@@ -223,9 +227,35 @@ class TrainingSpec(Frozen):
         return self.model_copy(update=changes)
 
     @property
-    def clips(self) -> int:
-        """Micro-batches a step, as executed: DP-SGD clips every example."""
-        return self.batch_size if self.method == "dpsgd" else self.micro_batches
+    def clips(self) -> int | None:
+        """Micro-batches a step, as executed: DP-SGD clips every example. None: as many as there are examples."""
+        if self.method != "dpsgd":
+            return self.micro_batches
+        return None if self.batch_size == "full" else self.batch_size
+
+    def batch_in(self, examples: int) -> int:
+        """`batch_size` on so many training examples."""
+        return examples if self.batch_size == "full" else self.batch_size
+
+    def clips_in(self, examples: int) -> int:
+        """`clips`, the N that a step's clipped sum is divided by, on so many training examples.
+
+        With shuffled epochs their number may be public: neighbours differ by an example that is replaced by nothing.
+
+        Raises:
+            UserError: for more clips than examples, whose sum would be divided by more than it can hold.
+        """
+        clips = examples if self.clips is None else self.clips
+        if self.method == "dpsgd" and clips > examples:
+            raise UserError(
+                f"training.batch_size = {clips}: the corpus has {examples} utterances to train on, and method dpsgd "
+                "divides by the batch size; allowed: at most that many, or full"
+            )
+        if clips < self.workers:
+            raise UserError(
+                f"training.workers = {self.workers}: a step has {clips} clips; allowed: at most one worker a clip"
+            )
+        return clips
 
     def learning_rate_in(self, epoch: int) -> float:
         """The optimiser's learning rate in an epoch, counted from 0."""
@@ -261,6 +291,15 @@ class TrialSpec(Frozen):
     canaries: CanariesSpec = CanariesSpec()
     training: TrainingSpec = TrainingSpec()
     edp: EDPSpec = EDPSpec()
+
+    @model_validator(mode="after")
+    def _a_full_batch_is_not_drawn(self) -> TrialSpec:
+        if self.training.batch_size == "full" and self.edp.sampling != "shuffle":
+            raise ValueError(
+                f"training.batch_size = full leaves edp.sampling = {self.edp.sampling} nothing to draw; "
+                "allowed: edp.sampling=shuffle, or a number"
+            )
+        return self
 
     @model_validator(mode="after")
     def _public_means_another_corpus(self) -> TrialSpec:

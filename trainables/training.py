@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.book import Book, UntaughtLayer, keep_book
-from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
+from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp, share_start
 from edp.ledger import Ledger
 from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
+from edp.spec import UserError
 from trainables.checkpoint import (
     Checkpoint,
     restored_ledger,
@@ -64,6 +66,11 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.examples = corpus.size("train")
         training = spec.training
+        self.batch_size = training.batch_in(self.examples)
+        try:
+            self.clips = training.clips_in(self.examples)
+        except UserError as error:
+            raise TrialFailed(str(error)) from error
         self.step = checkpoint.step if checkpoint is not None else 0
         self.low_precision = training.precision == "bfloat16"
         self.average = averaged(model, training.average) if training.average is not None else None
@@ -84,9 +91,9 @@ class Trainer:
             self.hook = EDPHook(
                 self.ddp,
                 spec.edp,
-                micro_batches=training.clips,
-                single_example=training.batch_size == training.clips,
-                rate=min(1.0, training.batch_size / self.examples),
+                micro_batches=self.clips,
+                single_example=self.batch_size == self.clips,
+                rate=min(1.0, self.batch_size / self.examples),
                 ledger=ledger,
                 alpha=alpha,
                 book=self.book,
@@ -100,7 +107,7 @@ class Trainer:
     def _keep_book(self, model: JointModel) -> Book | None:
         """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
         training = self.spec.training
-        if training.method == "sgd" or (training.clips == self.world and self.spec.edp.sampling == "shuffle"):
+        if training.method == "sgd" or (self.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
         with _taught():
             model.book = keep_book(model)
@@ -186,17 +193,17 @@ class Trainer:
     def steps_of(self, epoch: int) -> Iterator[list[list[Indices]]]:
         """Each step's micro-batches, a list for each worker."""
         training = self.spec.training
-        sizes = {"batch_size": training.batch_size, "micro_batches": training.clips}
+        sizes = {"batch_size": self.batch_size, "micro_batches": self.clips}
         if self._sampler_key is None:
             steps = shuffled_epoch(self.examples, seed=training.seed, epoch=epoch, **sizes)
         else:
             # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
             rng = np.random.default_rng([*self._sampler_key, epoch])
             if self.hook is not None and self.hook.any_number:
-                return poisson_examples(self.examples, batch_size=training.batch_size, workers=self.world, rng=rng)
+                return poisson_examples(self.examples, batch_size=self.batch_size, workers=self.world, rng=rng)
             steps = poisson_epoch(self.examples, rng=rng, **sizes)
-        share = training.clips // self.world
-        return ([step[i : i + share] for i in range(0, training.clips, share)] for step in steps)
+        ends = [share_start(rank, self.clips, self.world) for rank in range(self.world + 1)]
+        return ([step[first:end] for first, end in pairwise(ends)] for step in steps)
 
     def _backward(self, dealt: list[list[Indices]]) -> torch.Tensor:
         """Gradients of this worker's share of a step, in pieces; returns the sum of its utterances' losses."""

@@ -55,7 +55,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
     seconds = checkpoint.seconds if checkpoint is not None else []
     keep = job.keep if job.attack is not None and spec.training.method != "sgd" else 1
-    log = EpochLog(job.output, keep, len(seconds)) if rank == 0 else None
+    log = EpochLog(job.output, keep, len(seconds), job.objectives) if rank == 0 else None
     if log is not None and log.curve:
         started -= log.curve[-1]["trial_seconds"]  # what the epochs before an interruption took
     stop: Stop | None = None

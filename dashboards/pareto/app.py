@@ -22,6 +22,7 @@ from dashboards.pareto.data import (
     bounds,
     cost_key,
     is_categorical,
+    opening_axes,
     text,
 )
 from dashboards.pareto.layout import INDEX, LIMITS, page
@@ -29,6 +30,8 @@ from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.selection import picking, selection
 from dashboards.pareto.style import blank
+from sweeps.front import epsilon_varies
+from sweeps.spec import metric_of
 
 _HERE = Path(__file__).parent
 
@@ -63,7 +66,7 @@ def create(
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     link = source.run_page(mlflow, None, tracking_uri) if mlflow else None
-    app.layout = page(source.sweep.name, output, link, seconds)
+    app.layout = page(source.sweep.name, output, link, seconds, opening_axes(source.sweep.recipe))
     if hosts is not None:
         _guard(app.server, hosts)
     _theme(app)
@@ -201,7 +204,10 @@ def _charts(app: Dash, source: Source) -> None:
         found = source.read()[1]
         if not found.candidates:
             return blank(theme)
-        measured = ("ser", "mia_auc", "epsilon", cost_key(found.axes))
+        objectives = (metric_of(objective) for objective in found.recipe.search.objectives)
+        measured = dict.fromkeys(("ser", "mia_auc", *objectives, "epsilon", cost_key(found.axes)))
+        if not epsilon_varies([c.point for c in found.candidates.values()]):
+            del measured["epsilon"]
         searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
         axes = searched + [found.axes[key] for key in measured if key in found.axes]
         return parallel(found, limits, selected, axes, _axis(found, colour), theme)

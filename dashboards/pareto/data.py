@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sweeps.confidence import ties
 from sweeps.front import epsilon_cell, pareto_front
 from sweeps.records import Point, SweepRecord, TrialRecord
-from sweeps.spec import Objective, Recipe, objective_values
+from sweeps.spec import Objective, Recipe, metric_of, objective_values
 from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep
 from trainables.pareto import dominates
@@ -181,6 +181,12 @@ def drawable(found: list[Candidate]) -> dict[str, Axis]:
         log = len(positive) == len(values) and max(positive) / min(positive) >= 30
         axes[name] = Axis(name, name, log=log)
     return axes
+
+
+def opening_axes(recipe: Recipe) -> tuple[str, str]:
+    """The metrics of the first two objectives; MIA AUC, or SER, beside one alone."""
+    first, *others = (metric_of(objective) for objective in recipe.search.objectives)
+    return first, others[0] if others else "ser" if first == "mia_auc" else "mia_auc"
 
 
 def is_categorical(axis: Axis, found: list[Candidate]) -> bool:

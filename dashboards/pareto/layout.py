@@ -37,8 +37,14 @@ def aria(**attributes: str) -> dict[str, Any]:
     return {f"aria-{name}": value for name, value in attributes.items()}
 
 
-def page(name: str, output: Path, mlflow: str | None, seconds: float) -> html.Div:
-    """The whole page of sweep `name`, asked for again every `seconds` while the sweep runs."""
+def page(
+    name: str, output: Path, mlflow: str | None, seconds: float, axes: tuple[str, str] = ("ser", "mia_auc")
+) -> html.Div:
+    """The whole page of sweep `name`, asked for again every `seconds` while the sweep runs.
+
+    Args:
+        axes: metrics that it opens on, across and up.
+    """
     return html.Div(
         [
             dcc.Store(id="version"),
@@ -62,7 +68,7 @@ def page(name: str, output: Path, mlflow: str | None, seconds: float) -> html.Di
             ),
             html.Main(
                 [
-                    html.Div([_limits(), _scatter(), _parallel(), _table()], className="wide"),
+                    html.Div([_limits(), _scatter(*axes), _parallel(), _table()], className="wide"),
                     html.Div([_details(output)], className="narrow"),
                 ]
             ),
@@ -126,14 +132,14 @@ def _choice(name: str, label: str, value: str) -> html.Div:
     )
 
 
-def _scatter() -> html.Section:
+def _scatter(x: str, y: str) -> html.Section:
     return _card(
         "What each configuration buys",
         [
             html.Div(
                 [
-                    _choice("x", "across", "ser"),
-                    _choice("y", "up", "mia_auc"),
+                    _choice("x", "across", x),
+                    _choice("y", "up", y),
                     _choice("colour", "colour", "epsilon"),
                 ],
                 className="choices",

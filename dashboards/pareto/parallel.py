@@ -8,7 +8,7 @@ from typing import Any
 from plotly.colors import sample_colorscale
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
-from dashboards.pareto.style import SCALES, THEMES, Figure, base_layout, shade_of
+from dashboards.pareto.style import SCALES, THEMES, Figure, base_layout, shade_of, varies
 
 _BINS = 8
 
@@ -30,7 +30,7 @@ def parallel(
 
     def bin_of(candidate: Candidate) -> int:
         shade = shades[candidate.key]
-        if shade is None or high == low:
+        if shade is None or not varies(known, colour):
             return _BINS - 1
         return min(_BINS - 1, int(_BINS * (shade - low) / (high - low)))
 
@@ -75,7 +75,9 @@ class _places:
 
     def __init__(self, axis: Axis, snapshot: Snapshot) -> None:
         found = [c.value(axis.key) for c in snapshot.candidates.values()]
-        self._words = sorted({str(v) for v in found if isinstance(v, str)})
+        # A setting that is a word in one trial, as a full batch, is one in all.
+        words = any(isinstance(v, str) for v in found)
+        self._words = sorted({str(v) for v in found if isinstance(v, str) or is_number(v)}) if words else []
         self._log = axis.log
         numbers = [float(v) for v in found if is_number(v)] or [0.0]
         self._low, self._high = (
@@ -92,7 +94,8 @@ class _places:
             self.marks = [(-0.06, text(axis, min(numbers))), (1.06, text(axis, max(numbers)))]
 
     def __call__(self, value: Any) -> float | None:
-        if isinstance(value, str):
+        if self._words:
+            value = str(value)
             n = len(self._words)
             return 0.5 if n < 2 else self._words.index(value) / (n - 1) if value in self._words else None
         if not isinstance(value, int | float) or math.isnan(value):

@@ -9,6 +9,7 @@ from dash import html
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
 from dashboards.pareto.layout import aria
 from sweeps.front import epsilon_text, privacy_statement, relative_change
+from sweeps.spec import metric_of
 
 ROWS = 25
 """Of the table, a page."""
@@ -131,7 +132,8 @@ def table(
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
     cost = cost_key(snapshot.axes)  # one column of two keeps the last settings in view
-    left_out = (*_NOT_IN_TABLE, *(key for key in _COSTS if key != cost))
+    objectives = {metric_of(objective) for objective in snapshot.recipe.search.objectives}
+    left_out = {*_NOT_IN_TABLE, *(key for key in _COSTS if key != cost)} - objectives
     columns = [a for a in snapshot.axes.values() if a.key not in left_out]
     arrow = "▼" if descending else "▲"
     order = "descending" if descending else "ascending"

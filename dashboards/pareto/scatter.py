@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
-from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, shade_of
+from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, shade_of, varies
 from sweeps.front import epsilon_words
 
 
 def scatter(
     snapshot: Snapshot, limits: Limits, selected: str | None, x: Axis, y: Axis, colour: Axis, theme: str
 ) -> Figure:
-    """All candidates over two quantities, coloured by a third; those of the front, within limits, in full."""
+    """All candidates over two quantities, coloured by a third if it varies; the front's, within limits, in full."""
     t = THEMES[theme]
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
+    coloured = varies(known, colour)
     scale = {
         "colorscale": [[i / 10, tint] for i, tint in enumerate(SCALES[theme])],
         "cmin": min(known),
-        "cmax": max(known) if max(known) > min(known) else min(known) + 1,
+        "cmax": max(known) if coloured else min(known) + 1,
     }
     inside = {c.key for c in drawn if within(c, limits)}
     groups = (
@@ -33,6 +34,8 @@ def scatter(
         marker: Figure = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
         if symbol == "x-thin-open":
             marker["color"] = t["muted"]
+        elif not coloured:
+            marker["color"] = SCALES[theme][5]
         else:
             marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
         if symbol == "diamond":
@@ -51,11 +54,12 @@ def scatter(
             "marker": marker,
         }
         traces.append(trace)
-    # The key to the colours is a trace of its own, so that it stays when limits leave no point.
-    traces.append(
-        {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
-        | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour)}}
-    )
+    if coloured:
+        # The key to the colours is a trace of its own, so that it stays when limits leave no point.
+        traces.append(
+            {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
+            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour)}}
+        )
     chosen = snapshot.candidates.get(selected or "")
     if chosen is not None and _drawn(chosen, x, y):
         # The other kept epochs of its trial: where training longer leads.

@@ -77,6 +77,11 @@ def shade_of(candidate: Candidate, axis: Axis) -> float | None:
     return math.log10(value) if axis.log else float(value)
 
 
+def varies(shades: list[float], axis: Axis) -> bool:
+    """Whether colours tell anything: not where z0 was solved for to within a little of one ε."""
+    return max(shades) - min(shades) > (0.01 if axis.log else 0.0)
+
+
 def blank(theme: str) -> Figure:
     """A chart of nothing."""
     colour = THEMES[theme]["paper"]

@@ -138,7 +138,7 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
     model = build_model(own.model, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).to(device)
     trainer = Trainer(model, corpus, own, device)
     trainer.ddp.train()
-    whole = trainer.examples // spec.training.batch_size
+    whole = trainer.examples // trainer.batch_size
     steps = (dealt for epoch in count() for dealt in islice(trainer.steps_of(epoch), whole))
 
     def step() -> None:
@@ -152,7 +152,8 @@ def batches(spec: TrialSpec, corpus: EncodedCorpus, rank: int, world: int) -> It
 
     Shuffled epochs without end; the last step of each, which may be short, is left out.
     """
-    size, batch_size, seed = corpus.size("train"), spec.training.batch_size, spec.training.seed
+    size, seed = corpus.size("train"), spec.training.seed
+    batch_size = spec.training.batch_in(size)
     for epoch in count():
         steps = shuffled_epoch(size, batch_size=batch_size, micro_batches=world, seed=seed, epoch=epoch)
         yield from (step[rank] for step in islice(steps, size // batch_size))

@@ -191,7 +191,7 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
     ("settings", "says"),
     [
         ("search.sampler=random_stopping", "give edp.epsilon"),
-        ("search.sampler=random_stopping edp.epsilon=8", "needs one objective"),
+        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser,mia_auc]", "needs one objective"),
         ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] search.trials=1", "at least 2"),
         ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] budget.gpu_hours=1", "cut short"),
         ("edp.epsilon=8 edp.z0=1", "both given"),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trainables.attacks.classifiers import fit_best, log_odds
 from trainables.attacks.features import Floats
 from trainables.attacks.roc import auc, tpr_at_fpr
-from trainables.confidence import auc_interval
+from trainables.confidence import auc_interval, clopper_pearson
 
 
 def fit_attack(members: Floats, non_members: Floats) -> dict[str, Any]:
@@ -37,13 +37,20 @@ def attack_scores(attack: dict[str, Any], features: Floats) -> NDArray[np.float6
 
 
 def attack_metrics(member_scores: NDArray[np.float64], non_member_scores: NDArray[np.float64]) -> dict[str, float]:
-    """`mia_auc` with its 95 % interval, and `mia_tpr_at_1pct_fpr`, of scores that are higher for members."""
+    """`mia_auc` and `mia_tpr_at_1pct_fpr` with their 95 % intervals, of scores that are higher for members.
+
+    The TPR's interval is Clopper and Pearson's over members, for the threshold that the non-members at hand set.
+    """
     low, high = auc_interval(member_scores, non_member_scores)
+    tpr, members = tpr_at_fpr(member_scores, non_member_scores, 0.01), len(member_scores)
+    tpr_low, tpr_high = clopper_pearson(round(tpr * members), members)
     return {
         "mia_auc": auc(member_scores, non_member_scores),
         "mia_auc_lower": low,
         "mia_auc_upper": high,
-        "mia_tpr_at_1pct_fpr": tpr_at_fpr(member_scores, non_member_scores, 0.01),
+        "mia_tpr_at_1pct_fpr": tpr,
+        "mia_tpr_at_1pct_fpr_lower": tpr_low,
+        "mia_tpr_at_1pct_fpr_upper": tpr_high,
     }
 
 
