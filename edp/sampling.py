@@ -39,7 +39,8 @@ def shuffled_epoch(
     Args:
         examples: size of the training set.
         batch_size: a multiple of `micro_batches`.
-        seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one.
+        seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one. Where noise
+            is correlated (`edp.banded`), every epoch takes that of epoch 0.
     """
     order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(examples)
     size = batch_size // micro_batches
