@@ -169,6 +169,8 @@ class EDPHook:
             for k, parameter in zip(self.layer.tolist(), self.parameters, strict=True):
                 sizes[k] += parameter.numel()
             return fixed_alpha(sizes).to(device)
+        if self.spec.alpha == "none":
+            return torch.ones(len(self.layer_names), device=device)
         if self.spec.alpha == "paper":
             return None  # known after the first private gradient
         raise ValueError(f"alpha {self.spec.alpha} needs scales that were found beforehand: give alpha=")

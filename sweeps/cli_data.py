@@ -21,16 +21,31 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 @data.command()
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(help="atis, snips, nlu_eval; all of them by default")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="atis, snips, nlu_eval (all three by default), which are downloaded; sgd, clinc150, banking77, "
+            "restaurant8k, mit_restaurant, mit_movie, mit_movie_trivia, fb_multilingual, which are not"
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="converted file of the one corpus that is named: checked and kept")
+    ] = None,
 ) -> None:
-    """Downloads public corpora, with pinned digests, unless they are at hand already."""
-    from trainables.corpora import PUBLIC, find_corpus
+    """Downloads public corpora, with pinned digests, unless they are at hand already.
 
-    for name in names or PUBLIC:
+    Those that are read as converted files it keeps, with --from, or says where they come from.
+    """
+    from trainables.corpora import DOWNLOADED, PUBLIC, find_corpus, keep
+
+    for name in names or DOWNLOADED:
         if name not in PUBLIC:
             raise UserError(f"corpus = {name!r}: allowed: {', '.join(PUBLIC)}")
-    for name in names or PUBLIC:
-        out.print(f"{name}: {find_corpus(CorpusSpec(name=name))}", highlight=False, soft_wrap=True)
+    if source is not None and len(names or ()) != 1:
+        raise UserError(f"--from = {str(source)!r}: it is the file of one corpus; allowed: with exactly one name")
+    for name in names or DOWNLOADED:
+        found = find_corpus(CorpusSpec(name=name)) if source is None else keep(name, source)
+        out.print(f"{name}: {found}", highlight=False, soft_wrap=True)
 
 
 @data.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import Metrics
 from trainables.files import replacing
 from trainables.job import TrialJob, TrialResult
-from trainables.spec import CanariesSpec, CLCSpec, TrialSpec
+from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
 from trainables.submit import OnEpoch
 
 Say = Callable[[str], None]
@@ -54,7 +54,9 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
             features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
         public = model.embeddings.corpus
     else:
-        features = [model.pretrained, model.vocabulary.model_dump()]
+        from trainables.models.pretrained import check_pretrained  # transformers takes seconds to import
+
+        features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
         public = model.vocabulary
     common = [features, corpus_digest(public) if public is not None else None]
     target, shadow = (
@@ -69,6 +71,19 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
     planted = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
     return Prepared(planted, shadow, attack, cache / f"coins-{canaries}.json")
+
+
+def check_encoders(trials: Iterable[TrialSpec]) -> None:
+    """Refuses trials whose pretrained encoder has fewer layers than they ask for, or cannot be clipped as they ask.
+
+    Raises:
+        UserError: saying what is allowed.
+    """
+    for spec in trials:
+        if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
+            from trainables.models.clippable import check_encoder  # transformers takes seconds to import
+
+            check_encoder(spec.model, spec)
 
 
 def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:

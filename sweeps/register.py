@@ -27,10 +27,7 @@ from sweeps.records import Point
 from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep
 from sweeps.tracking import Tracker, redacted
-from trainables.features import load_features
-from trainables.models import build_model
 from trainables.spec import BERTSpec, TrialSpec
-from trainables.tokens import Labels, WordPieces
 
 _ARTIFACT = "served_model"
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
@@ -214,7 +211,7 @@ def _save(served: Path, bundle: Path, about: Model, source: Path, features: Path
             shutil.copy2(source / name, bundle)
     (bundle / "model.json").write_text(spec.model.model_dump_json(), encoding="utf-8")
     if isinstance(spec.model, BERTSpec):
-        (bundle / "encoder.json").write_text(_encoder(spec.model, bundle), encoding="utf-8")
+        (bundle / "encoder.json").write_text(_encoder(source / "model.pt"), encoding="utf-8")
     mlflow.pyfunc.save_model(
         served,
         python_model=str(Path(__file__).with_name("serving.py")),
@@ -226,16 +223,12 @@ def _save(served: Path, bundle: Path, about: Model, source: Path, features: Path
     )
 
 
-def _encoder(spec: BERTSpec, bundle: Path) -> str:
-    """The architecture that a BERT was trained with, as Transformers' JSON: a server is to need no pretrained model."""
-    from trainables.models.bert import BERT
-
-    saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)
-    features = load_features(bundle / "features")
-    assert isinstance(features, WordPieces), "BERT reads sub-words"
-    model = build_model(spec, Labels.from_dict(saved["labels"]), seed=0, vocabulary_size=features.size)
-    assert isinstance(model, BERT)
-    return str(model.encoder.config.to_json_string(use_diff=False))
+def _encoder(model: Path) -> str:
+    """The architecture of a trained encoder, as Transformers' JSON: a server is to need no pretrained model."""
+    saved = torch.load(model, map_location="cpu", weights_only=True)
+    if "encoder" not in saved:
+        raise UserError(f"{model} does not say what architecture it is; allowed: one that edp-sweep train makes now")
+    return str(saved["encoder"])
 
 
 @contextmanager

@@ -13,12 +13,13 @@ from sweeps.finish import finish
 from sweeps.interrupt import REASON, Interrupts
 from sweeps.lifeline import lifeline
 from sweeps.lock import driver_lock
-from sweeps.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
+from sweeps.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.random_stopping import check_candidates, draw_number, release_best
 from sweeps.records import SweepRecord
 from sweeps.resources import Plan, plan
 from sweeps.session import ray_session, worker_group
 from sweeps.settings import load_recipe
+from sweeps.space import corners
 from sweeps.spec import Recipe
 from sweeps.store import Sweep, folder_name, study_storage
 from sweeps.tracking import Tracker, default_tracking_uri, environment_tags, flat, redacted
@@ -72,6 +73,7 @@ def start_sweep(
         check_candidates(recipe)
     if recipe.search.study is not None:
         study_storage(recipe.search.study)
+    check_encoders(recipe.trial(params) for params in corners(recipe.dimensions))
     sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")
     prepared = locate(recipe.baseline(), sweep.cache)
     corpora = read_missing(recipe.baseline(), prepared)

@@ -68,11 +68,11 @@ class UtteranceModel(PythonModel):
     def _empty(self, spec: Any, bundle: Path) -> JointModel:
         if not isinstance(spec, BERTSpec):
             return build_model(spec, self._labels, seed=0)
-        from transformers import BertConfig  # takes seconds to import
+        from trainables.models.bert import BERT  # transformers takes seconds to import
+        from trainables.models.encoders import config_from_json
 
-        from trainables.models.bert import BERT
-
-        return BERT(spec, self._labels, config=BertConfig.from_json_file(str(bundle / "encoder.json")))
+        config = config_from_json((bundle / "encoder.json").read_text(encoding="utf-8"))
+        return BERT(spec, self._labels, config=config)
 
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[Answer]:
         """An answer to each utterance, in order.

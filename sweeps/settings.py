@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from edp.spec import UserError
 from sweeps.errors import one_line, suggestion
 from sweeps.spec import Recipe
-from trainables.corpora import PUBLIC
+from trainables.corpora import PUBLIC, corpus_in
 from trainables.files import replacing
 from trainables.spec import TrialSpec
 
@@ -160,9 +160,10 @@ def _settle_paths(data: dict[str, Any]) -> None:
     if isinstance(embeddings.get("path"), str):
         embeddings["path"] = _absolute("model.embeddings.path", embeddings["path"])
     pretrained = model.get("pretrained")
-    # A name of Hugging Face's looks like a path; it is one where there is such a folder.
-    if isinstance(pretrained, str) and (pretrained.startswith((".", "~")) or Path(pretrained).is_dir()):
-        model["pretrained"] = _absolute("model.pretrained", pretrained)
+    # A name of Hugging Face's looks like a path; it is one where there is such a folder. `minilm` is never one.
+    named = pretrained if isinstance(pretrained, str) and pretrained != "minilm" else ""
+    if named.startswith((".", "~")) or (named and Path(named).is_dir()):
+        model["pretrained"] = _absolute("model.pretrained", named)
     public = (
         _section(data, "shadow").get("corpus"),
         _section(model, "embeddings").get("corpus"),
@@ -173,8 +174,8 @@ def _settle_paths(data: dict[str, Any]) -> None:
             continue
         if isinstance(corpus.get("path"), str):
             corpus["path"] = _absolute("path", corpus["path"])
-        elif folder is not None and corpus.get("name") in PUBLIC and (folder / corpus["name"]).exists():
-            corpus["path"] = str(folder / corpus["name"])
+        elif folder is not None and corpus.get("name") in PUBLIC and (found := corpus_in(folder, corpus["name"])):
+            corpus["path"] = str(found)
 
 
 def _absolute(field: str, path: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from edp.spec import UserError
 from sweeps.front import privacy_statement
 from sweeps.guarantee import measured
-from sweeps.prepare import encode_missing, ensure_attack, locate, read_missing
+from sweeps.prepare import check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.register import check_name, register
 from sweeps.resources import plan
 from sweeps.session import ray_session, worker_group
@@ -49,6 +49,7 @@ def train(
     spec = load_config(config, overrides)
     if model_name is not None:
         check_name(model_name)
+    check_encoders([spec])
     place = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
     prepared = locate(spec, place.cache)
     corpora = read_missing(spec, prepared)

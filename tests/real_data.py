@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from trainables.corpora import corpus_in
+
 
 def real_corpus(name: str) -> Path:
-    """The folder of a public corpus: in `EDP_DATA_DIR`, else in `../shared/data`; skips without it."""
+    """The folder or file of a public corpus: in `EDP_DATA_DIR`, else in `../shared/data`; skips without it."""
     beside = Path(__file__).parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("EDP_DATA_DIR") or beside) / name
+    data = Path(os.environ.get("EDP_DATA_DIR") or beside)
     # The corpora have licences of their own, so they are not ours to put here, and a test may not download them.
     # Generated ones run the same readers, splits and training everywhere (tests/trainables/corpora/test_readers.py).
-    if not folder.is_dir():
-        pytest.skip(f"the project contains no real corpus, and {folder.parent} no {name}/: set EDP_DATA_DIR")
-    return folder
+    found = corpus_in(data, name)
+    if found is None:
+        pytest.skip(f"the project contains no real corpus, and {data} no {name}: set EDP_DATA_DIR")
+    return found

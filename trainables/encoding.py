@@ -236,8 +236,8 @@ class EncodedCorpus:
 def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) -> Batch:
     """Utterances that are in no corpus as an unlabelled batch.
 
-    Where an utterance is too long for the model (`MAX_PIECES`), the batch's lengths say how many tokens it
-    reads.
+    Where an utterance is too long for an encoder (`WordPieces.max_pieces`), the batch's lengths say how many
+    tokens it reads.
 
     Args:
         folder: `features/` of an encoded corpus or a released model, or what `load_features` read there.

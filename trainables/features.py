@@ -15,13 +15,13 @@ import torch
 from trainables.batch import PieceInputs, WordInputs
 from trainables.embeddings import WordVectors
 from trainables.spec import BERTSpec, CorpusSpec, ModelSpec
-from trainables.tokens import MAX_PIECES, WordPieces, char_ids
+from trainables.tokens import WordPieces, char_ids
 
 Features = WordVectors | WordPieces
 
 
 def features_for(model: ModelSpec) -> Features:
-    """Word vectors or a WordPiece vocabulary, as the spec says: read from disk, or trained on its public
+    """Word vectors or a vocabulary of sub-words, as the spec says: read from disk, or trained on its public
     corpus.
 
     Raises:
@@ -87,7 +87,11 @@ class WordTable:
 
 @dataclass(frozen=True)
 class PieceTable:
-    """BERT: the pieces of word w are `pieces[offsets[w]:offsets[w + 1]]`; `special` is (pad, start, end)."""
+    """Encoders: the pieces of word w are `pieces[offsets[w]:offsets[w + 1]]`.
+
+    `special` is (pad, start, end, most, initial): `most` pieces have positions, and the word that begins an utterance
+    stands `initial` rows further on (0 where it has the same pieces as within one).
+    """
 
     offsets: np.ndarray
     pieces: np.ndarray
@@ -104,11 +108,14 @@ class PieceTable:
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
         """Inputs of utterances given one after the other, and how many tokens of each are read.
 
-        BERT has positions for `MAX_PIECES`: tokens from the first one that does not fit whole are not read,
-        get no loss and are predicted `O`. (The first token is read in any case, cut where it must be.)
+        An encoder has positions for so many pieces: tokens from the first one that does not fit whole are not
+        read, get no loss and are predicted `O`. (The first token is read in any case, cut where it must be.)
         """
-        pad_id, start_id, end_id = self.special.tolist()
-        room = MAX_PIECES - 2
+        pad_id, start_id, end_id, most, initial = self.special.tolist()
+        room = most - 2
+        begins_n = np.zeros(len(words_n), np.int64)
+        begins_n[lengths_b.cumsum() - lengths_b] = initial
+        words_n = words_n + begins_n
         counts_n = np.minimum(self.offsets[words_n + 1] - self.offsets[words_n], room)
         counts_bt = pad(counts_n, lengths_b)
         ends_bt = counts_bt.cumsum(1)
@@ -144,10 +151,14 @@ def make_table(features: Features, words: Sequence[str]) -> Table:
     """What the features make of each word."""
     if isinstance(features, WordVectors):
         return WordTable(char_ids(words), features.vectors(words))
-    pieces = features.pieces(words)
+    pieces, initial = features.pieces(words), features.pieces(words, initial=True)
+    further = len(words) if initial != pieces else 0
+    if further:
+        pieces += initial
     offsets = np.cumsum([0, *(len(ids) for ids in pieces)])
     flat = np.fromiter((piece for ids in pieces for piece in ids), np.int32, count=int(offsets[-1]))
-    return PieceTable(offsets, flat, np.array([features.pad, features.start, features.end]))
+    special = [features.pad, features.start, features.end, features.max_pieces, further]
+    return PieceTable(offsets, flat, np.array(special))
 
 
 def open_table(folder: Path) -> Table:

@@ -136,5 +136,9 @@ def _seen(answers: Answers) -> tuple[Any, Any]:
 
 
 def contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:
-    """What `model.pt` holds."""
-    return {"state_dict": {k: v.cpu() for k, v in model.state_dict().items()}, "labels": corpus.labels.to_dict()}
+    """What `model.pt` holds: weights, labels, and of a pretrained architecture what it is."""
+    architecture = getattr(model, "architecture", None)
+    return {
+        "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},
+        "labels": corpus.labels.to_dict(),
+    } | ({} if architecture is None else {"encoder": architecture})

@@ -24,7 +24,7 @@ class CorpusSpec(Frozen):
         str,
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-            description="atis, snips, nlu_eval, communication, health, video, or any name with a path",
+            description="a public one (edp-sweep data fetch --help), communication, health, video, or any with a path",
         ),
     ]
     path: Annotated[str | None, Field(description="folder or file of the corpus; comes before everything")] = None
@@ -66,18 +66,23 @@ class CLCSpec(Frozen):
 
 
 class BERTSpec(Frozen):
-    """A BERT encoder with an intent head and a CRF on the first sub-word of a token."""
+    """A Transformer encoder (BERT, or any that `pretrained` names) with an intent head and a CRF on the first sub-word
+    of a token."""
 
     kind: Literal["bert"] = "bert"
-    pretrained: Annotated[str | None, Field(description="Hugging Face name or local folder; null: random start")] = (
-        "huawei-noah/TinyBERT_General_4L_312D"
-    )
+    pretrained: Annotated[
+        str | None,
+        Field(description="minilm (the extra `pretrained`), a folder, or a Hugging Face name; null: random start"),
+    ] = "huawei-noah/TinyBERT_General_4L_312D"
     vocabulary: Annotated[
         CorpusSpec,
         Field(description="public corpus that a WordPiece vocabulary is built on where `pretrained` has none"),
     ]
     hidden_size: Annotated[int, Field(ge=1, description="where the start is random")] = 312
-    layers: Annotated[int, Field(ge=1, description="where the start is random")] = 4
+    layers: Annotated[
+        int | None,
+        Field(ge=1, description="first so many of a pretrained encoder, null: all; of a random start, null: 4"),
+    ] = None
     heads: Annotated[int, Field(ge=1, description="where the start is random")] = 12
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     trainable: Annotated[
@@ -110,6 +115,11 @@ class BERTSpec(Frozen):
                 f"allowed: {', '.join(fit)}"
             )
         return self
+
+    @property
+    def random_layers(self) -> int:
+        """How many layers a random start has: the paper's four, unless told."""
+        return 4 if self.layers is None else self.layers
 
 
 ModelSpec = Annotated[CLCSpec | BERTSpec, Field(discriminator="kind")]

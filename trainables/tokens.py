@@ -1,16 +1,17 @@
-"""What a word's string becomes: characters of a public alphabet, or pieces of a public WordPiece vocabulary;
-and labels.
+"""What a word's string becomes: characters of a public alphabet, or pieces of a public vocabulary; and labels.
 
 Both depend on the string alone, so a model that is released with them carries nothing of its private corpus.
 """
 
 from __future__ import annotations
 
+import json
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
@@ -27,7 +28,7 @@ _CHAR_IDS = {char: index for index, char in enumerate(_CHARACTERS, start=2)}
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _WORDPIECES = 8_000  # of a vocabulary that we train ourselves, on a public corpus of thousands of utterances
 _PIECE_CHARS = 5  # longest part of a word that is no whole word
-MAX_PIECES = 512
+MAX_PIECES = 512  # the special ones too; fewer where a pretrained encoder has fewer positions
 
 
 @dataclass(frozen=True)
@@ -76,22 +77,52 @@ def char_ids(words: Sequence[str]) -> np.ndarray:
 
 
 class WordPieces:
-    """A WordPiece vocabulary with BERT's special tokens.
+    """A vocabulary of sub-words (WordPiece, BPE or Unigram) and the special tokens that stand around an utterance.
 
     Args:
-        tokenizer: of the `tokenizers` library.
+        tokenizer: of the `tokenizers` library; its post-processor, where it has one, says which tokens come first and
+            last.
         source: where it came from, in words.
+        pad: id of the padding, where its name does not tell ([PAD] or <pad>).
+        max_pieces: how many a model has positions for, the special ones too.
+
+    Raises:
+        UserError: for a vocabulary that lacks a special token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, source: str) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, source: str, *, pad: int | None = None, max_pieces: int = MAX_PIECES
+    ) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        ids = [index for index in map(tokenizer.token_to_id, _SPECIAL[:4]) if index is not None]
-        if len(ids) < 4:
-            raise UserError(f"model.pretrained: the vocabulary of {source} lacks one of {', '.join(_SPECIAL[:4])}")
-        self.pad, self.unknown, self.start, self.end = ids
         self.source = source
+        self.max_pieces = max_pieces
         self._tokenizer = tokenizer
+        self.pad = self._special("[PAD]", "<pad>") if pad is None else pad
+        self.unknown = self._special(getattr(tokenizer.model, "unk_token", None), "[UNK]", "<unk>")
+        self.start, self.end = self._around()
+
+    def _special(self, *names: str | None) -> int:
+        found = (self._tokenizer.token_to_id(name) for name in names if name)
+        index = next((index for index in found if index is not None), None)
+        if index is None:
+            wanted = " and ".join(dict.fromkeys(name for name in names if name))
+            raise UserError(
+                f"model.pretrained: the vocabulary of {self.source} lacks {wanted}; allowed: one with either"
+            )
+        return index
+
+    def _around(self) -> tuple[int, int]:
+        nothing = self._tokenizer.encode("")
+        around = [index for index, special in zip(nothing.ids, nothing.special_tokens_mask, strict=True) if special]
+        if not around:  # no post-processor
+            return self._special("[CLS]", "<s>"), self._special("[SEP]", "</s>")
+        if len(around) != 2:
+            raise UserError(
+                f"model.pretrained: the tokenizer of {self.source} puts {len(around)} special tokens around an "
+                "utterance; allowed: one before it and one after it"
+            )
+        return around[0], around[1]
 
     @property
     def size(self) -> int:
@@ -106,22 +137,30 @@ class WordPieces:
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return cls(tokenizer, "WordPiece trained on a public corpus")
 
-    def pieces(self, words: Sequence[str]) -> list[list[int]]:
-        """Piece ids of each word, at least one."""
-        encodings = self._tokenizer.encode_batch(list(words), add_special_tokens=False)
+    def pieces(self, words: Sequence[str], *, initial: bool = False) -> list[list[int]]:
+        """Piece ids of each word, at least one, as they stand in a text with a space between words.
+
+        Byte-level and SentencePiece vocabularies keep the space before a word as a part of it.
+
+        Args:
+            initial: the pieces of the words at the beginning of a text, where some vocabularies have no space.
+        """
+        texts = list(words) if initial else [f" {word}" for word in words]
+        encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids or [self.unknown] for encoding in encodings]
 
     def save(self, folder: Path) -> None:
         """Write to a new folder that `load` reads."""
         folder.mkdir(parents=True)
         self._tokenizer.save(str(folder / "tokenizer.json"))
-        (folder / "source.txt").write_text(self.source, encoding="utf-8")
+        about = {"source": self.source, "pad": self.pad, "max_pieces": self.max_pieces}
+        (folder / "pieces.json").write_text(json.dumps(about), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> WordPieces:
         """Read what `save` wrote."""
-        source = (folder / "source.txt").read_text(encoding="utf-8")
-        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), source)
+        about: dict[str, Any] = json.loads((folder / "pieces.json").read_text(encoding="utf-8"))
+        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), **about)
 
 
 def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:

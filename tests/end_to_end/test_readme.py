@@ -35,6 +35,7 @@ RUN_BY = {
     "edp-sweep epsilon": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep data make": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep data check": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
+    "edp-sweep data fetch": "tests/trainables/corpora/test_converted.py",
     "edp-sweep resume": "tests/end_to_end/test_faults.py",
     "edp-sweep confirm": "tests/end_to_end/test_sweep.py::test_the_front_is_trained_again_with_new_seeds_once",
     "edp-sweep pick": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
@@ -64,7 +65,14 @@ NOT_HERE = {
     "ray down": "needs a cluster",
 }
 
-READS = ("edp-sweep status", "edp-sweep front", "edp-sweep report", "edp-sweep epsilon", "edp-sweep data")
+READS = (
+    "edp-sweep status",
+    "edp-sweep front",
+    "edp-sweep report",
+    "edp-sweep epsilon",
+    "edp-sweep data make",
+    "edp-sweep data check",
+)
 
 
 def commands() -> list[str]:

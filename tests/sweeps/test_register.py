@@ -4,6 +4,7 @@ guarantees."""
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import mlflow
@@ -15,9 +16,12 @@ from mlflow.pyfunc import PyFuncModel
 from edp.spec import EDPSpec, UserError
 from sweeps.register import Registered, privacy_tags, register
 from sweeps.tracking import Tracker
+from tests.trainables.models.encoder_folders import make_encoder
 from trainables.corpora import load_corpus
 from trainables.encoding import EncodedCorpus, encode, encode_utterances
+from trainables.measuring import contents
 from trainables.models import JointModel, build_model
+from trainables.models.pretrained import pretrained_folder
 from trainables.ser import slots_of
 from trainables.spec import (
     BERTSpec,
@@ -41,10 +45,10 @@ METRICS = {"ser": 0.25, "mia_auc": 0.53, "epsilon": 7.5, "epsilon_paper": 3.0, "
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me"]
 
 
-def trial_spec(kind: str) -> TrialSpec:
+def trial_spec(model: ModelSpec) -> TrialSpec:
     return TrialSpec(
         corpus=CorpusSpec(name="communication", utterances=60),
-        model=MODELS[kind],
+        model=model,
         shadow=ShadowSpec(corpus=CorpusSpec(name="video", utterances=60)),
         training=TrainingSpec(epochs=2),
         edp=EDPSpec(),
@@ -55,16 +59,22 @@ class Kept:
     """A model as a trial leaves it, and the store that it is registered in."""
 
     def __init__(self, place: Path, kind: str, tracker: Tracker) -> None:
-        self.spec = trial_spec(kind)
+        self.kind = kind
+        if kind in MODELS:
+            self.spec = trial_spec(MODELS[kind])
+        else:  # an architecture that the bundle must tell the server of, and layers of it
+            folder = make_encoder(kind, place / "pretrained")
+            self.spec = trial_spec(BERTSpec(pretrained=str(folder), vocabulary=PUBLIC, layers=2))
         self.corpus: EncodedCorpus = encode(load_corpus(self.spec.corpus), self.spec.model, place / "corpus")
         self.model: JointModel = build_model(
             self.spec.model, self.corpus.labels, seed=3, vocabulary_size=self.corpus.vocabulary_size
         ).eval()
         self.folder = place / "trial"
         self.folder.mkdir()
-        torch.save(
-            {"state_dict": self.model.state_dict(), "labels": self.corpus.labels.to_dict()}, self.folder / "model.pt"
-        )
+        torch.save(contents(self.model, self.corpus), self.folder / "model.pt")
+        if (place / "pretrained").is_dir():  # neither registering nor serving needs what it started from
+            shutil.rmtree(place / "pretrained")
+            pretrained_folder.cache_clear()
         (self.folder / "ledger.json").write_text("{}")
         self.tracker = tracker
         self.run_id = tracker.start("a run", params={}, tags={})
@@ -96,14 +106,14 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     return Tracker(f"sqlite:///{place / 'mlflow.db'}", "tiny", place / "artifacts")
 
 
-@pytest.fixture(scope="module", params=["clc", "bert"])
+@pytest.fixture(scope="module", params=["clc", "bert", "roberta"])
 def kept(request: pytest.FixtureRequest, tracker: Tracker, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return Kept(tmp_path_factory.mktemp(request.param), request.param, tracker)
 
 
 @pytest.fixture(scope="module")
 def model(kept: Kept) -> PyFuncModel:
-    return kept.load(kept.register(f"voice assistant {kept.spec.model.kind}"))
+    return kept.load(kept.register(f"voice assistant {kept.kind}"))
 
 
 def test_it_answers_as_the_trained_model_does_also_to_words_that_no_corpus_has(kept: Kept, model: PyFuncModel) -> None:
@@ -146,7 +156,7 @@ def test_it_states_what_goes_in_and_what_comes_out(model: PyFuncModel) -> None:
 
 
 def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kept, tmp_path: Path) -> None:
-    registered = kept.register(f"plain {kept.spec.model.kind}")
+    registered = kept.register(f"plain {kept.kind}")
     version = kept.tracker.client.get_model_version(registered.name, str(registered.version))
     place = Path(kept.tracker.client.download_artifacts(kept.run_id, "served_model/2", str(tmp_path)))
     names = {file.name for file in place.rglob("*") if file.is_file()}
@@ -157,7 +167,7 @@ def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kep
 
 
 def test_a_version_says_what_it_guarantees(kept: Kept) -> None:
-    name = f"one name {kept.spec.model.kind}"
+    name = f"one name {kept.kind}"
     first, second = kept.register(name), kept.register(name)
     assert (first.version, second.version) == (1, 2)
     tags = kept.tracker.client.get_model_version(name, "2").tags
@@ -171,9 +181,22 @@ def test_a_version_says_what_it_guarantees(kept: Kept) -> None:
 
 
 def test_audited_and_unprotected_models_are_called_so() -> None:
-    spec = trial_spec("clc")
+    spec = trial_spec(MODELS["clc"])
     assert privacy_tags(spec, METRICS | {"epsilon_audited": 0.5}, None)["epsilon_audited"] == ">= 0.5"
     assert "no formal guarantee" in privacy_tags(spec, METRICS | {"epsilon": 2e4}, None)["privacy"]
+
+
+def test_an_encoder_that_does_not_say_its_architecture_is_refused(kept: Kept) -> None:
+    if kept.kind == "clc":
+        kept.register("clc without one")  # its spec says it all
+        return
+    saved = torch.load(kept.folder / "model.pt", weights_only=True)
+    torch.save({"state_dict": saved["state_dict"], "labels": saved["labels"]}, kept.folder / "model.pt")
+    try:
+        with pytest.raises(UserError, match=r"model\.pt does not say what architecture it is; allowed: "):
+            kept.register("unknown")
+    finally:
+        torch.save(saved, kept.folder / "model.pt")
 
 
 def test_what_cannot_be_registered_is_refused_in_one_line(kept: Kept) -> None:

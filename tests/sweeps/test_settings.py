@@ -10,7 +10,7 @@ import yaml
 from edp.spec import UserError
 from sweeps.settings import apply_overrides, load_config, load_recipe, recipe_names, write_yaml
 from sweeps.space import corners
-from trainables.spec import TrialSpec
+from trainables.spec import BERTSpec, TrialSpec
 
 EXPECTED = {
     "quickstart",
@@ -155,6 +155,25 @@ def test_public_corpora_are_found_beside_a_private_one_given_by_path(tmp_path: P
     _, recipe = load_recipe("atis_clc", [f"corpus.path={tmp_path / 'atis'}"])
     public = [recipe.shadow.corpus, recipe.model.embeddings.corpus]
     assert str(tmp_path / "snips") in {corpus.path for corpus in public}
+
+
+def test_a_pretrained_folder_is_seen_from_everywhere_and_minilm_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("minilm", "mine"):
+        (tmp_path / name).mkdir()
+
+    def pretrained(name: str) -> str | None:
+        model = load_recipe("atis_bert", [f"model.pretrained={name}", "model.layers=2"])[1].baseline().model
+        assert isinstance(model, BERTSpec)
+        assert model.layers == 2
+        return model.pretrained
+
+    assert pretrained("mine") == pretrained("./mine") == str(tmp_path / "mine")
+    assert pretrained("minilm") == "minilm"
+    assert pretrained("./minilm") == str(tmp_path / "minilm")
+    assert pretrained("someone/some-bert") == "someone/some-bert"
 
 
 def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -> None:

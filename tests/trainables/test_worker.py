@@ -11,6 +11,7 @@ import torch
 from edp.epsilon import epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from tests.edp.workers import run_workers
+from tests.trainables.models.encoder_folders import make_encoder
 from tests.trainables.tiny import SPEC, corpus, run, spec, trial, weights
 from trainables.checkpoint import discard_checkpoint
 from trainables.corpora import load_corpus
@@ -21,6 +22,20 @@ from trainables.scales import layer_scales
 from trainables.spec import TrialSpec
 
 __all__ = ["corpus"]
+
+
+@pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
+def test_micro_batches_of_one_give_the_same_weights_on_every_number_of_workers(
+    sampling: str, corpus: Path, tmp_path: Path
+) -> None:
+    for world in (1, 2, 8):
+        changes = {
+            "training": {"method": "dpsgd", "workers": world, "epochs": 1},
+            "edp": {"sampling": sampling, "z0": 0},
+        }
+        run(corpus, tmp_path / str(world), world, **changes)
+    for world in (2, 8):
+        torch.testing.assert_close(weights(tmp_path / str(world)), weights(tmp_path / "1"), rtol=0, atol=2e-4)
 
 
 @pytest.mark.parametrize("sub_chunks", [1, 2])
@@ -162,3 +177,19 @@ def test_a_bert_trial_runs_from_a_random_start_and_says_so(tmp_path: Path) -> No
     assert isinstance(result, TrialResult), result
     assert "random start" in result.tags["pretrained_source"]
     assert result.ledger.steps == 8
+
+
+def test_a_trial_of_another_architecture_starts_from_its_pretrained_layers(tmp_path: Path) -> None:
+    folder = make_encoder("roberta", tmp_path / "pretrained")
+    roberta = {"kind": "bert", "pretrained": str(folder), "layers": 2, "vocabulary": {"name": "health"}}
+    training = SPEC["training"] | {"workers": 2, "learning_rate": 1e-3}
+    one = TrialSpec.model_validate({**SPEC, "model": roberta, "training": training, "edp": {"C": 0.5, "z0": 0.01}})
+    encode(load_corpus(one.corpus), one.model, tmp_path / "encoded")
+    result = run_workers(trial, 2, TrialJob(one, tmp_path / "encoded", tmp_path / "out"))[0]
+    assert isinstance(result, TrialResult), result
+    assert result.tags["pretrained_source"] == str(folder)
+    assert result.ledger.steps == 8
+    assert 0 < result.metrics["epsilon"] < float("inf")
+    curve = json.loads((tmp_path / "out" / "curve.json").read_text())
+    losses = [epoch["train_loss"] for epoch in curve]
+    assert losses[-1] < losses[0]

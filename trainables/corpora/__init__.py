@@ -1,17 +1,18 @@
 """Corpora: from a `CorpusSpec` to train, valid and test utterances.
 
-`load_corpus` is the way in. A corpus is a public one (`PUBLIC`), a generated one (`GENERATED`) or a user's
-own files in one of the formats of `read_corpus`.
+`load_corpus` is the way in. A corpus is a public one (`PUBLIC`, of which `DOWNLOADED` can be), a generated one
+(`GENERATED`) or a user's own files in one of the formats of `read_corpus`.
 """
 
 from trainables.corpora.generators import GENERATED, generate, stream
 from trainables.corpora.load import check_corpus, corpus_digest, load_corpus
-from trainables.corpora.public import PUBLIC, find_corpus
+from trainables.corpora.public import DOWNLOADED, PUBLIC, corpus_in, find_corpus, keep
 from trainables.corpora.readers import read_corpus
 from trainables.corpora.splits import split_corpus
 from trainables.corpora.types import CorpusSummary, Splits, Utterance
 
 __all__ = [
+    "DOWNLOADED",
     "GENERATED",
     "PUBLIC",
     "CorpusSummary",
@@ -19,8 +20,10 @@ __all__ = [
     "Utterance",
     "check_corpus",
     "corpus_digest",
+    "corpus_in",
     "find_corpus",
     "generate",
+    "keep",
     "load_corpus",
     "read_corpus",
     "split_corpus",

@@ -20,6 +20,7 @@ import pooch
 import requests
 
 from edp.spec import UserError
+from trainables.corpora.converted import CONVERTED, FOLDER, find_converted, keep_converted
 from trainables.corpora.text import read_text
 from trainables.spec import CorpusSpec
 
@@ -116,14 +117,16 @@ _PUBLISHED = {
         ),
     )
 }
-PUBLIC: tuple[str, ...] = tuple(_PUBLISHED)
+DOWNLOADED: tuple[str, ...] = tuple(_PUBLISHED)
+PUBLIC: tuple[str, ...] = (*DOWNLOADED, *CONVERTED)
 
 
 def find_corpus(spec: CorpusSpec) -> Path:
-    """Where the files of a corpus are: `spec.path`, else `$EDP_DATA_DIR/<name>`, else downloaded, once.
+    """Where the files of a corpus are: `spec.path`, else in `$EDP_DATA_DIR`, else downloaded, once.
 
     Raises:
-        UserError: for a path that is not there, an unknown name, or a download that fails.
+        UserError: for a path that is not there, an unknown name, a converted file that is not there or not the pinned
+            one, or a download that fails.
     """
     if spec.path is not None:
         path = Path(spec.path).expanduser()
@@ -131,14 +134,46 @@ def find_corpus(spec: CorpusSpec) -> Path:
             raise UserError(f"corpus.path = {spec.path}: there is no such file or folder")
         return path
     folder = os.environ.get(DATA_DIR)
-    if folder and (Path(folder) / spec.name).exists():
-        return Path(folder) / spec.name
+    if folder and (found := corpus_in(Path(folder), spec.name)) is not None:
+        return found
+    cache = Path(pooch.os_cache("edp-sweeps"))
+    if spec.name in CONVERTED:
+        corpus = CONVERTED[spec.name]
+        kept = find_converted(corpus, cache / FOLDER)
+        if kept is None:
+            raise UserError(
+                f"corpus {spec.name}: corpus.path is not set, and it is not in {DATA_DIR} "
+                f"({f'= {folder}' if folder else 'not set'}); {corpus.where()}"
+            )
+        return kept
     if spec.name not in _PUBLISHED:
         raise UserError(
             f"corpus.name = {spec.name} is unknown and has no path; "
             f"allowed: {', '.join(PUBLIC)}, a generated corpus, or any name with corpus.path"
         )
-    return fetch(_PUBLISHED[spec.name], Path(pooch.os_cache("edp-sweeps")))
+    return fetch(_PUBLISHED[spec.name], cache)
+
+
+def corpus_in(folder: Path, name: str) -> Path | None:
+    """A corpus by its name in a folder of corpora, None where it is not there.
+
+    Raises:
+        UserError: for a converted file that is not the pinned one.
+    """
+    if (folder / name).exists():
+        return folder / name
+    return find_converted(CONVERTED[name], folder / FOLDER) if name in CONVERTED else None
+
+
+def keep(name: str, file: Path) -> Path:
+    """Checks and keeps a converted file that is at hand, where `find_corpus` finds it.
+
+    Raises:
+        UserError: for a name of no converted corpus, or a file that is not the pinned one.
+    """
+    if name not in CONVERTED:
+        raise UserError(f"corpus = {name!r}: --from takes a converted file; allowed: {', '.join(CONVERTED)}")
+    return keep_converted(CONVERTED[name], file, Path(pooch.os_cache("edp-sweeps")))
 
 
 def fetch(corpus: PublicCorpus, cache: Path) -> Path:

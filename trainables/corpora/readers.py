@@ -7,7 +7,8 @@ it.
 line n of each file |
 | `nlu_eval` | a CSV file, `;` between columns, with a header | a row: `scenario`, `intent`,
 `answer_annotation` |
-| `jsonl` | one file or a folder of them | a line: `{"tokens": [...], "tags": [...], "intent": "..."}` |
+| `jsonl` | one file or a folder of them, also packed with gzip | a line: `{"tokens": [...], "tags": [...], "intent":
+"..."}` |
 | `conll` | one file or a folder of them | a block of lines, see `_conll` |
 
 Blanks at the end of a line, CR LF and blank lines at the end of a file are normal.
@@ -29,7 +30,7 @@ from trainables.corpora.types import Utterance
 THREE_FILES = ("seq.in", "seq.out", "label")
 SUFFIXES = {
     "nlu_eval": (".csv",),
-    "jsonl": (".jsonl", ".ndjson"),
+    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
     "conll": (".conll", ".bio", ".iob"),
 }
 FORMATS = ("three_file", *SUFFIXES)
@@ -107,7 +108,7 @@ def _candidates(path: Path, format: str) -> list[Path]:
         folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
         return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    return [file for file in files if file.suffix in SUFFIXES[format] and not file.name.startswith(".")]
+    return [file for file in files if file.name.endswith(SUFFIXES[format]) and not file.name.startswith(".")]
 
 
 def _three_file(folder: Path) -> Iterator[Record]:

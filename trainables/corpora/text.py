@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,13 +27,15 @@ def problem(path: Path, line: int | None, text: str) -> UserError:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's content.
+    """The file's content, unpacked where its name ends in `.gz`.
 
     Raises:
-        UserError: for a file that cannot be opened.
+        UserError: for a file that cannot be opened or unpacked.
     """
     try:
-        return path.read_bytes()
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise problem(path, None, f"cannot be unpacked: {str(error)[:1].lower()}{str(error)[1:]}") from None
     except OSError as error:
         raise problem(path, None, f"cannot be read: {error.strerror}") from None
 

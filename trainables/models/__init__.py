@@ -15,8 +15,8 @@ def build_model(spec: ModelSpec, labels: Labels, *, seed: int, vocabulary_size: 
     """The model of a spec on the CPU, its weights drawn from `seed`; the global generator is left as it was.
 
     Args:
-        vocabulary_size: pieces of the corpus' WordPiece vocabulary (BERT only), `corpus.vocabulary_size`;
-            None: BERT's own 30,522.
+        vocabulary_size: pieces of the corpus' vocabulary (BERT only), `corpus.vocabulary_size`; None: that of
+            `spec.pretrained`, BERT's own 30,522 where the start is random.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,5 +1,5 @@
-"""BERT with an intent head on [CLS] and the CRF on the first sub-word of each token (Dupuy et al., section
-4.2).
+"""A Transformer encoder with an intent head on its first piece ([CLS] or <s>) and the CRF on the first sub-word of each
+token (Dupuy et al., section 4.2, where it is BERT).
 
 Shapes: b utterances, t tokens, s sub-words, h hidden.
 """
@@ -7,16 +7,15 @@ Shapes: b utterances, t tokens, s sub-words, h hidden.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedModel
+from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
-from edp.spec import UserError
 from trainables.batch import Batch, PieceInputs
 from trainables.models.dropout import take_along
+from trainables.models.encoders import config_to_json, empty_encoder, load_encoder
 from trainables.models.joint import JointModel
-from trainables.models.pretrained import pretrained_folder
+from trainables.models.pretrained import pretrained_folder, pretrained_pieces
 from trainables.models.trainable import train_part
 from trainables.spec import BERTSpec
 from trainables.tokens import MAX_PIECES, Labels
@@ -29,16 +28,23 @@ class BERT(JointModel):
     """A fine-tuned encoder; `pretrained_source` says what it started from."""
 
     def __init__(
-        self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None, config: BertConfig | None = None
+        self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None, config: PreTrainedConfig | None = None
     ) -> None:
         """With a `config`, the encoder is one of that architecture, for weights that are loaded afterwards."""
-        encoder, source = _encoder(spec, vocabulary_size) if config is None else (_empty(config), "saved weights")
+        encoder, source = (
+            _encoder(spec, vocabulary_size) if config is None else (empty_encoder(config), "saved weights")
+        )
         hidden = encoder.config.hidden_size
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout)
         take_along(encoder, self.draws, first=1)
         self.encoder = encoder
         self.pretrained_source = source
         train_part(self, spec)
+
+    @property
+    def architecture(self) -> str:
+        """The encoder's, as JSON that `config_from_json` reads: kept with the weights, it needs no pretrained model."""
+        return config_to_json(self.encoder.config)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs = batch.inputs
@@ -52,38 +58,28 @@ class BERT(JointModel):
 
 
 def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedModel, str]:
-    """An encoder without its pooler, which no loss reaches, and what it started from."""
-    dropout: dict[str, Any] = {
-        "hidden_dropout_prob": spec.dropout,
-        "attention_probs_dropout_prob": spec.dropout,
-    }
+    """An encoder, and what it started from."""
     reason = "model.pretrained is null"
     if spec.pretrained is not None:
         folder, reason = pretrained_folder(spec.pretrained)
-        if folder is not None:
-            config = AutoConfig.from_pretrained(folder)
-            if config.model_type != "bert":
-                raise UserError(f"model.pretrained = {spec.pretrained} is of type {config.model_type}; allowed: bert")
-            if vocabulary_size in (None, config.vocab_size):
-                model = AutoModel.from_pretrained(folder, add_pooling_layer=False, **dropout)
-                return model, spec.pretrained
+        pieces = pretrained_pieces(spec.pretrained)
+        if folder is not None and pieces is not None:
+            if vocabulary_size in (None, pieces.size):
+                return load_encoder(folder, spec.pretrained, dropout=spec.dropout, layers=spec.layers), spec.pretrained
             # pieces of another vocabulary would mean other words to the pretrained rows
-            reason = f"its vocabulary has {config.vocab_size} pieces, the encoded corpus' has {vocabulary_size}"
+            reason = f"its vocabulary has {pieces.size} pieces, the encoded corpus' has {vocabulary_size}"
             _log.warning("model.pretrained = %s does not fit (%s): the start is random", spec.pretrained, reason)
     config = BertConfig(
         vocab_size=vocabulary_size or _BERT_VOCABULARY,
         hidden_size=spec.hidden_size,
-        num_hidden_layers=spec.layers,
+        num_hidden_layers=spec.random_layers,
         num_attention_heads=spec.heads,
         intermediate_size=_intermediate_size(spec.hidden_size),
         max_position_embeddings=MAX_PIECES,
-        **dropout,
+        hidden_dropout_prob=spec.dropout,
+        attention_probs_dropout_prob=spec.dropout,
     )
-    return _empty(config), f"random start ({reason})"
-
-
-def _empty(config: BertConfig) -> BertModel:
-    return BertModel(config, add_pooling_layer=False)
+    return empty_encoder(config), f"random start ({reason})"
 
 
 def _intermediate_size(hidden_size: int) -> int:

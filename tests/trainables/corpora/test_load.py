@@ -30,7 +30,16 @@ REAL = {
     "atis": (5_871, 5_473, 26, 83),
     "snips": (14_484, 14_213, 7, 39),
     "nlu_eval": (11_036, 11_036, 64, 54),
+    "sgd": (113_935, 113_935, 47, 77),
+    "clinc150": (23_541, 23_541, 151, 0),
+    "banking77": (13_033, 13_033, 77, 0),
+    "restaurant8k": (11_336, 11_336, 1, 5),
+    "mit_restaurant": (9_174, 9_174, 1, 8),
+    "mit_movie": (12_149, 12_149, 1, 12),
+    "mit_movie_trivia": (9_765, 9_765, 1, 12),
+    "fb_multilingual": (31_057, 31_057, 12, 16),
 }
+"""Utterances, distinct ones, intents and slot types."""
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from edp.spec import UserError
 from tests.trainables.corpora import writers
-from trainables.corpora import Utterance, generate, read_corpus
+from trainables.corpora import Utterance, corpus_digest, generate, read_corpus
+from trainables.spec import CorpusSpec
 
 AWKWARD = [
     Utterance(("to", "new", "york", "city"), ("O", "B-city", "I-city", "I-city"), "book_flight"),
@@ -52,6 +54,15 @@ def test_a_single_file_needs_no_suffix_when_its_format_is_said(tmp_path: Path) -
     assert read_corpus(renamed, "jsonl") == CORPUS
     with pytest.raises(UserError, match=r"set corpus\.format"):
         read_corpus(renamed, "auto")
+
+
+@pytest.mark.parametrize("explicit", [True, False], ids=["explicit", "auto"])
+def test_lines_of_json_may_be_packed(explicit: bool, tmp_path: Path) -> None:
+    plain = writers.jsonl(CORPUS, tmp_path / "plain")
+    packed = tmp_path / "corpus.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_corpus(packed, "jsonl" if explicit else "auto") == CORPUS
+    assert corpus_digest(CorpusSpec(name="x", path=str(packed))) == corpus_digest(CorpusSpec(name="x", path=str(plain)))
 
 
 def test_punctuation_beside_an_annotation_is_a_token(tmp_path: Path) -> None:
@@ -210,6 +221,13 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
     "a row without intent": ("nlu_eval", {"c.csv": CSV + "a;;c\n"}, "c.csv, line 2: the row has no scenario"),
     "an empty annotation": ("nlu_eval", {"c.csv": CSV + 'a;b;""\n'}, "c.csv, line 2: empty utterance"),
     "a quote left open": ("nlu_eval", {"c.csv": CSV + 'a;b;"c\n'}, "c.csv, line 2: not a row of CSV"),
+    "no gzip": ("jsonl", {"c.jsonl.gz": OK_JSON}, "c.jsonl.gz: cannot be unpacked: not a gzipped file"),
+    "half a gzip": ("jsonl", {"c.jsonl.gz": gzip.compress(OK_JSON.encode())[:-9]}, "c.jsonl.gz: cannot be unpacked: "),
+    "a broken line in a gzip": (
+        "jsonl",
+        {"c.jsonl.gz": gzip.compress(OK_JSON.encode() + b"{")},
+        "c.jsonl.gz, line 2: not JSON",
+    ),
     "nothing known": ("auto", {"c.docx": "x"}, "no corpus of a known format is there"),
     "two formats": (
         "auto",

@@ -1,0 +1,102 @@
+"""Encoders of other architectures are trained as privately as BERT is, or refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AlbertConfig
+
+from edp.book import keep_book
+from edp.spec import UserError
+from sweeps.prepare import check_encoders
+from tests.conftest import Command
+from tests.edp.test_book import relative
+from tests.trainables.models.encoder_folders import KINDS, make_encoder
+from tests.trainables.models.test_encoders import built, spec_of
+from tests.trainables.models.test_private_gradients import EXAMPLES, batch_of, literal
+from tests.trainables.tiny import SPEC
+from trainables.models.clippable import clipping_fault
+from trainables.models.encoders import read_config
+from trainables.models.pretrained import pretrained_folder
+from trainables.spec import TrialSpec
+
+CLIPPABLE = sorted(KINDS.keys() - {"deberta-v2"})
+
+
+@pytest.mark.parametrize("kind", CLIPPABLE)
+def test_norms_and_sums_are_those_of_a_loop_dropout_too(kind: str, tmp_path: Path) -> None:
+    micro_batch_b = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0])
+    corpus, net = built(spec_of(make_encoder(kind, tmp_path / "made"), dropout=0.1), tmp_path)
+    net = net.double().train()
+    factor_m = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    squares_mk, sums = literal(net, corpus, micro_batch_b, factor_m)
+    net.book = book = keep_book(net)
+    weight_b = 1 / torch.bincount(micro_batch_b).double()[micro_batch_b]
+    with book.examples(micro_batch_b, 5):
+        loss_b = net(batch_of(corpus, EXAMPLES, torch.float64))
+    (loss_b * weight_b).sum().backward()
+    assert relative([book.squares().sqrt()], [squares_mk.sqrt()]) < 1e-9
+    found = [torch.empty_like(p) for p in book.parameters]
+    book.write(factor_m, {id(p): x for p, x in zip(book.parameters, found, strict=True)})
+    together, expected = (torch.cat([x.flatten() for x in tensors]) for tensors in (found, sums))
+    assert relative([together], [expected]) < 1e-9
+
+
+def test_what_cannot_be_clipped_apart_is_found_out_by_trying(tmp_path: Path) -> None:
+    for kind in KINDS:
+        fault = clipping_fault(read_config(make_encoder(kind, tmp_path / kind), kind))
+        assert (fault is None) == (kind in CLIPPABLE), (kind, fault)
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "embedding_size": 8, "intermediate_size": 8}
+    fault = clipping_fault(AlbertConfig(**sizes, num_hidden_layers=3, num_attention_heads=2))
+    assert fault is not None, "all of its layers are one"
+    assert "was used twice" in fault
+
+
+def trial_of(folder: Path, **changes: Any) -> TrialSpec:
+    model = {"kind": "bert", "pretrained": str(folder), "vocabulary": {"name": "health"}}
+    parts = {"model": model, "training": SPEC["training"] | changes.get("training", {}), "edp": changes.get("edp", {})}
+    return TrialSpec.model_validate({**SPEC, **parts})
+
+
+def test_an_encoder_that_cannot_be_clipped_so_is_refused(tmp_path: Path) -> None:
+    pretrained_folder.cache_clear()
+    folder = make_encoder("deberta-v2", tmp_path / "made")
+    for changes in (
+        {"training": {"workers": 2}},
+        {"training": {"workers": 8}, "edp": {"sampling": "poisson"}},
+        {"training": {"method": "dpsgd", "workers": 1}},
+    ):
+        with pytest.raises(UserError) as caught:
+            check_encoders([trial_of(folder, **changes)])
+        said = str(caught.value)
+        assert said.startswith(f"model.pretrained = {folder}: several micro-batches of one worker cannot be clipped")
+        assert said.endswith("or shuffled epochs with training.workers = training.micro_batches")
+        assert "\n" not in said
+    frozen = trial_of(folder, training={"workers": 2})
+    check_encoders([frozen.model_copy(update={"model": spec_of(folder, trainable="heads")})])
+    check_encoders(trial_of(folder, training=training) for training in ({"workers": 8}, {"method": "sgd"}))
+    check_encoders([trial_of(make_encoder("roberta", tmp_path / "other"), training={"workers": 1})])
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("training.workers=4", "several micro-batches of one worker cannot be clipped with type deberta-v2"),
+        ("space.model.layers.choice=[1, 3, 4]", "model.layers = 4: model.pretrained = "),
+    ],
+)
+def test_a_sweep_of_which_a_trial_cannot_run_does_not_start(
+    setting: str, says: str, tmp_path: Path, command: Command
+) -> None:
+    folder = make_encoder("deberta-v2", tmp_path / "made")
+    words = ["--set", "corpus={name: communication, utterances: 60}", "--set", f"model.pretrained={folder}"]
+    public = ["--set", "model.vocabulary={name: health}", "--set", "shadow.corpus={name: video, utterances: 60}"]
+    storage = tmp_path / "runs"
+    code, _, said = command("run", "atis_bert", *words, *public, "--set", setting, "--storage", str(storage))
+    assert code == 2
+    assert said.strip().count("\n") == 0
+    assert says in said
+    assert not list(storage.glob("*/study.db"))

@@ -1,0 +1,301 @@
+"""Whatever encoder a recipe names, it reads what its own tokenizer reads and gives what `transformers` gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, processors
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, T5Config, T5Model
+from transformers.utils import logging
+
+from edp.spec import UserError
+from tests.conftest import Command
+from tests.trainables.models.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
+from tests.trainables.toy import BERT, SPLITS, utterance
+from trainables.batch import Batch, PieceInputs
+from trainables.corpora.types import Splits
+from trainables.encoding import EncodedCorpus, encode, encode_utterances
+from trainables.models import JointModel, build_model
+from trainables.models.bert import BERT as Encoder
+from trainables.models.encoders import config_from_json, config_to_json, empty_encoder, load_encoder
+from trainables.models.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.spec import BERTSpec
+from trainables.tokens import WordPieces
+
+UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    logging.disable_progress_bar()
+    place = tmp_path_factory.mktemp("encoders")
+    return {kind: make_encoder(kind, place / kind) for kind in KINDS}
+
+
+@pytest.fixture(params=KINDS)
+def folder(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Path:
+    return folders[request.param]
+
+
+def spec_of(folder: Path, **changes: Any) -> BERTSpec:
+    return BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), **changes)
+
+
+def built(spec: BERTSpec, place: Path, splits: Splits = SPLITS) -> tuple[EncodedCorpus, JointModel]:
+    corpus = encode(splits, spec, place / "corpus")
+    return corpus, build_model(spec, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).eval()
+
+
+def batch_of(folder: Path, tokens: list[list[str]]) -> Batch:
+    pieces = pretrained_pieces(str(folder))
+    assert pieces is not None
+    return encode_utterances(tokens, pieces)
+
+
+def literal(folder: Path, tokens: list[str]) -> tuple[list[Tensor], list[int]]:
+    """What `transformers` makes of an utterance by itself: states (S, H) after each layer, and where words begin."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+    inputs = tokenizer(" ".join(tokens), return_tensors="pt")
+    begins = [1 + len(tokenizer.tokenize(" ".join(tokens[:place]))) for place in range(len(tokens))]
+    with torch.no_grad():
+        states = model(**inputs, output_hidden_states=True).hidden_states
+    return [state[0] for state in states], begins
+
+
+def test_hidden_states_are_those_of_transformers_with_its_own_tokenizer(folder: Path, tmp_path: Path) -> None:
+    _, net = built(spec_of(folder), tmp_path)
+    batch = batch_of(folder, UTTERANCES)
+    with torch.no_grad():
+        sentence_bh, token_bth = net.encode(batch)
+    for row, tokens in enumerate(UTTERANCES):
+        states, begins = literal(folder, tokens)
+        torch.testing.assert_close(sentence_bh[row], states[-1][0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(token_bth[row, : len(tokens)], states[-1][begins], rtol=1e-4, atol=1e-4)
+
+
+def test_pieces_are_those_of_the_whole_text_and_a_word_is_at_its_first(folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    batch = batch_of(folder, UTTERANCES)
+    assert isinstance(batch.inputs, PieceInputs)
+    for row, tokens in enumerate(UTTERANCES):
+        mask_s = batch.inputs.piece_mask_bs[row]
+        assert batch.inputs.piece_bs[row][mask_s].tolist() == tokenizer(" ".join(tokens)).input_ids
+        assert (batch.inputs.piece_bs[row][~mask_s] == tokenizer.pad_token_id).all()
+        begins = [1 + len(tokenizer.tokenize(" ".join(tokens[:place]))) for place in range(len(tokens))]
+        assert batch.inputs.first_bt[row, : len(tokens)].tolist() == begins
+
+
+def test_a_word_has_other_pieces_at_the_beginning_where_its_tokenizer_says_so(folders: dict[str, Path]) -> None:
+    for kind in KINDS:
+        pieces = pretrained_pieces(str(folders[kind]))
+        assert pieces is not None
+        differs = pieces.pieces(["call"]) != pieces.pieces(["call"], initial=True)
+        assert differs == (kind in ("roberta", "modernbert")), kind
+
+
+def test_an_encoded_corpus_gives_the_same_inputs_as_serving_does(folder: Path, tmp_path: Path) -> None:
+    corpus, _ = built(spec_of(folder), tmp_path)
+    order = np.array([3, 0, 1])
+    stored = corpus.batch("train", order).inputs
+    served = encode_utterances([u.tokens for u in corpus.utterances("train", order)], corpus.folder / "features").inputs
+    assert isinstance(stored, PieceInputs)
+    assert isinstance(served, PieceInputs)
+    assert stored.piece_bs.equal(served.piece_bs)
+    assert stored.first_bt.equal(served.first_bt)
+
+
+def test_every_weight_has_a_gradient(folder: Path, tmp_path: Path) -> None:
+    corpus, net = built(spec_of(folder), tmp_path)
+    net.train()
+    net(corpus.batch("train", np.arange(5))).mean().backward()
+    assert [name for name, p in net.named_parameters() if p.grad is None] == []
+    assert not any("pooler" in name for name, _ in net.named_parameters())
+
+
+def test_dropout_is_the_specs_whatever_the_architecture_calls_it(folder: Path, tmp_path: Path) -> None:
+    batch = batch_of(folder, UTTERANCES)
+    for dropout in (0.0, 0.5):
+        _, net = built(spec_of(folder, dropout=dropout), tmp_path)
+        net.train()
+        torch.manual_seed(0)
+        one, other = (net.encode(batch)[1] for _ in range(2))
+        assert one.equal(other) == (dropout == 0)
+
+
+def test_layers_takes_the_first_ones(folder: Path, tmp_path: Path) -> None:
+    _, net = built(spec_of(folder, layers=2), tmp_path)
+    tokens = UTTERANCES[0]
+    states, begins = literal(folder, tokens)
+    final = getattr(AutoModel.from_pretrained(folder), "final_norm", torch.nn.Identity())  # after a ModernBERT's last
+    with torch.no_grad():
+        sentence_bh, token_bth = net.encode(batch_of(folder, [tokens]))
+        expected = final(states[2])
+    torch.testing.assert_close(sentence_bh[0], expected[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(token_bth[0], expected[begins], rtol=1e-4, atol=1e-4)
+    with pytest.raises(UserError, match=r"model\.layers = 4: .* has 3; allowed: 1 to 3, or null for all"):
+        check_pretrained(spec_of(folder, layers=4))
+
+
+def test_an_architecture_and_weights_are_all_that_a_server_needs(folder: Path, tmp_path: Path) -> None:
+    spec = spec_of(folder, layers=2)
+    corpus, net = built(spec, tmp_path)
+    assert isinstance(net, Encoder)
+    text = config_to_json(net.encoder.config)
+    assert str(folder.parent) not in text
+    again = Encoder(spec, corpus.labels, config=config_from_json(text)).eval()
+    again.load_state_dict(net.state_dict())
+    batch = batch_of(folder, UTTERANCES)
+    with torch.no_grad():
+        torch.testing.assert_close(again.encode(batch), net.encode(batch))
+
+
+def test_no_more_pieces_are_read_than_there_are_positions(folder: Path, tmp_path: Path) -> None:
+    pieces = pretrained_pieces(str(folder))
+    assert pieces is not None
+    assert pieces.max_pieces == POSITIONS
+    long = utterance("call " * 100, "O " * 100, "call")
+    corpus, net = built(spec_of(folder), tmp_path, Splits([long, *SPLITS.train], SPLITS.valid, SPLITS.test))
+    batch = corpus.batch("train", np.array([0, 1]))
+    (call,), (first,) = pieces.pieces(["call"]), pieces.pieces(["call"], initial=True)
+    assert int(batch.lengths_b[0]) == 1 + (POSITIONS - 2 - len(first)) // len(call)
+    assert net(batch).isfinite().all()
+
+
+def test_weights_of_half_precision_are_trained_in_full(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = make_encoder("electra", tmp_path / "half", dtype=torch.float16)
+    AutoModel.from_pretrained(folder).half().save_pretrained(folder)
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
+    _, net = built(spec_of(folder), tmp_path)
+    assert {p.dtype for p in net.parameters()} == {torch.float32}
+
+
+def test_a_word_list_alone_is_a_tokenizer_too(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = make_encoder("bert", tmp_path / "old")
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.__getitem__)))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    old, new = pretrained_pieces(str(folder)), pretrained_pieces(str(folders["bert"]))
+    assert old is not None
+    assert new is not None
+    words = [word for tokens in UTTERANCES for word in tokens]
+    assert old.pieces(words) == new.pieces(words)
+    assert (old.pad, old.unknown, old.start, old.end) == (new.pad, new.unknown, new.start, new.end)
+
+
+def test_a_tokenizer_without_its_special_tokens_is_refused() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "<s>": 2, "a": 3}, unk_token="[UNK]"))
+    with pytest.raises(UserError, match=r"the vocabulary of mine lacks \[SEP\] and </s>; allowed: one with either"):
+        WordPieces(tokenizer, "mine")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
+    with pytest.raises(UserError, match="puts 1 special tokens around an utterance; allowed: one before it and one"):
+        WordPieces(tokenizer, "mine")
+
+
+def test_weights_saved_with_a_head_and_old_names_are_found(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(folders["bert"], tmp_path / "old"))
+    weights = AutoModel.from_pretrained(folder).state_dict()
+    renamed = {
+        "bert." + k.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v
+        for k, v in weights.items()
+    }
+    (folder / "model.safetensors").unlink()
+    torch.save(renamed | {"cls.predictions.bias": torch.zeros(3)}, folder / "pytorch_model.bin")
+    loaded = load_encoder(folder, "old", dropout=0.1).state_dict()
+    assert all(value.equal(weights[name]) for name, value in loaded.items())
+
+
+def refusal(folder: Path) -> str:
+    pretrained_folder.cache_clear()
+    with pytest.raises(UserError) as caught:
+        built(spec_of(folder), folder.parent)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"model.pretrained = {folder}: ")
+    return str(caught.value)
+
+
+def test_what_is_no_encoder_is_refused_in_one_line(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 1}
+    GPT2Model(GPT2Config(**sizes)).save_pretrained(tmp_path / "decoder")
+    assert "type gpt2 is not an encoder alone; allowed: an encoder such as BERT" in refusal(tmp_path / "decoder")
+    T5Model(T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=1)).save_pretrained(
+        tmp_path / "both"
+    )
+    assert "type t5 is not an encoder alone" in refusal(tmp_path / "both")
+    causal = make_encoder("bert", tmp_path / "causal", is_decoder=True)
+    assert "type bert is not an encoder alone" in refusal(causal)
+
+
+def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = make_encoder("distilbert", tmp_path / "made")
+    tokenizer, config = (folder / "tokenizer.json").read_bytes(), (folder / "config.json").read_text()
+    weights = (folder / "model.safetensors").read_bytes()
+
+    (folder / "config.json").unlink()
+    assert "no config.json there; allowed: minilm, a folder of an encoder, or a Hugging Face name" in refusal(folder)
+    (folder / "config.json").write_text('{"model_type": "something-new", "auto_map": {"AutoConfig": "theirs.Config"}}')
+    assert "its config.json cannot be read" in refusal(folder)
+    (folder / "config.json").write_text(config.replace('"vocab_size"', '"vocab_size": 9, "was"'))
+    assert "its weights 9 rows; allowed: a tokenizer that belongs to the weights" in refusal(folder)
+    (folder / "config.json").write_text(config)
+
+    (folder / "model.safetensors").unlink()
+    assert "no weights there; allowed: a folder with model.safetensors or" in refusal(folder)
+    (folder / "model.safetensors").write_bytes(weights[:1000])
+    assert "its weights cannot be read" in refusal(folder)
+    (folder / "model.safetensors").write_bytes(
+        (make_encoder("electra", tmp_path / "e") / "model.safetensors").read_bytes()
+    )
+    assert "of its weights embeddings.LayerNorm.bias is missing or of another shape, and" in refusal(folder)
+    (folder / "model.safetensors").write_bytes(weights)
+
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    assert "it has no tokenizer that can be read (no vocabulary there)" in refusal(folder)
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+    pretrained_folder.cache_clear()
+    assert pretrained_pieces(str(folder)) is not None
+
+
+def test_a_path_that_is_not_there_is_no_name_of_a_hub(tmp_path: Path) -> None:
+    assert "no config.json there" in refusal(tmp_path / "nowhere")
+
+
+def test_what_a_folder_holds_tells_it_from_another_at_the_same_place(tmp_path: Path) -> None:
+    folder = make_encoder("bert", tmp_path / "made")
+    before = check_pretrained(spec_of(folder))
+    assert check_pretrained(spec_of(folder)) == before
+    (folder / "notes.txt").write_text("of no account")
+    assert check_pretrained(spec_of(folder)) == before
+    with (folder / "tokenizer.json").open("a") as file:
+        file.write("\n")
+    assert check_pretrained(spec_of(folder)) != before
+    assert check_pretrained(BERT) == check_pretrained(BERT.model_copy(update={"pretrained": "some/name"})) == []
+
+
+def test_an_empty_encoder_of_a_class_with_a_fixed_pooler_has_no_weights_for_it() -> None:
+    from transformers import SqueezeBertConfig
+
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "embedding_size": 8, "intermediate_size": 8}
+    model = empty_encoder(SqueezeBertConfig(**sizes, num_hidden_layers=1, num_attention_heads=2))
+    assert not any("pooler" in name for name, _ in model.named_parameters())
+    assert model(torch.ones(1, 4, dtype=torch.long)).last_hidden_state.shape == (1, 4, 8)
+
+
+def test_a_recipe_that_names_a_folder_without_weights_ends_in_one_line(tmp_path: Path, command: Command) -> None:
+    folder = make_encoder("distilbert", tmp_path / "made")
+    (folder / "model.safetensors").unlink()
+    words = ["--set", "corpus={name: communication, utterances: 60}", "--set", f"model.pretrained={folder}"]
+    public = ["--set", "model.vocabulary={name: health}", "--set", "shadow.corpus={name: video, utterances: 60}"]
+    code, _, said = command("run", "atis_bert", *words, *public, "--storage", str(tmp_path / "runs"))
+    assert code == 2
+    assert said.strip().count("\n") == 0
+    assert f"model.pretrained = {folder}: no weights there; allowed: a folder with model.safetensors or" in said

@@ -1,0 +1,69 @@
+"""Whether the gradients of several micro-batches can be told apart in one backward pass of an encoder."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedConfig
+
+from edp.book import UntaughtLayer, keep_book
+from edp.spec import UserError
+from trainables.models.encoders import check_layers, cut, empty_encoder, one_line, read_config
+from trainables.models.pretrained import pretrained_folder
+from trainables.spec import BERTSpec, TrialSpec
+
+
+def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
+    """Refuses a pretrained encoder without the layers that a trial takes, or that a worker could not clip as it asks.
+
+    DeBERTa is one of these: its relative positions are the same tensor for all utterances.
+
+    Raises:
+        UserError: saying what is allowed.
+    """
+    name, training = model.pretrained, spec.training
+    folder = pretrained_folder(name)[0] if name is not None else None
+    if name is None or folder is None:
+        return
+    config = read_config(folder, name)
+    check_layers(config, model.layers, name)
+    if model.trainable == "heads":
+        return  # what is frozen is not clipped
+    if training.method == "sgd" or (training.clips == training.workers and spec.edp.sampling == "shuffle"):
+        return  # a worker's only micro-batch is clipped from its gradient, whatever the encoder
+    fault = _fault_of(folder, name)
+    if fault is not None:
+        raise UserError(
+            f"model.pretrained = {name}: several micro-batches of one worker cannot be clipped with type "
+            f"{config.model_type} ({fault}); "
+            "allowed: model.trainable = heads, or shuffled epochs with training.workers = training.micro_batches"
+        )
+
+
+@functools.cache
+def _fault_of(folder: Path, name: str) -> str | None:
+    return clipping_fault(read_config(folder, name))
+
+
+def clipping_fault(config: PreTrainedConfig) -> str | None:
+    """Why `edp.book` cannot tell two examples' gradients apart, found out by trying; None where it can.
+
+    Two layers of an architecture are enough: what layers share is shared by two.
+    """
+    small = copy.deepcopy(config)
+    cut(small, min(2, config.num_hidden_layers))
+    with torch.random.fork_rng(devices=[]):
+        model = empty_encoder(small)
+        ids_bs = torch.arange(8).view(2, 4) % config.vocab_size
+        try:
+            book = keep_book(model)
+            with book.examples(torch.arange(2), 2):
+                states_bsh = model(input_ids=ids_bs, attention_mask=torch.ones_like(ids_bs)).last_hidden_state
+            states_bsh.sum().backward()
+            book.squares()
+        except (UntaughtLayer, RuntimeError) as error:
+            return one_line(error)
+    return None
