@@ -21,7 +21,7 @@ NoiseCorrelation = Literal["none", "banded"]
 _BANDED_ALLOWS: dict[str, tuple[str, ...]] = {
     "sampling": ("shuffle",),
     "noise": ("corrected",),
-    "alpha": ("fixed", "public", "private"),
+    "alpha": ("fixed", "none", "public", "private"),
     "clip": ("fixed", "automatic"),
     "decay": ("none",),
 }

@@ -152,7 +152,7 @@ def test_a_resumed_run_starts_a_new_block_and_has_the_ledger_of_a_whole_one() ->
     assert ledger == run_workers(hook_training, 1, SPECS[0], 2)[0][1]
 
 
-@pytest.mark.parametrize("alpha", ["fixed", "private"])
+@pytest.mark.parametrize("alpha", ["fixed", "none", "public", "private"])
 @pytest.mark.parametrize("single", [False, True])
 def test_it_costs_what_independent_noise_does(alpha: str, single: bool) -> None:
     plan = {**PLAN, "single_example": single}
