@@ -120,8 +120,11 @@ def pretrain(
 
 def _key(spec: PretrainSpec, digest: str, corpora: list[dict[str, str | int]]) -> str:
     """What makes a checkpoint that of this training: everything that changes its result."""
-    shown = {"description": True, "corpora": True, "model": {"pretrained"}, "training": {"checkpoint_minutes"}}
-    return cache_key(spec.model_dump(mode="json", exclude=shown), digest, corpora)
+    settings = spec.model_dump(
+        mode="json",
+        exclude={"description": True, "corpora": True, "model": {"pretrained"}, "training": {"checkpoint_minutes"}},
+    )
+    return cache_key(settings, digest, corpora)
 
 
 def _tags(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...]) -> dict[str, str]:

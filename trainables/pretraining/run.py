@@ -121,7 +121,7 @@ def train(
     nn.Module.to(encoder, device)
     getattr(encoder, "embeddings", encoder.get_input_embeddings()).requires_grad_(False)
     record = Record()
-    saved = torch.load(checkpoint, weights_only=True) if checkpoint.is_file() else None
+    saved = torch.load(checkpoint, map_location=device, weights_only=True) if checkpoint.is_file() else None
     if saved is not None:
         encoder.load_state_dict(saved["encoder"])
         objective.load_state_dict(saved["objective"])
