@@ -167,6 +167,8 @@ class EDPHook:
     def _initial_alpha(self, alpha: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
         if alpha is not None:
             return alpha.to(device)
+        if self.spec.alpha == "equal":
+            return torch.ones(len(self.layer_names), device=device)
         if self.spec.alpha == "fixed":
             sizes = [0] * len(self.layer_names)
             for k, parameter in zip(self.layer.tolist(), self.parameters, strict=True):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Decay = Literal["none", "linear", "exponential"]
 Noise = Literal["corrected", "paper"]
-Alpha = Literal["fixed", "public", "private", "paper"]
+Alpha = Literal["fixed", "equal", "public", "private", "paper"]
 AlphaNoise = Literal["isotropic", "per_layer"]
 Sampling = Literal["shuffle", "poisson"]
 Unit = Literal["example", "micro_batch"]

@@ -40,7 +40,7 @@ def epsilon(
     micro_batches: Annotated[int, typer.Option(min=1, help="N of the paper; dpsgd: examples a step")] = 8,
     delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
     noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
-    alpha: Annotated[str, typer.Option(help="fixed, public, private or paper")] = "fixed",
+    alpha: Annotated[str, typer.Option(help="fixed, equal, public, private or paper")] = "fixed",
     sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
     rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson)")] = 1.0,
     unit: Annotated[str, typer.Option(help="example or micro_batch")] = "example",

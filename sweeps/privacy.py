@@ -27,7 +27,7 @@ class Refused(ValueError):
 
 def plan_of(spec: TrialSpec, examples: int) -> dict[str, Any]:
     """What `planned_ledger` needs of a trial on `examples` training utterances, besides spec and epochs."""
-    training = spec.training
+    training = spec.training.on(examples)
     return {
         "micro_batches": training.clips,
         "steps_per_epoch": steps_per_epoch(examples, training.batch_size),

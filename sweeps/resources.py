@@ -152,7 +152,7 @@ def _idle(
     idle = gpus - concurrency * training.workers * per_gpu
     if idle < 1:
         return ""
-    divisors = [n for n in range(1, training.clips + 1) if training.clips % n == 0]
+    divisors = [n for n in range(1, min(training.clips, round(gpus / per_gpu)) + 1) if training.clips % n == 0]
     best = max(divisors, key=lambda n: (used(n), n))
     hint = f"; --set training.workers={best} would use {used(best):g} of {gpus:g}" if used(best) > gpus - idle else ""
     return f"{idle:g} GPUs idle{hint}"

@@ -41,10 +41,21 @@ class PieceInputs:
 
 
 @dataclass(frozen=True)
+class StateInputs:
+    """What heads on a frozen encoder read: whitened states, and a constant after them."""
+
+    token_btd: Tensor  # float32; 0 where padded
+    sentence_bd: Tensor  # float32
+
+    def to(self, device: torch.device | str) -> StateInputs:
+        return StateInputs(self.token_btd.to(device), self.sentence_bd.to(device))
+
+
+@dataclass(frozen=True)
 class Batch:
     """Utterances padded to the longest; labels are None where utterances came without."""
 
-    inputs: WordInputs | PieceInputs
+    inputs: WordInputs | PieceInputs | StateInputs
     lengths_b: Tensor  # int64, at least 1; always on the CPU, where packing wants them: no wait for a GPU
     mask_bt: Tensor  # bool, True on tokens
     tags_bt: Tensor | None = None  # int64, 0 where padded

@@ -18,7 +18,7 @@ import torch
 
 from edp.ledger import Ledger
 from trainables.files import save_tensors
-from trainables.spec import TrialSpec
+from trainables.spec import HeadSpec, TrialSpec
 
 NAME = "checkpoint.pt"
 BEFORE = "checkpoint-before.pt"
@@ -80,7 +80,9 @@ def discard_checkpoint(folder: Path) -> None:
 
 def spec_key(spec: TrialSpec) -> str:
     """What must be equal for a checkpoint to be one's own: all but the hardware, and what has no effect."""
-    left_out: dict[str, set[str]] = {"training": {"workers", "device", "memory_batch", "sub_chunks"}}
+    left_out: dict[str, set[str]] = {"training": {"workers", "device", "memory_batch", "sub_chunks", "validate_every"}}
+    if spec.model.head == HeadSpec():
+        left_out["model"] = {"head"} | ({"features"} if getattr(spec.model, "features", None) is None else set())
     if spec.edp.clip == "fixed":
         left_out["edp"] = {"clip", "clip_quantile"}  # so that checkpoints from before there was a choice are one's own
     return spec.model_dump_json(exclude=left_out)

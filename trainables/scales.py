@@ -98,7 +98,7 @@ def _voters(examples: int, spec: TrialSpec) -> Iterator[Indices]:
 
     The coins may be public, since no amplification is claimed. They do not depend on the data.
     """
-    training = spec.training
+    training = spec.training.on(examples)
     if spec.edp.unit == "example":
         coins = np.random.default_rng([training.seed, 0xA1FA]).random(examples)
         return iter(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))

@@ -63,7 +63,7 @@ class Trainer:
         self.corpus, self.spec, self.device = corpus, spec, device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.examples = corpus.size("train")
-        training = spec.training
+        self.training = training = spec.training.on(self.examples)
         self.step = checkpoint.step if checkpoint is not None else 0
         self.low_precision = training.precision == "bfloat16"
         self.average = averaged(model, training.average) if training.average is not None else None
@@ -99,7 +99,7 @@ class Trainer:
 
     def _keep_book(self, model: JointModel) -> Book | None:
         """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
-        training = self.spec.training
+        training = self.training
         if training.method == "sgd" or (training.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
         with _taught():
@@ -149,7 +149,7 @@ class Trainer:
         """
         self.ddp.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = self.spec.training.learning_rate_in(epoch)
+            group["lr"] = self.training.learning_rate_in(epoch)
         if self.hook is not None:
             self.hook.begin_epoch(epoch)
         loss, seen = torch.zeros((), device=self.device), 0
@@ -185,7 +185,7 @@ class Trainer:
 
     def steps_of(self, epoch: int) -> Iterator[list[list[Indices]]]:
         """Each step's micro-batches, a list for each worker."""
-        training = self.spec.training
+        training = self.training
         sizes = {"batch_size": training.batch_size, "micro_batches": training.clips}
         if self._sampler_key is None:
             steps = shuffled_epoch(self.examples, seed=training.seed, epoch=epoch, **sizes)
@@ -204,7 +204,7 @@ class Trainer:
         if self.hook is None:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
-        most = min(self.memory_batch, max(1, -(-share // self.spec.training.sub_chunks)))
+        most = min(self.memory_batch, max(1, -(-share // self.training.sub_chunks)))
         cut = pieces(mine or [np.zeros(0, dtype=np.int64)], most, self._order)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in dealt for indices in other))
@@ -225,7 +225,7 @@ class Trainer:
 
     def _backward_piece(self, piece: Piece, factor: float, number: int, *, reduce: bool) -> torch.Tensor:
         """Backpropagates `factor` times the weighted losses of a piece; returns the sum of its utterances' losses."""
-        seed, indices = self.spec.training.seed, piece.indices
+        seed, indices = self.training.seed, piece.indices
         # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws goes by piece.
         torch.manual_seed(_mix(seed, self.step, self.rank, number))
         batch = replace(self.corpus.batch("train", indices), key_b=_keys(_mix(seed, self.step), indices))
