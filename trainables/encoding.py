@@ -157,6 +157,11 @@ class EncodedCorpus:
         """Width of a token's vector and of a sentence's, for `build_model`; None where batches hold no states."""
         return self._states.sizes if self._states is not None else None
 
+    @property
+    def states_in_memory(self) -> bool:
+        """Whether batches hold states, of a corpus so small that it is whitened whole."""
+        return self._states is not None and self._states.in_memory
+
     def __reduce__(self) -> tuple[Callable[[Path], EncodedCorpus], tuple[Path]]:
         return EncodedCorpus.open, (self.folder,)
 
@@ -214,7 +219,7 @@ class EncodedCorpus:
         mask_bt = step_t < read_b[:, None]
         tags_n, lengths_b = self._flat(split, "tags", indices)
         return Batch(
-            states.inputs(first_b[:, None] + step_t, mask_bt, number_b),
+            states.inputs((first_b[:, None] + step_t)[mask_bt], number_b),
             torch.from_numpy(read_b.astype(np.int64)),
             torch.from_numpy(mask_bt),
             torch.from_numpy(np.where(mask_bt, pad(tags_n, lengths_b)[:, : len(step_t)], 0)),

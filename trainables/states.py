@@ -218,9 +218,14 @@ class States:
         """Width of a token's vector and of a sentence's."""
         return self._tokens.width, self._sentences.width
 
-    def inputs(self, row_bt: np.ndarray, mask_bt: np.ndarray, number_b: np.ndarray) -> StateInputs:
-        """Of tokens at rows (B, T), counted over the whole corpus, and of the utterances they belong to."""
-        return StateInputs(self._tokens.padded(row_bt, mask_bt), self._sentences.padded(number_b, None))
+    @property
+    def in_memory(self) -> bool:
+        """Whether all of them are held in memory, whitened."""
+        return self._tokens.small
+
+    def inputs(self, row_n: np.ndarray, number_b: np.ndarray) -> StateInputs:
+        """Of tokens at rows (N,), counted over the whole corpus, and of the utterances they belong to."""
+        return StateInputs(self._tokens.rows(row_n), self._sentences.rows(number_b))
 
 
 class _Whitened:
@@ -228,31 +233,23 @@ class _Whitened:
         self._parts = [np.load(folder / "states" / f"{name}.npy", mmap_mode="r") for name in names]
         self._whiteners = whiteners
         self.width = sum(part.shape[1] for part in self._parts) + 1
-        self._small = 4 * len(self._parts[0]) * self.width <= _IN_MEMORY
+        self.small = 4 * len(self._parts[0]) * self.width <= _IN_MEMORY
         self._whole: Tensor | None = None
 
-    def padded(self, row: np.ndarray, mask: np.ndarray | None) -> Tensor:
-        """Rows (…,) as (…, width), 0 where the mask is False."""
-        if self._small:
-            if self._whole is None:
-                self._whole = self._read_all()
-            # The last row is zero: one look-up gathers and pads.
-            places = row if mask is None else np.where(mask, row, len(self._parts[0]))
-            return torch.nn.functional.embedding(torch.from_numpy(places), self._whole)
-        real = row.reshape(-1) if mask is None else row[mask]
-        found = self._read(real)
-        if mask is None:
-            return found.view(*row.shape, self.width)
-        out = torch.zeros(*row.shape, self.width)
-        out[torch.from_numpy(mask)] = found
-        return out
+    def rows(self, row_n: np.ndarray) -> Tensor:
+        """Rows (N,) as (N, width)."""
+        if not self.small:
+            return self._read(row_n)
+        if self._whole is None:
+            self._whole = self._read_all()
+        return self._whole.index_select(0, torch.from_numpy(row_n))
 
     def _read(self, rows: Any) -> Tensor:
         return whitened(self._whiteners, [torch.from_numpy(part[rows].astype(np.float32)) for part in self._parts])
 
     def _read_all(self) -> Tensor:
         rows = len(self._parts[0])
-        whole = torch.zeros(rows + 1, self.width)
+        whole = torch.empty(rows, self.width)
         for first in range(0, rows, _ROWS_AT_ONCE):
             part = slice(first, min(first + _ROWS_AT_ONCE, rows))
             whole[part] = self._read(part)
@@ -277,5 +274,6 @@ class NewStates:
         from trainables.models.frozen import hidden_states
 
         found = [state.half().float().cpu() for state in hidden_states(self._encoder, batch, self._names)]
-        tokens_btd = whitened(self._whiteners[:-1], found[:-1]) * batch.mask_bt[:, :, None]
-        return replace(batch, inputs=StateInputs(tokens_btd, whitened(self._whiteners[-1:], found[-1:])))
+        tokens = [state[batch.mask_bt] for state in found[:-1]]
+        inputs = StateInputs(whitened(self._whiteners[:-1], tokens), whitened(self._whiteners[-1:], found[-1:]))
+        return replace(batch, inputs=inputs)

@@ -73,7 +73,8 @@ class JointModel(nn.Module, ABC):
         self.draws = Draws()
         self.head_dropout = KeyedDropout(dropout, self.draws, 0)
         self.intent_head = nn.Linear(sentence_size, len(labels.intents))
-        self.slot_head = nn.Linear(token_size, len(labels.tags) if codes_ck is None else len(codes_ck))
+        self.slot_outputs = len(labels.tags) if codes_ck is None else len(codes_ck)
+        self.slot_head: nn.Module = nn.Linear(token_size, self.slot_outputs)
         self.register_buffer("codes_ck", codes_ck, persistent=False)
         self.crf: CRF | Softmax
         if head.slots == "softmax":
@@ -104,11 +105,16 @@ class JointModel(nn.Module, ABC):
             sentence_bh, token_bth = self.encode(batch)
         kind = self.intent_head.weight.dtype  # that of the weights, also where products are taken in a smaller one
         intent_logits_bi = self.intent_head(self.head_dropout(sentence_bh))
-        with self.padded(batch.lengths_b):
-            emissions_btk = self.slot_head(self.head_dropout(token_bth)).to(kind)
+        emissions_btk = self.slot_scores(token_bth, batch).to(kind)
         if self.codes_ck is not None:
             emissions_btk = emissions_btk @ self.codes_ck.to(kind)
-        return ModelOutput(intent_logits_bi.to(kind), emissions_btk.to(kind), batch.mask_bt)
+        return ModelOutput(intent_logits_bi.to(kind), emissions_btk, batch.mask_bt)
+
+    def slot_scores(self, token_bth: Tensor, batch: Batch) -> Tensor:
+        """What the slot head says of tokens (B, T, H): scores of tags, or of what they are made of, (B, T, …)."""
+        with self.padded(batch.lengths_b):
+            scores_btc: Tensor = self.slot_head(self.head_dropout(token_bth))
+        return scores_btc
 
     def forward(self, batch: Batch) -> Tensor:
         """Loss of each utterance, (B,): that of its tags plus cross entropy (Dupuy et al., section 4.2)."""

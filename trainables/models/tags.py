@@ -44,8 +44,8 @@ class Softmax(nn.Module):
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
         """Sum over the tokens of each one's cross entropy, (B,)."""
-        loss_bt = cross_entropy(emissions_btk.transpose(1, 2), tags_bt, reduction="none")
-        return loss_bt.masked_fill(~mask_bt, 0).sum(1)
+        loss_n = cross_entropy(emissions_btk.flatten(0, 1), tags_bt.flatten(), reduction="none")
+        return loss_n.view_as(tags_bt).masked_fill(~mask_bt, 0).sum(1)
 
     def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
         """Likeliest tags, together allowed, (B, T); 0 beyond the utterance."""
