@@ -10,8 +10,8 @@ from sweeps.records import TrialRecord
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker
-from trainables.files import replacing
 from trainables.epochs import by_epoch
+from trainables.files import replacing
 from trainables.job import EpochResult, TrialResult
 
 

@@ -75,7 +75,7 @@ class FeaturesSpec(Frozen):
         str,
         Field(
             pattern=r"^(0|[1-9]\d*)(\+(0|[1-9]\d*))*$",
-            description='hidden states that a token\'s vector is made of, such as "2+4"; 0: the embeddings\'',
+            description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
         ),
     ] = "2+4"
     pieces: Annotated[
@@ -251,7 +251,8 @@ class TrainingSpec(Frozen):
     ] = None
     sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces that a worker's share is run in")] = 1
     validate_every: Annotated[
-        int, Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last one has all")
+        int,
+        Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last one has all"),
     ] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"

@@ -13,12 +13,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from edp.spec import UserError
 from trainables.batch import Batch, StateInputs
 from trainables.spec import BERTSpec, ModelSpec
 from trainables.whitening import Moments, whitened
@@ -30,7 +31,7 @@ _IN_MEMORY = 1 << 30
 _ROWS_AT_ONCE = 1 << 16
 
 
-def has_states(model: ModelSpec) -> bool:
+def has_states(model: ModelSpec) -> TypeGuard[BERTSpec]:
     """Whether the heads of `model` read states that are computed beforehand."""
     return isinstance(model, BERTSpec) and model.features is not None
 
@@ -138,7 +139,8 @@ def frozen_encoder(model: BERTSpec) -> Any:
     key = f"{model.pretrained} {model.layers}"
     if key not in _loaded:
         _loaded.clear()
-        _loaded[key] = load_frozen(model).to("cuda" if torch.cuda.is_available() else "cpu")
+        encoder: Any = load_frozen(model)
+        _loaded[key] = encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     return _loaded[key]
 
 
@@ -277,3 +279,41 @@ class NewStates:
         tokens = [state[batch.mask_bt] for state in found[:-1]]
         inputs = StateInputs(whitened(self._whiteners[:-1], tokens), whitened(self._whiteners[-1:], found[-1:]))
         return replace(batch, inputs=inputs)
+
+
+def state_sizes(model: BERTSpec, features: Path) -> tuple[int, int]:
+    """Width of a token's vector and of a sentence's, from the moments in `features`."""
+    names, sentence = state_names(model)
+    tokens = sum(len(Moments.load(moments_file(features, name)).mean_h) for name in names)
+    return tokens + 1, len(Moments.load(moments_file(features, sentence)).mean_h) + 1
+
+
+def served_states(model: BERTSpec, bundle: Path) -> NewStates:
+    """What makes states of new utterances, with the encoder in the bundle, or else the one that the spec names.
+
+    Raises:
+        UserError: for an encoder that cannot be had, or is not the one that the heads were trained on.
+    """
+    from trainables.models.frozen import encoder_digest, load_frozen
+
+    about = encoder_of(bundle / "features")
+    taken = bundle / "encoder"
+    encoder = load_frozen(model, taken if taken.is_dir() else None)
+    digest = encoder_digest(encoder)
+    if digest != about["digest"]:
+        raise UserError(
+            f"model.pretrained = {model.pretrained}: its weights have SHA-256 {digest}, the heads were trained on "
+            f"{about['digest']}; allowed: the same encoder, or a model that is registered with its encoder"
+        )
+    return NewStates(model, bundle / "features", encoder)
+
+
+def encoder_of(features: Path) -> dict[str, Any]:
+    """Which encoder the states beside these features are of: `pretrained`, `digest`, `weights`, `architecture`."""
+    about: dict[str, Any] = json.loads((features / "encoder.json").read_text(encoding="utf-8"))
+    return about
+
+
+def take_encoder(model: BERTSpec, folder: Path) -> None:
+    """Saves the encoder that `model` names, as a folder that `served_states` reads."""
+    frozen_encoder(model).save_pretrained(folder)

@@ -18,12 +18,12 @@ from edp.book import Book, UntaughtLayer, keep_book
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
+from trainables.batch import Batch
 from trainables.checkpoint import (
     Checkpoint,
     restored_ledger,
     spec_key,
 )
-from trainables.batch import Batch
 from trainables.encoding import EncodedCorpus
 from trainables.job import TrialFailed
 from trainables.models import JointModel

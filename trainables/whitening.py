@@ -72,6 +72,6 @@ class Whitener:
 
 
 def whitened(whiteners: Sequence[Whitener], parts: Sequence[Tensor]) -> Tensor:
-    """Parts (…, H) whitened, side by side, of equal shares in the squared length, and the constant: (…, parts·H + 1)."""
+    """Parts (…, H) whitened, side by side, with equal shares of the squared length, and the constant: (…, parts·H + 1)."""
     blocks = [whitener(part) / sqrt(len(parts)) for whitener, part in zip(whiteners, parts, strict=True)]
     return torch.cat([*blocks, torch.full_like(blocks[0][..., :1], CONSTANT)], -1)

@@ -186,9 +186,7 @@ def _features(answers: Answers) -> NDArray[np.float32]:
 
 def _new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
     seed, size = spec.training.seed, corpus.vocabulary_size
-    model = build_model(
-        spec.model, corpus.labels, seed=seed, vocabulary_size=size, state_sizes=corpus.state_sizes
-    )
+    model = build_model(spec.model, corpus.labels, seed=seed, vocabulary_size=size, state_sizes=corpus.state_sizes)
     return model.to(device)
 
 

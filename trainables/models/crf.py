@@ -22,7 +22,6 @@ from torch.autograd.function import once_differentiable
 
 from edp.book import Book, teach
 
-
 FORBIDDEN = -1e4
 """Score of what is not allowed, where paths are compared: no emission makes up for it."""
 _UNLIKELY = -30.0  # the same where paths are added up: small, and within what a factor can say

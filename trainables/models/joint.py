@@ -52,8 +52,8 @@ class Predictions:
 
 
 class JointModel(nn.Module, ABC):
-    """An encoder with an intent head and a slot head, a CRF unless told. `forward` is the loss, so that it can be wrapped in
-    DDP.
+    """An encoder with an intent head and a slot head, a CRF unless told otherwise. `forward` is the loss, so that it
+    can be wrapped in DDP.
     """
 
     pretrained_source: str = "random start"

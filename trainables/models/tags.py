@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from trainables.models.crf import FORBIDDEN, viterbi
 from trainables.tokens import Labels
 
+
 def allowed_jk(labels: Labels) -> Tensor:
     """Which tag may follow which, (K, K) bool: I-x follows B-x and I-x only."""
     tags = labels.tags
