@@ -8,7 +8,6 @@ that one is public, the rest is the private corpus.
 
 from __future__ import annotations
 
-import copy
 import errno
 import hashlib
 import json
@@ -141,9 +140,8 @@ class EncodedCorpus:
         """
         if not isinstance(model, BERTSpec) or model.features is None:
             return self
-        other = copy.copy(self)
+        other = self._copy()
         other._states = States(self.folder, model)
-        other._arrays = dict(self._arrays)
         first_row = first_number = 0
         for split in dict.fromkeys(split for split, _ in self._arrays):
             rows, numbers = len(self._arrays[split, "tokens"]), len(self._arrays[split, "intents"])
@@ -171,8 +169,7 @@ class EncodedCorpus:
         Before, since the last ones of train may be canaries. It is for the process that it is made in: pickled, it
         travels as the folder, which knows nothing of it.
         """
-        joined = copy.copy(self)
-        joined._arrays = dict(self._arrays)
+        joined = self._copy()
         for kind in self._kinds("tokens", "tags", "intents", "rows", "numbers"):
             joined._arrays["train", kind] = np.concatenate([self._arrays[s, kind] for s in ("valid", "train")])
             joined._arrays["valid", kind] = self._arrays["valid", kind][:0]
@@ -256,7 +253,7 @@ class EncodedCorpus:
 
         Held in this process's memory: pickled, it would be the corpus in its folder again.
         """
-        other = copy.copy(self)
+        other = self._copy()
         lengths_n = np.concatenate([self.lengths(split)[rows] for split, rows in chosen.items()])
         intents_n = np.concatenate([self.intent_ids(split, rows) for split, rows in chosen.items()])
         flat = {
@@ -268,6 +265,13 @@ class EncodedCorpus:
         offsets = {("train", "offsets"): np.concatenate([[0], lengths_n.cumsum()]), ("train", "intents"): intents_n}
         other._arrays = self._arrays | flat | offsets
         other.planted = 0
+        return other
+
+    def _copy(self) -> EncodedCorpus:
+        """Another one of the same arrays; what is pickled and copied otherwise is the folder alone."""
+        other = object.__new__(EncodedCorpus)
+        other.__dict__.update(self.__dict__)
+        other._arrays = dict(self._arrays)
         return other
 
     def _kinds(self, *kinds: str) -> list[str]:

@@ -252,7 +252,7 @@ class TrainingSpec(Frozen):
     sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces that a worker's share is run in")] = 1
     validate_every: Annotated[
         int,
-        Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last one has all"),
+        Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last has all"),
     ] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
@@ -275,7 +275,7 @@ class TrainingSpec(Frozen):
         if self.clips % self.workers:
             raise ValueError(
                 f"workers = {self.workers} does not divide micro_batches = {self.clips}; "
-                f"allowed: {', '.join(str(d) for d in range(1, min(self.clips, _MOST_WORKERS) + 1) if self.clips % d == 0)}"
+                f"allowed: {', '.join(str(d) for d in _divisors(self.clips))}"
             )
         return self
 
@@ -323,6 +323,11 @@ class TrainingSpec(Frozen):
         """The optimiser's learning rate in an epoch, counted from 0."""
         decay = epoch / (self.decay_epochs or self.epochs) if self.learning_rate_decay == "linear" else 0
         return self.learning_rate * (1 - decay)
+
+
+def _divisors(clips: int) -> list[int]:
+    """Numbers of workers that share so many micro-batches evenly; those that somebody may have."""
+    return [workers for workers in range(1, min(clips, _MOST_WORKERS) + 1) if clips % workers == 0]
 
 
 def for_its_optimizer(training: dict[str, Any], optimizers: Collection[Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """States of a frozen encoder, computed once a corpus and mapped into memory; the heads are trained on them alone.
 
-An encoded corpus' folder holds `states/NAME.npy` (`trainables.models.frozen` says what names mean): one row a token, or
-one an utterance, of all splits in turn, float16. `features/moments/NAME.npz` are public moments, `features/encoder.json`
-says which encoder it was: both go with a released model. Trials choose among the names and whiten what they read.
+An encoded corpus' folder holds `states/NAME.npy` (`trainables.models.frozen` says what names mean): float16, one row a
+token, or one an utterance, of all splits in turn. `features/moments/NAME.npz` are public moments, and
+`features/encoder.json` says which encoder it was: both go with a released model. Trials choose among the names, and
+whiten what they read.
 """
 
 from __future__ import annotations
@@ -316,4 +317,7 @@ def encoder_of(features: Path) -> dict[str, Any]:
 
 def take_encoder(model: BERTSpec, folder: Path) -> None:
     """Saves the encoder that `model` names, as a folder that `served_states` reads."""
-    frozen_encoder(model).save_pretrained(folder)
+    from trainables.models.encoders import quiet
+
+    with quiet():
+        frozen_encoder(model).save_pretrained(folder)

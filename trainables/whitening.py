@@ -72,6 +72,9 @@ class Whitener:
 
 
 def whitened(whiteners: Sequence[Whitener], parts: Sequence[Tensor]) -> Tensor:
-    """Parts (…, H) whitened, side by side, with equal shares of the squared length, and the constant: (…, parts·H + 1)."""
+    """Parts (…, H) whitened, side by side, and the constant: (…, parts·H + 1).
+
+    Each has an equal share of the squared length.
+    """
     blocks = [whitener(part) / sqrt(len(parts)) for whitener, part in zip(whiteners, parts, strict=True)]
     return torch.cat([*blocks, torch.full_like(blocks[0][..., :1], CONSTANT)], -1)
