@@ -17,7 +17,7 @@ from sweeps.store import Sweep
 from sweeps.tracking import Tracker, environment_tags, flat, trial_tags
 from sweeps.watch import Watch
 from trainables.checkpoint import discard_checkpoint
-from trainables.epochs import read_curve
+from trainables.epochs import by_epoch, read_curve
 from trainables.job import TrialResult
 from trainables.ledger_file import read_ledger
 from trainables.spec import TrialSpec
@@ -128,7 +128,7 @@ class SweepCallback(tune.Callback):
             discard_checkpoint(folder)
         if trial_id in self._runs:
             # Of an epoch that ended as the driver or the trial's process died, nobody was told.
-            untold = {n: metrics for n, metrics in enumerate(curve, start=1) if n not in self._seen[trial_id]}
+            untold = {n: metrics for n, metrics in by_epoch(curve).items() if n not in self._seen[trial_id]}
             if untold:
                 self._tracker.log_missing(run_id, untold)
             spec = self._recipe.trial(trial.user_attrs["params"])

@@ -43,6 +43,10 @@ Register = Annotated[
     str | None,
     typer.Option("--register", metavar="MODEL", help="add the model to MLflow's registry under this name"),
 ]
+WithEncoder = Annotated[
+    bool,
+    typer.Option("--with-encoder", help="--register takes a frozen public encoder along; else a server must have it"),
+]
 _RUNS = Path("runs")
 
 app.add_typer(data, name="data")
@@ -138,6 +142,7 @@ def pick(
     max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC, 0..1")] = None,
     output: Annotated[Path, typer.Option(help="where to write the configuration")] = Path("picked.yaml"),
     model_name: Register = None,
+    with_encoder: WithEncoder = False,
     storage: Storage = _RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
@@ -153,7 +158,9 @@ def pick(
         check_name(model_name)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     point = pick_point(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
-    model = register_point(sweep, point, model_name, tracking_uri) if model_name is not None else None
+    model = None
+    if model_name is not None:
+        model = register_point(sweep, point, model_name, tracking_uri, with_encoder=with_encoder)
     if as_json:
         print_json({**point.public(), "output": str(output), "model": model.document() if model else None})
         return
@@ -192,6 +199,7 @@ def train(
         Literal["train", "train+valid"], typer.Option(help="the final model also learns from the latter")
     ] = "train",
     model_name: Register = None,
+    with_encoder: WithEncoder = False,
     storage: Storage = _RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
@@ -209,6 +217,7 @@ def train(
         watch=Watch(err),
         with_valid=on == "train+valid",
         model_name=model_name,
+        with_encoder=with_encoder,
     )
     if as_json:
         print_json(result)

@@ -140,7 +140,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     with ray_session(sweep.log):
         placed = plan(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
         watch.say(f"{placed.line}; Ray's log: {sweep.log}")
-        encode_missing(base, prepared, corpora, watch.say)
+        encode_missing(base, prepared, corpora, watch.say, [spec for _, spec, _ in jobs])
         with worker_group(sweep, placed, watch) as workers:
             ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
             for place, (point, spec, folder) in enumerate(jobs, start=1):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from edp.spec import UserError
+from sweeps.frozen import ensure_states
 from trainables.attacks.canary import make_canaries, plant, toss_coins
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.corpora import corpus_digest, load_corpus
@@ -60,6 +61,8 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
         check_corpus(model, spec.corpus)
         features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
         public = model.vocabulary
+        if model.features is not None:
+            features.append(["states", model.layers, [corpus_digest(corpus) for corpus in model.features.public]])
     common = [features, corpus_digest(public) if public is not None else None]
     target, shadow = (
         cache / f"{corpus.name}-{cache_key(common, corpus_digest(corpus))}"
@@ -108,10 +111,18 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     return found
 
 
-def encode_missing(spec: TrialSpec, prepared: Prepared, splits: dict[Path, Splits], say: Say) -> None:
+def encode_missing(
+    spec: TrialSpec,
+    prepared: Prepared,
+    splits: dict[Path, Splits],
+    say: Say,
+    trials: Iterable[TrialSpec] = (),
+) -> None:
     """Encodes what `read_missing` found. Both corpora are read with the same public features.
 
     Args:
+        trials: others that will read the same corpora: of a frozen encoder, all states that any of them asks for are
+            computed.
         say: told what is being done, and how far it is.
     """
     for folder, corpus in splits.items():
@@ -127,6 +138,7 @@ def encode_missing(spec: TrialSpec, prepared: Prepared, splits: dict[Path, Split
         if folder == prepared.corpus and prepared.coins is not None:
             corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
         encode(corpus, spec.model, folder, features=features, progress=progress)
+    ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
 
 
 def _is_encoded(folder: Path) -> bool:

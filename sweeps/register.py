@@ -28,6 +28,7 @@ from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep
 from sweeps.tracking import Tracker, redacted
 from trainables.spec import BERTSpec, TrialSpec
+from trainables.states import encoder_of, has_states, take_encoder
 
 _ARTIFACT = "served_model"
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
@@ -70,11 +71,14 @@ def check_name(name: str) -> None:
         raise UserError(f"--register = {name!r}: allowed: letters, digits, '.', '_', '-' and spaces, at most 100")
 
 
-def register_point(sweep: Sweep, point: Point, name: str, tracking_uri: str | None = None) -> Registered:
+def register_point(
+    sweep: Sweep, point: Point, name: str, tracking_uri: str | None = None, *, with_encoder: bool = False
+) -> Registered:
     """Adds a point's model to the registry of the sweep's tracking store, as a version of `name`.
 
     Args:
         tracking_uri: of the store, where it has moved since the sweep.
+        with_encoder: as `register`.
 
     Raises:
         UserError: as `register`.
@@ -92,6 +96,7 @@ def register_point(sweep: Sweep, point: Point, name: str, tracking_uri: str | No
         spec=picked_spec(recipe, point),
         metrics=point.metrics,
         cost=epsilon_of_sweep(recipe, sweep.trials()),
+        with_encoder=with_encoder,
     )
 
 
@@ -105,6 +110,7 @@ def register(
     spec: TrialSpec,
     metrics: dict[str, float],
     cost: float | None = None,
+    with_encoder: bool = False,
 ) -> Registered:
     """Adds a version of the model `name`, whose files become artifacts of its run.
 
@@ -113,6 +119,8 @@ def register(
         features: `features/` of the encoded corpus: what a word becomes. They are made of public data alone.
         metrics: of the model; the privacy figures among them become the version's tags.
         cost: ε of what choosing the configuration took, all trials together.
+        with_encoder: whether a frozen public encoder goes along; else a server must have the same, which is checked by
+            its digest. Encoders that are trained go along in any case.
 
     Raises:
         UserError: when the files are gone, or the registry does not take the model.
@@ -129,7 +137,9 @@ def register(
     with tempfile.TemporaryDirectory() as temporary, _quiet():
         served = Path(temporary) / "served"
         try:
-            _save(served, Path(temporary) / "bundle", Model(artifact_path=place, run_id=run_id), folder, features, spec)
+            bundle = _bundle(Path(temporary) / "bundle", folder, features, spec, with_encoder)
+            parts = _parts(bundle, spec)
+            _save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
             tracker.client.log_artifacts(run_id, str(served), place)
             ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
@@ -138,8 +148,9 @@ def register(
                 f"{tracker.client.get_run(run_id).info.artifact_uri}/{place}",
                 run_id,
                 tags=privacy_tags(spec, metrics, cost)
+                | parts
                 | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
-                description=_description(spec, metrics),
+                description=_description(spec, metrics, parts),
             )
         except (MlflowException, OSError) as error:
             reason = " ".join(str(error).split())[:200]
@@ -183,13 +194,14 @@ def requirements(spec: TrialSpec) -> list[str]:
     return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names]
 
 
-def _description(spec: TrialSpec, metrics: dict[str, float]) -> str:
+def _description(spec: TrialSpec, metrics: dict[str, float], parts: dict[str, str]) -> str:
     measured = [f"SER {metrics['ser']:.2%}"] if "ser" in metrics else []
     measured += [f"MIA AUC {metrics['mia_auc']:.3f}"] if "mia_auc" in metrics else []
     return (
         f"{spec.model.kind.upper()} on {spec.corpus.name}. "
         + (f"{', '.join(measured)}. " if measured else "")
         + f"Privacy: {privacy_tags(spec, metrics, None)['privacy']}."
+        + "".join(f" {name.capitalize()}: {text}." for name, text in parts.items())
     )
 
 
@@ -202,17 +214,37 @@ def ensure_model(tracker: Tracker, name: str, description: str) -> None:
             raise
 
 
-def _save(served: Path, bundle: Path, about: Model, source: Path, features: Path, spec: TrialSpec) -> None:
-    """Writes an MLflow model to `served`. The example is answered on the way: what cannot be loaded is not kept."""
-    import mlflow.pyfunc  # takes seconds, and only whoever registers needs it
-
+def _bundle(bundle: Path, source: Path, features: Path, spec: TrialSpec, with_encoder: bool) -> Path:
+    """Puts together what is served."""
     shutil.copytree(features, bundle / "features")
     for name in ("model.pt", "ledger.json"):
         if (source / name).is_file():
             shutil.copy2(source / name, bundle)
     (bundle / "model.json").write_text(spec.model.model_dump_json(), encoding="utf-8")
-    if isinstance(spec.model, BERTSpec):
+    if has_states(spec.model):
+        if with_encoder:
+            take_encoder(spec.model, bundle / "encoder")
+    elif isinstance(spec.model, BERTSpec):
         (bundle / "encoder.json").write_text(_encoder(source / "model.pt"), encoding="utf-8")
+    return bundle
+
+
+def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
+    """Which part of a model with a frozen encoder knows the corpus, and which is public; {} of others."""
+    if not has_states(spec.model):
+        return {}
+    saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)["state_dict"]
+    about = encoder_of(bundle / "features")
+    return {
+        "private part": f"heads, {sum(tensor.numel() for tensor in saved.values()):,} weights",
+        "public part": f"encoder {about['pretrained']}, {about['weights']:,} weights, SHA-256 {about['digest']}",
+    }
+
+
+def _save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
+    """Writes an MLflow model to `served`. The example is answered on the way: what cannot be loaded is not kept."""
+    import mlflow.pyfunc  # takes seconds, and only whoever registers needs it
+
     mlflow.pyfunc.save_model(
         served,
         python_model=str(Path(__file__).with_name("serving.py")),

@@ -152,7 +152,7 @@ def _idle(
     idle = gpus - concurrency * training.workers * per_gpu
     if idle < 1:
         return ""
-    most = training.clips or int(gpus / per_gpu)
+    most = min(training.clips or round(gpus / per_gpu), round(gpus / per_gpu))
     divisors = [n for n in range(1, most + 1) if training.clips is None or training.clips % n == 0]
     best = max(divisors, key=lambda n: (used(n), n))
     hint = f"; --set training.workers={best} would use {used(best):g} of {gpus:g}" if used(best) > gpus - idle else ""

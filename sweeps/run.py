@@ -173,7 +173,8 @@ def _run(
         with lifeline(ray_died, last_words), watchdog(watch, placed.group), interrupts.catching():
             base = recipe.baseline()
             watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
-            encode_missing(base, prepared, corpora, watch.say)
+            corner_trials = (recipe.trial(params) for params in corners(recipe.dimensions))
+            encode_missing(base, prepared, corpora, watch.say, corner_trials)
             with worker_group(sweep, placed, watch) as workers, interrupts.jobs(workers.switch):
                 ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
                 if sweep.record.baseline is None:

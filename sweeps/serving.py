@@ -20,11 +20,13 @@ from trainables.features import load_features
 from trainables.models import JointModel, build_model
 from trainables.ser import slot_spans
 from trainables.spec import BERTSpec, ModelSpec
+from trainables.states import has_states, served_states, state_sizes
 from trainables.tokens import Labels
 
 BUNDLE = "bundle"
 """Name of the artifact folder: `model.pt`, `ledger.json`, `model.json` (the model's spec), `features/`, and of a BERT
-`encoder.json`."""
+`encoder.json`. Of heads on a frozen encoder `features/encoder.json` says which one it is, and `encoder/` is that one,
+where it was taken along."""
 
 _AT_ONCE = 256
 
@@ -62,12 +64,15 @@ class UtteranceModel(PythonModel):
         self._features = load_features(bundle / "features")
         spec: Any = TypeAdapter(ModelSpec).validate_json((bundle / "model.json").read_text(encoding="utf-8"))
         self._model = self._empty(spec, bundle)
+        self._states = served_states(spec, bundle) if has_states(spec) else None
         self._model.load_state_dict(saved["state_dict"])
         self._model.eval()
 
     def _empty(self, spec: Any, bundle: Path) -> JointModel:
         if not isinstance(spec, BERTSpec):
             return build_model(spec, self._labels, seed=0)
+        if spec.features is not None:
+            return build_model(spec, self._labels, seed=0, state_sizes=state_sizes(spec, bundle / "features"))
         from trainables.models.bert import BERT  # transformers takes seconds to import
         from trainables.models.encoders import config_from_json
 
@@ -93,7 +98,8 @@ class UtteranceModel(PythonModel):
         ]
 
     def _answers(self, utterances: list[str], tokens: list[list[str]]) -> list[Answer]:
-        found = self._model.predict(encode_utterances(tokens, self._features))
+        batch = encode_utterances(tokens, self._features)
+        found = self._model.predict(batch if self._states is None else self._states(batch))
         answers = []
         for row, (utterance, words, tags) in enumerate(zip(utterances, tokens, found.tags(), strict=True)):
             sure = [float(found.slot_marginals_btk[row, place, tag]) for place, tag in enumerate(tags)]

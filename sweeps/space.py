@@ -96,6 +96,8 @@ _SHARED = (
     "model.embedding_size",
     "model.pretrained",
     "model.vocabulary",
+    "model.features.public",
+    "training.validate_every",
 )
 _SECTIONS = ("training.", "edp.", "model.")
 

@@ -289,8 +289,12 @@ class Recipe(Frozen):
         for name, value in params.items():
             if name == "epsilon":
                 continue  # a target; z0 was solved for it
-            section, _, field = (name if "." in name else f"edp.{name}").partition(".")
-            data[section][field] = value
+            *sections, field = (name if "." in name else f"edp.{name}").split(".")
+            place = data
+            for section in sections:
+                place[section] = place.get(section) or {}  # what is not given lacks its fields, which is then said
+                place = place[section]
+            place[field] = value
         optimizers = self.space.get("training.optimizer")
         if isinstance(optimizers, Dimension):
             # Searched or fixed, a setting of one of them is left out of the trials of the others, as tau is.

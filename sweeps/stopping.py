@@ -53,32 +53,38 @@ class Stopper:
     Args:
         spec: when.
         epochs: of a whole trial: at its last there is nothing left to stop.
+        every: epochs from one report to the next; rungs in between are the next report's.
     """
 
-    def __init__(self, spec: StopSpec, epochs: int) -> None:
-        self._spec = spec
-        self._rungs = rungs(spec.grace_epochs, epochs)
+    def __init__(self, spec: StopSpec, epochs: int, every: int = 1) -> None:
+        self._spec, self._every = spec, every
+        self._rungs = {self._reports(rung) for rung in rungs(spec.grace_epochs, epochs)} - {self._reports(epochs)}
         self._curves: dict[int, list[Values]] = {}
 
     def seen(self, trial: int, curve: Sequence[Values]) -> None:
-        """What a trial had after each of its epochs, so far; trials of an earlier session are told here."""
+        """What a trial reported so far, the first epoch first; trials of an earlier session are told here."""
         self._curves[trial] = list(curve)
 
     def after_epoch(self, trial: int, epoch: int, point: Values) -> str | None:
         """Takes the point of a trial that has done `epoch` epochs; returns the reason to stop it, if there is one."""
         curve = self._curves.setdefault(trial, [])
-        del curve[epoch - 1 :]  # a trial that went on from a checkpoint repeats an epoch
+        reports = self._reports(epoch)
+        del curve[reports - 1 :]  # a trial that went on from a checkpoint repeats an epoch
         curve.append(point)
-        return self._judge(trial, epoch, point) if epoch in self._rungs and len(curve) == epoch else None
+        return self._judge(trial, reports, point) if reports in self._rungs and len(curve) == reports else None
 
-    def _judge(self, trial: int, epoch: int, point: Values) -> str | None:
-        rung = {number: curve[epoch - 1] for number, curve in self._curves.items() if len(curve) >= epoch}
+    def _reports(self, epoch: int) -> int:
+        """How many reports there are when an epoch has been told."""
+        return -(-epoch // self._every)
+
+    def _judge(self, trial: int, reports: int, point: Values) -> str | None:
+        rung = {number: curve[reports - 1] for number, curve in self._curves.items() if len(curve) >= reports}
         if len(rung) < FEWEST or _ahead(rung, trial) < len(rung) / ETA:
             return None
-        margins = _margins([p for curve in self._curves.values() for p in curve[:epoch]], self._spec.margin)
+        margins = _margins([p for curve in self._curves.values() for p in curve[:reports]], self._spec.margin)
         for number, curve in self._curves.items():
-            if number != trial and any(_beats(other, point, margins) for other in curve[:epoch]):
-                return f"after {epoch} epochs dominated with a margin by trial {number}"
+            if number != trial and any(_beats(other, point, margins) for other in curve[:reports]):
+                return f"after {reports * self._every} epochs dominated with a margin by trial {number}"
         return None
 
 
@@ -93,7 +99,7 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
         return None  # candidates that end by what others had would not be independent
     from trainables.mailbox import beside_caller  # Ray, which the rule itself does without
 
-    stopper = beside_caller(Stopper, search.stop, recipe.training.epochs)
+    stopper = beside_caller(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
     for folder in trials.glob("*"):
         if curve := read_curve(folder):
             stopper.seen.remote(int(folder.name), [rung_point(metrics, search.objectives) for metrics in curve])

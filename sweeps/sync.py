@@ -10,6 +10,7 @@ from sweeps.records import TrialRecord
 from sweeps.spec import Recipe
 from sweeps.store import Sweep
 from sweeps.tracking import Tracker
+from trainables.epochs import by_epoch
 from trainables.files import replacing
 from trainables.job import EpochResult, TrialResult
 
@@ -62,7 +63,7 @@ def _send(sweep: Sweep, recipe: Recipe, tracker: Tracker, trial: TrialRecord, at
     if run_id is None:
         run_id = open_trial_run(tracker, sweep, recipe, trial.number, trial.params)
     curve: list[dict[str, float]] = attributes.get("epochs", [])
-    tracker.log_missing(run_id, dict(enumerate(curve, start=1)))
+    tracker.log_missing(run_id, by_epoch(curve))
     spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
     outcome: TrialResult | str = trial.reason or "failed"
     if trial.state in ("complete", "stopped") and trial.ledger is not None:

@@ -32,12 +32,14 @@ def train(
     watch: Watch,
     with_valid: bool = False,
     model_name: str | None = None,
+    with_encoder: bool = False,
 ) -> dict[str, Any]:
     """Trains `config` on the path that a sweep's trial takes, and tracks it as a run of experiment `train`.
 
     Args:
         with_valid: the final model: the validation utterances are trained on too. The test split stays untouched.
         model_name: registers the model under this name.
+        with_encoder: as `sweeps.register.register`.
 
     Returns:
         What `edp-sweep train --json` prints.
@@ -102,6 +104,7 @@ def train(
                     features=prepared.corpus / "features",
                     spec=spec,
                     metrics=result.metrics,
+                    with_encoder=with_encoder,
                 )
             status = "FINISHED"
         except TrialError as error:

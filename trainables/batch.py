@@ -5,7 +5,8 @@ Shapes: b utterances, t tokens, u unique words of the batch, c characters, d emb
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,10 +42,24 @@ class PieceInputs:
 
 
 @dataclass(frozen=True)
+class StateInputs:
+    """What heads on a frozen encoder read: whitened states, and a constant after them."""
+
+    token_nd: Tensor  # float32, the tokens of all utterances, one after the other: no padding
+    sentence_bd: Tensor  # float32
+    kept: dict[str, Any] = field(default_factory=dict)  # what a batch that comes again need not compute again
+
+    def to(self, device: torch.device | str) -> StateInputs:
+        if self.token_nd.device == torch.device(device):
+            return self
+        return StateInputs(self.token_nd.to(device), self.sentence_bd.to(device))
+
+
+@dataclass(frozen=True)
 class Batch:
     """Utterances padded to the longest; labels are None where utterances came without."""
 
-    inputs: WordInputs | PieceInputs
+    inputs: WordInputs | PieceInputs | StateInputs
     lengths_b: Tensor  # int64, at least 1; always on the CPU, where packing wants them: no wait for a GPU
     mask_bt: Tensor  # bool, True on tokens
     tags_bt: Tensor | None = None  # int64, 0 where padded

@@ -19,7 +19,7 @@ import torch
 
 from edp.ledger import Ledger
 from trainables.files import save_tensors
-from trainables.spec import TrialSpec
+from trainables.spec import HeadSpec, TrialSpec
 
 NAME = "checkpoint.pt"
 BEFORE = "checkpoint-before.pt"
@@ -81,8 +81,13 @@ def discard_checkpoint(folder: Path) -> None:
 
 def spec_key(spec: TrialSpec) -> str:
     """What must be equal for a checkpoint to be one's own: all but the hardware, and what has no effect."""
-    left_out: dict[str, set[str]] = {"training": {"workers", "device", "memory_batch", "sub_chunks"}, "edp": set()}
+    left_out: dict[str, set[str]] = {
+        "training": {"workers", "device", "memory_batch", "sub_chunks", "validate_every"},
+        "edp": set(),
+    }
     # Left out where they have no effect, so that checkpoints from before there was a choice are one's own.
+    if spec.model.head == HeadSpec():
+        left_out["model"] = {"head"} | ({"features"} if getattr(spec.model, "features", None) is None else set())
     if spec.edp.clip == "fixed":
         left_out["edp"] |= {"clip", "clip_quantile"}
     if spec.edp.noise_correlation == "none":

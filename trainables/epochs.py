@@ -76,8 +76,18 @@ def _scaled(points: Sequence[Values]) -> list[tuple[float, ...]]:
     return list(zip(*columns, strict=True))
 
 
+def by_epoch(curve: Sequence[Metrics]) -> dict[int, Metrics]:
+    """A trial's reports by epoch (1 is the first): an entry that is not of the epoch after the last one's says so."""
+    found: dict[int, Metrics] = {}
+    epoch = 0
+    for metrics in curve:
+        epoch = int(metrics.get("epoch", epoch + 1))
+        found[epoch] = metrics
+    return found
+
+
 class EpochLog:
-    """The epochs that a trial has done, in its folder: `curve.json` and `epochs/NUMBER/`. Rank 0 alone writes it.
+    """The epochs that a trial has reported, in its folder: `curve.json` and `epochs/NUMBER/`. Rank 0 alone writes it.
 
     Args:
         folder: of the trial.
@@ -88,32 +98,38 @@ class EpochLog:
 
     def __init__(self, folder: Path, keep: int, done: int, objectives: Objectives = TRADE_OFF) -> None:
         self._folder, self._keep, self._objectives = folder, keep, objectives
-        self.curve = read_curve(folder)[:done]
+        self.by_epoch = {epoch: m for epoch, m in by_epoch(read_curve(folder)).items() if epoch <= done}
         for epoch in self.kept():
             if epoch > done:
                 shutil.rmtree(epoch_folder(folder, epoch))
+
+    @property
+    def curve(self) -> list[Metrics]:
+        """What was reported so far, the first one first."""
+        return list(self.by_epoch.values())
 
     def kept(self) -> list[int]:
         """The epochs whose models are here, by number (1 is the first)."""
         return sorted(int(path.parent.name) for path in (self._folder / "epochs").glob("*/model.pt"))
 
-    def add(self, metrics: Metrics, contents: Callable[[], dict[str, Any]], ledger: Ledger) -> None:
-        """One more epoch, with its model's contents and ledger. Models that it makes superfluous are removed."""
-        self.curve.append(metrics)
+    def add(self, epoch: int, metrics: Metrics, contents: Callable[[], dict[str, Any]], ledger: Ledger) -> None:
+        """One more report, with its model's contents and ledger. Models that it makes superfluous are removed."""
+        last = max(self.by_epoch, default=0)
+        self.by_epoch[epoch] = metrics if epoch == last + 1 else {"epoch": epoch, **metrics}
         write_curve(self.curve, self._folder)
         if self._keep == 1:
             return
-        write_model(epoch_folder(self._folder, len(self.curve)), contents(), ledger)
+        write_model(epoch_folder(self._folder, epoch), contents(), ledger)
         self._prune()
 
     def finish(self) -> list[int]:
         """The trial has ended at its last epoch, whose model has its place elsewhere: what is kept besides it."""
-        shutil.rmtree(epoch_folder(self._folder, len(self.curve)), ignore_errors=True)
+        shutil.rmtree(epoch_folder(self._folder, max(self.by_epoch, default=0)), ignore_errors=True)
         return self.kept()
 
     def _prune(self) -> None:
         here = self.kept()
-        best = worth_keeping([point_of(self.curve[epoch - 1], self._objectives) for epoch in here], self._keep)
+        best = worth_keeping([point_of(self.by_epoch[epoch], self._objectives) for epoch in here], self._keep)
         for place, epoch in enumerate(here):
             if place not in best:
                 shutil.rmtree(epoch_folder(self._folder, epoch))

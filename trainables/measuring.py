@@ -78,8 +78,10 @@ def earlier_epochs(
             ledger = read_ledger(folder)
             assert ledger is not None
             found |= privacy_metrics(ledger, job.spec.edp.delta)
-            found |= {name: log.curve[epoch - 1][name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
-            found["seconds_per_epoch"] = float(np.median([metrics["epoch_seconds"] for metrics in log.curve[:epoch]]))
+            spent = log.by_epoch[epoch]
+            found |= {name: spent[name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
+            seconds = [metrics["epoch_seconds"] for n, metrics in log.by_epoch.items() if n <= epoch]
+            found["seconds_per_epoch"] = float(np.median(seconds))
             measured.append(EpochResult(epoch, found))
     return measured
 

@@ -16,6 +16,9 @@ Optimizer = Literal["adam", "adamw", "sgd", "momentum", "adam_bc"]
 _OPTIMIZER_OF: dict[str, Optimizer] = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
 """The optimiser that alone has a setting. Null is that optimiser's default (`trainables.optimizers`)."""
 
+_MOST_WORKERS = 1024
+"""Of those that a message lists."""
+
 
 class CorpusSpec(Frozen):
     """Which utterances: a public corpus by name, a generated one, or a user's own by path."""
@@ -49,6 +52,58 @@ class EmbeddingsSpec(Frozen):
         return self
 
 
+class HeadSpec(Frozen):
+    """What stands on the states of tokens: how tags are scored, and which sequences of them are allowed."""
+
+    slots: Annotated[
+        Literal["crf", "softmax"],
+        Field(description="crf: with scores of a tag after another, learnt; softmax: each token by itself"),
+    ] = "crf"
+    shared_types: Annotated[
+        bool, Field(description="score of B-x is that of B plus that of x, of I-x that of I plus that of x")
+    ] = False
+    bio: Annotated[bool, Field(description="I-x is answered after B-x and I-x only, whatever was learnt")] = False
+
+
+class FeaturesSpec(Frozen):
+    """What the heads of a frozen encoder read: hidden states, computed once a corpus, whitened by public moments.
+
+    Dropout is off: before the states nothing is trained, and after them there is a linear layer alone.
+    """
+
+    layers: Annotated[
+        str,
+        Field(
+            pattern=r"^(0|[1-9]\d*)(\+(0|[1-9]\d*))*$",
+            description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
+        ),
+    ] = "2+4"
+    pieces: Annotated[
+        Literal["first", "mean"], Field(description="of a word's pieces: the first one's state, or the mean")
+    ] = "first"
+    sentence: Annotated[
+        Literal["mean", "first"], Field(description="of an utterance: the mean of all states of the last layer")
+    ] = "mean"
+    whiten: Annotated[
+        float, Field(ge=0, le=1, description="exponent: 1 gives equal variances, 0 leaves them as they are")
+    ] = 1.0
+    public: Annotated[
+        tuple[CorpusSpec, ...],
+        Field(min_length=1, description="public corpora whose states give mean, covariance and scale"),
+    ]
+
+    @model_validator(mode="after")
+    def _each_layer_once(self) -> FeaturesSpec:
+        if len(set(self.layer_numbers)) < len(self.layer_numbers):
+            raise ValueError(f"layers = {self.layers} names a layer twice; allowed: each once")
+        return self
+
+    @property
+    def layer_numbers(self) -> tuple[int, ...]:
+        """The hidden states, in the order given."""
+        return tuple(int(number) for number in self.layers.split("+"))
+
+
 class CLCSpec(Frozen):
     """Character CNN and token embeddings, bi-LSTM, CRF (Ma and Hovy 2016). Defaults are the paper's sizes."""
 
@@ -63,6 +118,7 @@ class CLCSpec(Frozen):
     trainable: Annotated[Literal["all", "heads"], Field(description="heads: what is before them stays as it is")] = (
         "all"
     )
+    head: HeadSpec = HeadSpec()
 
 
 class BERTSpec(Frozen):
@@ -95,6 +151,26 @@ class BERTSpec(Frozen):
         Field(description="linear layers that lora adapts; null: query_value"),
     ] = None
     top_layers: Annotated[int | None, Field(ge=1, description="k of top_k; null: 1")] = None
+    head: HeadSpec = HeadSpec()
+    features: Annotated[
+        FeaturesSpec | None,
+        Field(description="of trainable = heads: the encoder's states are computed once; null: in every step"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _features_are_of_a_frozen_encoder(self) -> BERTSpec:
+        if self.features is None:
+            return self
+        if self.trainable != "heads":
+            raise ValueError(
+                f"model.features has no meaning with model.trainable = {self.trainable}; "
+                "allowed: null, or model.trainable = heads"
+            )
+        if self.pretrained is None:
+            raise ValueError(
+                "model.features: states of a random start say nothing; allowed: null, or an encoder in model.pretrained"
+            )
+        return self
 
     @model_validator(mode="after")
     def _options_belong_to_what_is_trained(self) -> BERTSpec:
@@ -177,6 +253,10 @@ class TrainingSpec(Frozen):
         Field(ge=1, description="most utterances that a worker runs at once; null: what fits. Changes no result"),
     ] = None
     sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces that a worker's share is run in")] = 1
+    validate_every: Annotated[
+        int,
+        Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last has all"),
+    ] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
 
@@ -199,7 +279,7 @@ class TrainingSpec(Frozen):
         if self.clips is not None and self.clips % self.workers:
             raise ValueError(
                 f"workers = {self.workers} does not divide micro_batches = {self.clips}; "
-                f"allowed: {', '.join(str(d) for d in range(1, self.clips + 1) if self.clips % d == 0)}"
+                f"allowed: {', '.join(str(d) for d in _divisors(self.clips))}"
             )
         return self
 
@@ -263,6 +343,11 @@ class TrainingSpec(Frozen):
         return self.learning_rate * (1 - decay)
 
 
+def _divisors(clips: int) -> list[int]:
+    """Numbers of workers that share so many micro-batches evenly; those that somebody may have."""
+    return [workers for workers in range(1, min(clips, _MOST_WORKERS) + 1) if clips % workers == 0]
+
+
 def for_its_optimizer(training: dict[str, Any], optimizers: Collection[Any]) -> dict[str, Any]:
     """The settings of `training` less those that belong to another one of `optimizers` than its own."""
     others = set(optimizers) - {training["optimizer"]}
@@ -302,6 +387,15 @@ class TrialSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _public_scales_need_the_encoder(self) -> TrialSpec:
+        if self.edp.alpha == "public" and isinstance(self.model, BERTSpec) and self.model.features is not None:
+            raise ValueError(
+                "edp.alpha = public has no meaning with model.features, whose heads read no words; "
+                "allowed: none, fixed, private"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _public_means_another_corpus(self) -> TrialSpec:
         private = (self.corpus.name, self.corpus.path)
         public: dict[str, CorpusSpec | None] = {"shadow.corpus": self.shadow.corpus}
@@ -309,6 +403,8 @@ class TrialSpec(Frozen):
             public["model.embeddings.corpus"] = self.model.embeddings.corpus
         else:
             public["model.vocabulary"] = self.model.vocabulary
+            if self.model.features is not None:
+                public |= {f"model.features.public.{i}": corpus for i, corpus in enumerate(self.model.features.public)}
         for field, corpus in public.items():
             if corpus is not None and (
                 (corpus.name, corpus.path) == private or (corpus.path is not None and corpus.path == self.corpus.path)

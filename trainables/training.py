@@ -20,6 +20,7 @@ from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp, share_start
 from edp.ledger import Ledger
 from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import UserError
+from trainables.batch import Batch
 from trainables.checkpoint import (
     Checkpoint,
     restored_ledger,
@@ -32,9 +33,13 @@ from trainables.optimizers import averaged, make_optimizer
 from trainables.pieces import Piece, examples_that_fit, pieces
 from trainables.scales import layer_scales
 from trainables.spec import TrainingSpec, TrialSpec
+from trainables.states import has_states
 
 _SAMPLE = 16
 """How many of the longest utterances tell what a piece may hold."""
+
+_SAME_AT_ONCE = 256
+"""Utterances of a piece that is cut once: the shorter their list, the more alike they are, and the less is padding."""
 
 
 def pick_device(training: TrainingSpec) -> torch.device:
@@ -79,6 +84,10 @@ class Trainer:
         self.hook: EDPHook | None = None
         self.book = self._keep_book(model)
         self._most: int | None = training.memory_batch
+        # Every step of a full batch of examples is the same, whatever their order, and so are its pieces.
+        full = self.batch_size >= self.examples and self.batch_size == self.clips
+        self._one_order = full and spec.edp.sampling == "shuffle" and has_states(spec.model)
+        self._same: list[tuple[Piece, Batch]] | None = None
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
@@ -197,8 +206,8 @@ class Trainer:
         sizes = {"batch_size": self.batch_size, "micro_batches": self.clips}
         if self._sampler_key is None:
             # Correlated noise is priced for examples that take part in the same step of every epoch.
-            order = 0 if self.spec.edp.noise_correlation == "banded" else epoch
-            steps = shuffled_epoch(self.examples, seed=training.seed, epoch=order, **sizes)
+            one_order = self._one_order or self.spec.edp.noise_correlation == "banded"
+            steps = shuffled_epoch(self.examples, seed=training.seed, epoch=0 if one_order else epoch, **sizes)
         else:
             # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
             rng = np.random.default_rng([*self._sampler_key, epoch])
@@ -214,18 +223,33 @@ class Trainer:
         if self.hook is None:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
-        most = min(self.memory_batch, max(1, -(-share // self.spec.training.sub_chunks)))
-        cut = pieces(mine or [np.zeros(0, dtype=np.int64)], most, self._order)
+        cut = self._pieces(mine, share)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in dealt for indices in other))
         factor = 1.0 if self.hook is not None else self.world * share / everybody
         total = torch.zeros((), device=self.device)
-        for i, piece in enumerate(cut):
+        for i, (piece, batch) in enumerate(cut):
             last = i == len(cut) - 1
-            total += self._backward_piece(piece, factor, i, reduce=last)
+            total += self._backward_piece(piece, batch, factor, i, reduce=last)
             if self.hook is not None and piece.ends and not last:
                 self.hook.take()
         return total
+
+    def _pieces(self, mine: list[Indices], share: int) -> list[tuple[Piece, Batch | None]]:
+        """This worker's micro-batches in pieces, and the utterances of those that are the same in every step."""
+        if self._same is not None:
+            return list(self._same)
+        most = min(self.memory_batch, max(1, -(-share // self.spec.training.sub_chunks)))
+        if self._one_order:
+            most = min(most, _SAME_AT_ONCE)
+        cut = pieces(mine or [np.zeros(0, dtype=np.int64)], most, self._order)
+        if not self._one_order or not self.corpus.states_in_memory:
+            return [(piece, None) for piece in cut]
+        self._same = [(piece, self._batch(piece.indices)) for piece in cut]
+        return list(self._same)
+
+    def _batch(self, indices: Indices) -> Batch:
+        return self.corpus.batch("train", indices).to(self.device)
 
     def _order(self, indices: Indices) -> np.ndarray:
         """By what utterances are chosen that are run together: by length, except where the first one's clip counts."""
@@ -233,12 +257,15 @@ class Trainer:
             return np.zeros(len(indices))
         return self.corpus.lengths("train")[indices]
 
-    def _backward_piece(self, piece: Piece, factor: float, number: int, *, reduce: bool) -> torch.Tensor:
+    def _backward_piece(
+        self, piece: Piece, kept: Batch | None, factor: float, number: int, *, reduce: bool
+    ) -> torch.Tensor:
         """Backpropagates `factor` times the weighted losses of a piece; returns the sum of its utterances' losses."""
         seed, indices = self.spec.training.seed, piece.indices
         # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws goes by piece.
         torch.manual_seed(_mix(seed, self.step, self.rank, number))
-        batch = replace(self.corpus.batch("train", indices), key_b=_keys(_mix(seed, self.step), indices))
+        key_b = _keys(_mix(seed, self.step), indices).to(self.device)
+        batch = replace(kept or self._batch(indices), key_b=key_b)
         weight_b = torch.from_numpy(piece.weight_b * np.float32(factor)).to(self.device)
         with ExitStack() as stack:
             if not reduce:
@@ -248,7 +275,7 @@ class Trainer:
                     micro_batch_b = torch.from_numpy(piece.micro_batch_b)
                     forward.enter_context(self.book.examples(micro_batch_b, piece.micro_batches))
                 forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
-                loss_b = self.ddp(batch.to(self.device))
+                loss_b = self.ddp(batch)
             (loss_b * weight_b).sum().backward()
         return (loss_b.detach() * (weight_b > 0)).sum()
 

@@ -43,12 +43,16 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     started = time.perf_counter()
     spec, rank = job.spec, dist.get_rank()
     device = pick_device(spec.training)
-    corpus = EncodedCorpus.open(job.corpus)
+    corpus = EncodedCorpus.open(job.corpus).for_model(spec.model)
     if job.with_valid:
         corpus = corpus.with_valid_in_train()
-    model = build_model(spec.model, corpus.labels, seed=spec.training.seed, vocabulary_size=corpus.vocabulary_size).to(
-        device
-    )
+    model = build_model(
+        spec.model,
+        corpus.labels,
+        seed=spec.training.seed,
+        vocabulary_size=corpus.vocabulary_size,
+        state_sizes=corpus.state_sizes,
+    ).to(device)
     checkpoint = load_checkpoint(job.output, spec)
     trainer = Trainer(model, corpus, spec, device, checkpoint)
     released = trainer.released
@@ -59,16 +63,19 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     if log is not None and log.curve:
         started -= log.curve[-1]["trial_seconds"]  # what the epochs before an interruption took
     stop: Stop | None = None
+    every = spec.training.validate_every
     try:
         for epoch in range(len(seconds), spec.training.epochs):
             begin = time.perf_counter()
             train_loss = trainer.run_epoch(epoch)
             seconds.append(time.perf_counter() - begin)
+            if (epoch + 1) % every and epoch + 1 < spec.training.epochs:
+                continue
             valid = {} if job.with_valid else valid_metrics(released, corpus, job, device, objects)
-            metrics = {"train_loss": train_loss, "epoch_seconds": seconds[-1]} | valid
+            metrics = {"train_loss": train_loss, "epoch_seconds": float(np.mean(seconds[-every:]))} | valid
             if log is not None:  # rank 0
                 metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
-                log.add(metrics, functools.partial(contents, released, corpus), trainer.ledger)
+                log.add(epoch + 1, metrics, functools.partial(contents, released, corpus), trainer.ledger)
                 save_checkpoint(trainer.checkpoint(seconds), job.output)
                 write_ledger(trainer.ledger, job.output)
             stop = _agreed(report(epoch + 1, metrics), objects)

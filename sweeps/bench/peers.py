@@ -68,6 +68,7 @@ class PeerModel(nn.Module):
             sentence = hidden[:, 0]
             tokens = hidden.gather(1, inputs.first_bt[:, :, None].expand(-1, -1, hidden.shape[2]))
         else:
+            assert isinstance(inputs, WordInputs), "bench models read words or pieces"
             tokens = self.lstm(self.dropout(self._words(inputs)))[0]
             sentence = tokens.masked_fill(~batch.mask_bt[:, :, None], -torch.inf).amax(1)
         logits = self.slots(self.dropout(tokens)).transpose(1, 2)

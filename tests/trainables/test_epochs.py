@@ -52,7 +52,7 @@ CURVE = [metrics(0.9, 0.5, 10), metrics(0.95, 0.55, 20), metrics(0.5, 0.52, 40),
 
 
 def add(log: EpochLog, one: Metrics) -> None:
-    log.add(one, lambda: {"epoch": len(log.curve)}, Ledger())
+    log.add(len(log.curve) + 1, one, lambda: {"epoch": len(log.curve)}, Ledger())
 
 
 def test_a_dominated_epoch_leaves_no_model_and_the_last_ones_place_is_elsewhere(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def train_side(side: Side, on_epoch: OnEpoch) -> None:
     Raises:
         trainables.job.TrialFailed: when a gradient or the loss is not finite.
     """
-    corpus = EncodedCorpus.open(side.corpus)
+    corpus = EncodedCorpus.open(side.corpus).for_model(side.spec.model)
     seed = side.spec.corpus.seed
     inside = None
     if side.reference is not None:
@@ -136,7 +136,7 @@ def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
         folder: the encoded corpus that it was trained on.
         model_file: the `model.pt` of a trial; tensors and plain data only are loaded.
     """
-    corpus = EncodedCorpus.open(folder)
+    corpus = EncodedCorpus.open(folder).for_model(spec.model)
     device = pick_device(spec.training)
     model = _new_model(spec, corpus, device)
     model.load_state_dict(torch.load(model_file, map_location=device, weights_only=True)["state_dict"])
@@ -186,7 +186,8 @@ def _features(answers: Answers) -> NDArray[np.float32]:
 
 def _new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
     seed, size = spec.training.seed, corpus.vocabulary_size
-    return build_model(spec.model, corpus.labels, seed=seed, vocabulary_size=size).to(device)
+    model = build_model(spec.model, corpus.labels, seed=seed, vocabulary_size=size, state_sizes=corpus.state_sizes)
+    return model.to(device)
 
 
 def _save(path: Path, arrays: Arrays) -> None:

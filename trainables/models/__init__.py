@@ -11,12 +11,20 @@ from trainables.tokens import Labels
 __all__ = ["JointModel", "ModelOutput", "Predictions", "build_model"]
 
 
-def build_model(spec: ModelSpec, labels: Labels, *, seed: int, vocabulary_size: int | None = None) -> JointModel:
+def build_model(
+    spec: ModelSpec,
+    labels: Labels,
+    *,
+    seed: int,
+    vocabulary_size: int | None = None,
+    state_sizes: tuple[int, int] | None = None,
+) -> JointModel:
     """The model of a spec on the CPU, its weights drawn from `seed`; the global generator is left as it was.
 
     Args:
         vocabulary_size: pieces of the corpus' vocabulary (BERT only), `corpus.vocabulary_size`; None: that of
             `spec.pretrained`, BERT's own 30,522 where the start is random.
+        state_sizes: where `spec.features` are given, `corpus.state_sizes`.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -24,6 +32,11 @@ def build_model(spec: ModelSpec, labels: Labels, *, seed: int, vocabulary_size: 
             from trainables.models.clc import CLC
 
             return CLC(spec, labels)
+        if spec.features is not None:
+            from trainables.models.heads import Heads
+
+            assert state_sizes is not None, "open the corpus with its states"
+            return Heads(spec, labels, state_sizes)
         from trainables.models.bert import BERT  # transformers takes seconds to import
 
         return BERT(spec, labels, vocabulary_size)

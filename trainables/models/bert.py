@@ -35,7 +35,7 @@ class BERT(JointModel):
             _encoder(spec, vocabulary_size) if config is None else (empty_encoder(config), "saved weights")
         )
         hidden = encoder.config.hidden_size
-        super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout)
+        super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout, head=spec.head)
         take_along(encoder, self.draws, first=1)
         self.encoder = encoder
         self.pretrained_source = source

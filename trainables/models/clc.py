@@ -35,6 +35,7 @@ class CLC(JointModel):
             token_size=2 * spec.hidden_size,
             labels=labels,
             dropout=spec.dropout,
+            head=spec.head,
         )
         self.chars = CharCNN(spec.char_embedding_size, spec.char_filters)
         self.dropout = KeyedDropout(spec.dropout, self.draws, 1)

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 from edp.book import UntaughtLayer, keep_book
 from edp.spec import UserError
 from trainables.models.encoders import check_layers, cut, empty_encoder, one_line, read_config
-from trainables.models.pretrained import pretrained_folder
+from trainables.models.pretrained import check_states, pretrained_folder
 from trainables.spec import BERTSpec, TrialSpec
 
 
@@ -30,6 +30,7 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
         return
     config = read_config(folder, name)
     check_layers(config, model.layers, name)
+    check_states(model, config)
     if model.trainable == "heads":
         return  # what is frozen is not clipped
     if training.method == "sgd" or (training.clips == training.workers and spec.edp.sampling == "shuffle"):

@@ -22,23 +22,55 @@ from torch.autograd.function import once_differentiable
 
 from edp.book import Book, teach
 
+FORBIDDEN = -1e4
+"""Score of what is not allowed, where paths are compared: no emission makes up for it."""
+_UNLIKELY = -30.0  # the same where paths are added up: small, and within what a factor can say
+
 
 class CRF(nn.Module):
-    """Scores of a tag after another, first and last; pairs that BIO forbids are learnable too."""
+    """Scores of a tag after another, first and last.
 
-    def __init__(self, tags: int) -> None:
+    Args:
+        allowed: which tag may follow which (K, K), and which may be the first (K,), bool; None: all, so that the scores
+            of pairs that BIO forbids are learnt too.
+    """
+
+    allowed_jk: Tensor | None
+    first_k: Tensor | None
+
+    def __init__(self, tags: int, allowed: tuple[Tensor, Tensor] | None = None) -> None:
         super().__init__()
+        self.register_buffer("allowed_jk", allowed[0] if allowed is not None else None, persistent=False)
+        self.register_buffer("first_k", allowed[1] if allowed is not None else None, persistent=False)
         self.transitions_jk = nn.Parameter(torch.empty(tags, tags).uniform_(-0.1, 0.1))
         self.start_k = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
         self.end_k = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
         """Negative log-likelihood of each utterance's tags, (B,)."""
-        return crf_nll(emissions_btk, tags_bt, mask_bt, self.transitions_jk, self.start_k, self.end_k)
+        return crf_nll(emissions_btk, tags_bt, mask_bt, *self.scores())
 
     def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
         """Likeliest tags, (B, T); 0 beyond the utterance."""
-        return viterbi(emissions_btk, mask_bt, self.transitions_jk, self.start_k, self.end_k)
+        return viterbi(emissions_btk, mask_bt, *self.scores(FORBIDDEN))
+
+    def scores(self, forbidden: float = _UNLIKELY) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a tag after another (K, K), first (K,) and last (K,), `forbidden` where that is not allowed."""
+        if self.allowed_jk is None or self.first_k is None:
+            return self.transitions_jk, self.start_k, self.end_k
+        transitions_jk = self.transitions_jk + torch.where(self.allowed_jk, 0.0, forbidden)
+        return transitions_jk, self.start_k + torch.where(self.first_k, 0.0, forbidden), self.end_k
+
+    def certainty(self, emissions_btk: Tensor, tags_bt: Tensor | None, mask_bt: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Posterior tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags.
+
+        In the precision of the emissions.
+        """
+        transitions_jk, start_k, end_k = (score.to(emissions_btk.dtype) for score in self.scores())
+        marginals_btk, log_z_b = marginals(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
+        if tags_bt is None:
+            return marginals_btk, None
+        return marginals_btk, log_z_b - path_score(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k)
 
 
 def crf_nll(
@@ -64,7 +96,7 @@ def _noted_nll(book: Book, crf: CRF, emissions_btk: Tensor, tags_bt: Tensor, mas
                 book.note_gradient(parameter, book.by_micro_batch(gradient_b))
 
     parameters = (crf.transitions_jk, crf.start_k, crf.end_k)
-    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, *parameters, note)
+    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, *crf.scores(), note)
     return nll_b
 
 

@@ -170,7 +170,7 @@ def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers draws bars, and reports weights that are left out as intended."""
+    """For a while: Transformers draws bars, and reports weights that are left out as intended."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -15,8 +15,10 @@ from torch.nn.functional import cross_entropy
 
 from edp.book import Book
 from trainables.batch import Batch
-from trainables.models.crf import CRF, marginals, path_score
+from trainables.models.crf import CRF
 from trainables.models.dropout import Draws, KeyedDropout
+from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, type_codes
+from trainables.spec import HeadSpec
 from trainables.tokens import Labels
 
 _HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
@@ -50,8 +52,8 @@ class Predictions:
 
 
 class JointModel(nn.Module, ABC):
-    """An encoder with an intent head and a CRF slot head. `forward` is the loss, so that it can be wrapped in
-    DDP.
+    """An encoder with an intent head and a slot head, a CRF unless told otherwise. `forward` is the loss, so that it
+    can be wrapped in DDP.
     """
 
     pretrained_source: str = "random start"
@@ -60,13 +62,25 @@ class JointModel(nn.Module, ABC):
     book: Book | None = None
     """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
 
-    def __init__(self, sentence_size: int, token_size: int, labels: Labels, dropout: float) -> None:
+    codes_ck: Tensor | None
+    """What tags' scores are made of (`trainables.models.tags.type_codes`); None: each has its own."""
+
+    def __init__(
+        self, sentence_size: int, token_size: int, labels: Labels, dropout: float, head: HeadSpec = HeadSpec()
+    ) -> None:
         super().__init__()
+        codes_ck = type_codes(labels) if head.shared_types else None
         self.draws = Draws()
         self.head_dropout = KeyedDropout(dropout, self.draws, 0)
         self.intent_head = nn.Linear(sentence_size, len(labels.intents))
-        self.slot_head = nn.Linear(token_size, len(labels.tags))
-        self.crf = CRF(len(labels.tags))
+        self.slot_outputs = len(labels.tags) if codes_ck is None else len(codes_ck)
+        self.slot_head: nn.Module = nn.Linear(token_size, self.slot_outputs)
+        self.register_buffer("codes_ck", codes_ck, persistent=False)
+        self.crf: CRF | Softmax
+        if head.slots == "softmax":
+            self.crf = Softmax(labels if head.bio else None)
+        else:
+            self.crf = CRF(len(labels.tags), (allowed_jk(labels), allowed_first_k(labels)) if head.bio else None)
 
     def train(self, mode: bool = True) -> JointModel:
         """As `nn.Module` does, except that a frozen encoder stays in evaluation mode."""
@@ -89,14 +103,21 @@ class JointModel(nn.Module, ABC):
         self.draws.key_b = batch.key_b
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             sentence_bh, token_bth = self.encode(batch)
-        kind = self.crf.start_k.dtype  # that of the weights, also where products are taken in a smaller one
+        kind = self.intent_head.weight.dtype  # that of the weights, also where products are taken in a smaller one
         intent_logits_bi = self.intent_head(self.head_dropout(sentence_bh))
+        emissions_btk = self.slot_scores(token_bth, batch).to(kind)
+        if self.codes_ck is not None:
+            emissions_btk = emissions_btk @ self.codes_ck.to(kind)
+        return ModelOutput(intent_logits_bi.to(kind), emissions_btk, batch.mask_bt)
+
+    def slot_scores(self, token_bth: Tensor, batch: Batch) -> Tensor:
+        """What the slot head says of tokens (B, T, H): scores of tags, or of what they are made of, (B, T, …)."""
         with self.padded(batch.lengths_b):
-            emissions_btk = self.slot_head(self.head_dropout(token_bth))
-        return ModelOutput(intent_logits_bi.to(kind), emissions_btk.to(kind), batch.mask_bt)
+            scores_btc: Tensor = self.slot_head(self.head_dropout(token_bth))
+        return scores_btc
 
     def forward(self, batch: Batch) -> Tensor:
-        """Loss of each utterance, (B,): CRF plus cross entropy (Dupuy et al., section 4.2)."""
+        """Loss of each utterance, (B,): that of its tags plus cross entropy (Dupuy et al., section 4.2)."""
         return self._loss(self.outputs(batch), batch)
 
     def loss(self, batch: Batch) -> Tensor:
@@ -122,15 +143,11 @@ class JointModel(nn.Module, ABC):
 
         In double precision: of a confident model's loss, float32 leaves mostly rounding, and attacks read it.
         """
-        crf, emissions_btk, mask_bt = self.crf, output.emissions_btk.double(), output.mask_bt
-        scores = crf.transitions_jk.double(), crf.start_k.double(), crf.end_k.double()
-        marginals_btk, log_z_b = marginals(emissions_btk, mask_bt, *scores)
-        loss_b = None
-        if batch.tags_bt is not None and batch.intent_b is not None:
-            slot_loss_b = log_z_b - path_score(emissions_btk, batch.tags_bt, mask_bt, *scores)
-            loss_b = slot_loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
-        kind = output.emissions_btk.dtype
-        return output.intent_logits_bi.softmax(1), marginals_btk.to(kind), loss_b
+        emissions_btk = output.emissions_btk.double()
+        marginals_btk, loss_b = self.crf.certainty(emissions_btk, batch.tags_bt, output.mask_bt)
+        if loss_b is not None and batch.intent_b is not None:
+            loss_b = loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
+        return output.intent_logits_bi.softmax(1), marginals_btk.to(output.emissions_btk.dtype), loss_b
 
     def _loss(self, output: ModelOutput, batch: Batch) -> Tensor:
         assert batch.tags_bt is not None, "a loss needs labels"

@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from tokenizers import Tokenizer
+from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.models.encoders import check_layers, most_pieces, one_line, read_config
@@ -125,6 +126,20 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
     )
 
 
+def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
+    """Refuses features of hidden states that an encoder does not have.
+
+    Raises:
+        UserError: saying how many layers it has.
+    """
+    most = spec.layers or config.num_hidden_layers
+    if spec.features is not None and max(spec.features.layer_numbers) > most:
+        raise UserError(
+            f"model.features.layers = {spec.features.layers}: model.pretrained = {spec.pretrained} has {most} layers; "
+            f"allowed: numbers from 0 to {most}, joined by +"
+        )
+
+
 def check_pretrained(spec: BERTSpec) -> list[str | int]:
     """Looks at what `minilm` or a path names, before anything else is done; a hub is not asked.
 
@@ -140,6 +155,7 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
     folder = pretrained_folder(name)[0]
     assert folder is not None, "only a hub's names may be without one"
     check_layers(read_config(folder, name), spec.layers, name)
+    check_states(spec, read_config(folder, name))
     if name == MINILM:
         return list(SHA256.values())
     known = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, pattern) for pattern in _FILES)]

@@ -1,0 +1,93 @@
+"""Linear heads on the states of a frozen encoder, which were computed beforehand (`trainables.states`).
+
+The encoder is no part of this model: it is public, and nothing here needs it, nor the `transformers` library.
+
+Shapes: b utterances, t tokens of each, n tokens of all, d width of a vector, c scores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edp.book import Book, Rows, teach
+from trainables.batch import Batch, StateInputs
+from trainables.models.joint import JointModel
+from trainables.spec import BERTSpec
+from trainables.tokens import Labels
+
+
+class TokenLinear(nn.Module):
+    """A linear layer without a bias, zero at first, on the tokens of all utterances, one after the other."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(outputs, inputs))
+
+    def forward(self, x_nd: Tensor, lengths_b: Tensor, kept: dict[str, Any]) -> Tensor:
+        """Scores (N, C) of tokens (N, D) of utterances of these lengths (B,); `kept`: see `StateInputs`."""
+        return F.linear(x_nd, self.weight)
+
+
+@teach(TokenLinear)
+def _noted(book: Book, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept: dict[str, Any]) -> Tensor:
+    """The inputs are not trained: of a batch that comes again, their rows and inner products are the same."""
+    micro_batch_b = book.micro_batch_of_example
+    if "rows" not in kept or not torch.equal(kept["micro_batch_b"], micro_batch_b):
+        example_n = torch.arange(len(lengths_b)).repeat_interleave(lengths_b)
+        rows = book.rows_of(torch.arange(len(x_nd)), example_n)
+        kept.update(rows=rows, micro_batch_b=micro_batch_b, x_ni=_in_order(rows, x_nd), gram=None)
+    rows, x_ni = kept["rows"], kept["x_ni"]
+
+    def gram() -> Tensor:
+        if kept["gram"] is None:
+            kept["gram"] = rows.gram(x_ni)
+        found: Tensor = kept["gram"]
+        return found
+
+    def note(g_nc: Tensor) -> None:
+        g_no = rows.take_gradient(g_nc).to(layer.weight.dtype)
+        book.note_linear(rows, [(x_ni, layer.weight)], [], g_no, gram)
+
+    return book.tap(F.linear(x_nd, layer.weight.detach()), [layer.weight], note)
+
+
+def _in_order(rows: Rows, x_nd: Tensor) -> Tensor:
+    """The rows as the book wants them, which is as they are where utterances come by length, one a micro-batch."""
+    if len(rows.row_n) == len(x_nd) and torch.equal(rows.row_n.cpu(), torch.arange(len(x_nd))):
+        return x_nd.detach()
+    return rows.take(x_nd.detach())
+
+
+class Heads(JointModel):
+    """An intent head and a slot head that begin as zero; their vectors' constant takes the place of a bias.
+
+    There is no dropout. On linear heads the scores of BIO, of types and of intents are all that is private.
+    """
+
+    def __init__(self, spec: BERTSpec, labels: Labels, sizes: tuple[int, int]) -> None:
+        """With `sizes`, the width of a token's vector and of a sentence's (`States.sizes`)."""
+        super().__init__(sentence_size=sizes[1], token_size=sizes[0], labels=labels, dropout=0.0, head=spec.head)
+        self.intent_head = nn.Linear(sizes[1], len(labels.intents), bias=False)
+        self.slot_head = TokenLinear(sizes[0], self.slot_outputs)
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+        assert spec.pretrained is not None, "BERTSpec asks for it"
+        self.pretrained_source = spec.pretrained
+        self.encoder_is_frozen = True
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        inputs = batch.inputs
+        assert isinstance(inputs, StateInputs), "heads read states; open the corpus with them"
+        return inputs.sentence_bd, inputs.token_nd
+
+    def slot_scores(self, token_nd: Tensor, batch: Batch) -> Tensor:
+        inputs = batch.inputs
+        assert isinstance(inputs, StateInputs), "heads read states; open the corpus with them"
+        scores_nc = self.slot_head(token_nd, batch.lengths_b, inputs.kept)
+        scores_btc = scores_nc.new_zeros(*batch.mask_bt.shape, scores_nc.shape[1])
+        scores_btc[batch.mask_bt] = scores_nc
+        return scores_btc

@@ -1,0 +1,65 @@
+"""What a slot head may say of a token, and the slot head that learns no transitions: a softmax of each token.
+
+Shapes: b utterances, t tokens, k or j tags, c codes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, log_softmax
+
+from trainables.models.crf import FORBIDDEN, viterbi
+from trainables.tokens import Labels
+
+
+def allowed_jk(labels: Labels) -> Tensor:
+    """Which tag may follow which, (K, K) bool: I-x follows B-x and I-x only."""
+    tags = labels.tags
+    return torch.tensor([[tag[:1] != "I" or before[2:] == tag[2:] for tag in tags] for before in tags])
+
+
+def allowed_first_k(labels: Labels) -> Tensor:
+    """Which tag may begin an utterance, (K,) bool: not I-x."""
+    return torch.tensor([tag[:1] != "I" for tag in labels.tags])
+
+
+def type_codes(labels: Labels) -> Tensor:
+    """0/1 matrix (C, K) that makes tags' scores of those of O, B, I and the slot types: B-x is B plus x."""
+    types = [tag[2:] for tag in labels.tags[1::2]]
+    codes = ["O", "B", "I", *(f"type {name}" for name in types)]
+    made_of = [{tag[:1], f"type {tag[2:]}"} for tag in labels.tags]
+    return torch.tensor([[float(code in parts) for parts in made_of] for code in codes])
+
+
+class Softmax(nn.Module):
+    """Each token's tag by itself; with `labels`, what BIO forbids is never answered. It has no weights."""
+
+    allowed_jk: Tensor | None
+    first_k: Tensor | None
+
+    def __init__(self, labels: Labels | None = None) -> None:
+        super().__init__()
+        self.register_buffer("allowed_jk", None if labels is None else allowed_jk(labels), persistent=False)
+        self.register_buffer("first_k", None if labels is None else allowed_first_k(labels), persistent=False)
+
+    def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
+        """Sum over the tokens of each one's cross entropy, (B,)."""
+        loss_n = cross_entropy(emissions_btk.flatten(0, 1), tags_bt.flatten(), reduction="none")
+        return loss_n.view_as(tags_bt).masked_fill(~mask_bt, 0).sum(1)
+
+    def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
+        """Likeliest tags, together allowed, (B, T); 0 beyond the utterance."""
+        if self.allowed_jk is None or self.first_k is None:
+            return emissions_btk.argmax(2).masked_fill(~mask_bt, 0)
+        transitions_jk = emissions_btk.new_zeros(self.allowed_jk.shape).masked_fill(~self.allowed_jk, FORBIDDEN)
+        start_k = emissions_btk.new_zeros(self.first_k.shape).masked_fill(~self.first_k, FORBIDDEN)
+        return viterbi(emissions_btk, mask_bt, transitions_jk, start_k, torch.zeros_like(start_k))
+
+    def certainty(self, emissions_btk: Tensor, tags_bt: Tensor | None, mask_bt: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags."""
+        log_btk = log_softmax(emissions_btk, 2)
+        loss_b = None
+        if tags_bt is not None:
+            loss_b = -log_btk.gather(2, tags_bt[:, :, None]).squeeze(2).masked_fill(~mask_bt, 0).sum(1)
+        return log_btk.exp() * mask_bt[:, :, None], loss_b
