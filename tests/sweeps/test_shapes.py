@@ -101,7 +101,7 @@ def test_a_point_of_the_users_own_is_tried_under_whatever_name_it_is_asked_for()
         ),
         ("space.training.micro_batches.choice=[8,128]", "micro_batches = 128 is more than batch_size = 64"),
         ("training.batch_size=full edp.sampling=poisson", "training.batch_size = full leaves edp.sampling = poisson"),
-        ("training.batch_size=whole", "training.batch_size"),
+        ("training.batch_size=whole", "training.batch_size: 'whole'; allowed: a number of utterances, or full"),
     ],
 )
 def test_what_fits_nothing_is_refused_in_one_line(settings: str, says: str) -> None:
