@@ -21,9 +21,9 @@ from edp.accountants.gaussian import gaussian_epsilon
 from edp.accountants.participation import participation_epsilon
 from edp.accountants.pld import Memo, pld_epsilon
 from edp.accountants.rdp import quick_rdp_epsilon, rdp_epsilon
-from edp.decay import noise_multiplier
-from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry, Mechanism
-from edp.mechanism import count_noise_std, effective_noise_multiplier
+from edp.banded import check_participation
+from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry, Mechanism, mechanism_of
+from edp.mechanism import effective_noise_multiplier
 from edp.spec import EDPSpec
 
 # Past this, ε = μ²/2 no longer fits a float.
@@ -37,10 +37,10 @@ def epsilon(ledger: Ledger, delta: float) -> float:
 
     A shuffled epoch holds each unit once, however many of its steps ran, and is charged once, at its least
     noise; no amplification is claimed (Chua et al. 2024). Poisson sampled steps get the least of three
-    bounds.
+    bounds. Correlated noise costs what independent noise does, where units took part as `edp.banded` needs it.
 
     Raises:
-        UserError: for a delta outside (0, 1).
+        UserError: for a delta outside (0, 1), and for correlated noise whose steps have no price.
     """
     return epsilon_of(composition_of(ledger), delta)
 
@@ -69,8 +69,9 @@ def epsilon_curve(ledger: Ledger, delta: float) -> list[tuple[int, float, float]
     An epoch that ran partly counts like one that ran in full.
 
     Raises:
-        UserError: for a delta outside (0, 1).
+        UserError: as `epsilon`.
     """
+    check_participation(ledger.entries)
     memo: Memo = {}
     total, log_rho = _before_training(ledger), -math.inf if ledger.private else math.inf
     curve = []
@@ -82,7 +83,12 @@ def epsilon_curve(ledger: Ledger, delta: float) -> list[tuple[int, float, float]
 
 
 def composition_of(ledger: Ledger) -> Composition:
-    """What the ledger did to one unit, in the accountants' words."""
+    """What the ledger did to one unit, in the accountants' words.
+
+    Raises:
+        UserError: for correlated noise whose steps have no price.
+    """
+    check_participation(ledger.entries)
     epochs = [_composition_of_epoch(entries) for _, entries in _epochs(ledger)]
     return compose([_before_training(ledger), *epochs])
 
@@ -134,30 +140,18 @@ def planned_ledger(
     Raises:
         pydantic.ValidationError: for a value that a ledger does not allow.
     """
-    mechanism = Mechanism(
-        C=spec.C,
-        z=spec.z0,
-        N=micro_batches,
-        noise=spec.noise,
-        alpha=spec.alpha,
-        alpha_noise=spec.alpha_noise,
-        max_alpha=max_alpha,
-        unit=spec.unit,
-        sampling=spec.sampling,
-        rate=rate,
-        single_example=single_example,
-        replayable=spec.reproducible_noise is not None,
-        clip=spec.clip,
-        count_std=count_noise_std(micro_batches) if spec.clip == "quantile" else 0.0,
-    )
-    entries = tuple(
-        LedgerEntry(
-            epoch=t,
-            steps=steps_per_epoch,
-            mechanism=mechanism.model_copy(update={"z": noise_multiplier(spec, t)}),
+
+    def mechanism(epoch: int) -> Mechanism:
+        return mechanism_of(
+            spec,
+            epoch,
+            micro_batches=micro_batches,
+            rate=rate,
+            single_example=single_example,
+            max_alpha=max_alpha,
         )
-        for t in range(epochs)
-    )
+
+    entries = tuple(LedgerEntry(epoch=t, steps=steps_per_epoch, mechanism=mechanism(t)) for t in range(epochs))
     release = AlphaRelease(z=alpha_z) if spec.alpha == "private" and entries else None
     return Ledger(alpha_release=release, entries=entries)
 

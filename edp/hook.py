@@ -32,6 +32,8 @@ True DP-SGD (Poisson sampling, `single_example`) is the same with the examples t
 as there are: each is a micro-batch of its own, and a worker without one backpropagates a loss times 0, since all must
 reach the all-reduce. The sum is divided by the fixed N, the expected batch size.
 
+With `noise_correlation = banded` the loop's part is to give every example the same step in every epoch (`edp.banded`).
+
 Formal guarantee: what `hook.ledger` holds, priced by `edp.epsilon`. The aggregator is trusted: a single worker's
 message carries only its share of the noise.
 """
@@ -46,11 +48,11 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from edp.banded import CorrelatedNoise
 from edp.book import Book
 from edp.clipping import Clip, count_noise
-from edp.decay import noise_multiplier
-from edp.ledger import Ledger, Mechanism
-from edp.mechanism import count_noise_std, micro_batch_noise_std
+from edp.ledger import Ledger, mechanism_of
+from edp.mechanism import micro_batch_noise_std
 from edp.noise import add_gaussian_, reproducible_key, secret_key, stream
 from edp.scaling import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.spec import EDPSpec
@@ -93,6 +95,7 @@ class EDPHook:
         clip: `clip_state` of the hook that a resumed run with `clip = quantile` goes on from; otherwise `spec.C`.
 
     Raises:
+        UserError: for a band that is longer than an epoch.
         NonFiniteGradient: from `check`, which on CPU runs in every step.
     """
 
@@ -136,6 +139,8 @@ class EDPHook:
         self._taken = 0
         self._last_bucket: torch.Tensor | None = None
         self.begin_epoch(0)
+        band = self.mechanism.band
+        self._correlated = CorrelatedNoise(self.parameters, band) if band > 1 else None
         ddp.register_comm_hook(None, self._reduce)
 
     @property
@@ -149,21 +154,13 @@ class EDPHook:
         self._set_mechanism()
 
     def _set_mechanism(self) -> None:
-        self.mechanism = Mechanism(
-            C=self.spec.C,
-            z=noise_multiplier(self.spec, self.epoch),
-            N=self.micro_batches,
-            noise=self.spec.noise,
-            alpha=self.spec.alpha,
-            alpha_noise=self.spec.alpha_noise,
-            max_alpha=float(self.alpha.max()) if self.alpha is not None else 1.0,
-            unit=self.spec.unit,
-            sampling=self.spec.sampling,
+        self.mechanism = mechanism_of(
+            self.spec,
+            self.epoch,
+            micro_batches=self.micro_batches,
             rate=self.rate,
             single_example=self.single_example,
-            replayable=self.spec.reproducible_noise is not None,
-            clip=self.spec.clip,
-            count_std=count_noise_std(self.micro_batches) if self.spec.clip == "quantile" else 0.0,
+            max_alpha=float(self.alpha.max()) if self.alpha is not None else 1.0,
         )
         # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
         self._noise_shape = [1.0] * len(self.parameters)
@@ -178,6 +175,8 @@ class EDPHook:
             for k, parameter in zip(self.layer.tolist(), self.parameters, strict=True):
                 sizes[k] += parameter.numel()
             return fixed_alpha(sizes).to(device)
+        if self.spec.alpha == "none":
+            return torch.ones(len(self.layer_names), device=device)
         if self.spec.alpha == "paper":
             return None  # known after the first private gradient
         raise ValueError(f"alpha {self.spec.alpha} needs scales that were found beforehand: give alpha=")
@@ -292,6 +291,13 @@ class EDPHook:
         else:
             # One stream a micro-batch, so that every number of workers gives the same weights.
             streams = range(self.first, self.first + self.per_worker)
+        if self._correlated is not None:
+            if scale is not None:
+                buffer.mul_(scale)
+            std *= self._correlated.gain
+            noise = self._correlated.next(lambda past, factor: self._draw(past, std, streams, factor))
+            torch._foreach_add_(gradients, noise)
+            return
         factor, stretch, on_cpu = 1.0, self.clip.stretch, buffer.device.type == "cpu"
         if on_cpu:
             std *= float(stretch)
@@ -301,9 +307,13 @@ class EDPHook:
             buffer.mul_(scale)  # on the device: a GPU is not waited for
         if not on_cpu and self.clip.moves:
             buffer.div_(stretch)
-        for micro_batch in streams:
-            noise = stream(self._key, micro_batch, self._step)
-            add_gaussian_(gradients, [std * s for s in self._noise_shape], noise, factor)
-            factor = 1.0
+        self._draw(gradients, std, streams, factor)
         if not on_cpu and self.clip.moves:
             buffer.mul_(stretch)  # noise is drawn for the clip that the host knows, spec.C
+
+    def _draw(self, tensors: list[torch.Tensor], std: float, streams: range, factor: float) -> None:
+        """`x = factor·x` and this step's noise of each of `streams`, in place, for each of `tensors`."""
+        for micro_batch in streams:
+            noise = stream(self._key, micro_batch, self._step)
+            add_gaussian_(tensors, [std * s for s in self._noise_shape], noise, factor)
+            factor = 1.0

@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from edp.mechanism import noise_std
-from edp.spec import Alpha, AlphaNoise, Clipping, Frozen, Noise, Sampling, Unit
+from edp.banded import band_of
+from edp.decay import noise_multiplier
+from edp.mechanism import count_noise_std, noise_std
+from edp.spec import Alpha, AlphaNoise, Clipping, EDPSpec, Frozen, Noise, NoiseCorrelation, Sampling, Unit
 
 
 class Mechanism(Frozen):
@@ -40,6 +42,44 @@ class Mechanism(Frozen):
     count_std: Annotated[float, Field(ge=0)] = 0.0
     """Standard deviation, in micro-batches, of the noise on the count that moves the clip; used by `clip = quantile`
     alone, which guarantees nothing at 0."""
+    correlation: NoiseCorrelation = "none"
+    """`banded`: noise was correlated over `band` steps, and a unit in the same step of every epoch (`edp.banded`)."""
+    band: Annotated[int, Field(ge=1)] = 1
+
+
+def mechanism_of(
+    spec: EDPSpec,
+    epoch: int,
+    *,
+    micro_batches: int,
+    rate: float,
+    single_example: bool,
+    max_alpha: float = 1.0,
+) -> Mechanism:
+    """What `spec` makes of a step of epoch `epoch`, counted from 0; arguments as for `edp.epsilon.planned_ledger`.
+
+    Raises:
+        UserError: for a band that is longer than an epoch.
+        pydantic.ValidationError: for a value that a ledger does not allow.
+    """
+    return Mechanism(
+        C=spec.C,
+        z=noise_multiplier(spec, epoch),
+        N=micro_batches,
+        noise=spec.noise,
+        alpha=spec.alpha,
+        alpha_noise=spec.alpha_noise,
+        max_alpha=max_alpha,
+        unit=spec.unit,
+        sampling=spec.sampling,
+        rate=rate,
+        single_example=single_example,
+        replayable=spec.reproducible_noise is not None,
+        clip=spec.clip,
+        count_std=count_noise_std(micro_batches) if spec.clip == "quantile" else 0.0,
+        correlation=spec.noise_correlation,
+        band=band_of(spec, rate),
+    )
 
 
 class LedgerEntry(Frozen):
@@ -55,7 +95,8 @@ class LedgerEntry(Frozen):
 
         In the gradient's own unit: `C·z/N`, or `C·z/N^1.5` for the paper's noise, the same for all layers. With
         `alpha_noise = per_layer` layer k has `α_k` times that; here it is the layer's with the largest `α_k`. With
-        `clip = quantile` it moves with the clip, and this is that of the run's first step at this z.
+        `clip = quantile` it moves with the clip, and this is that of the run's first step at this z. Where noise is
+        correlated this is one step's after many; steps take back part of it from each other, so sums of it have less.
         """
         m = self.mechanism
         return noise_std(m) * (m.max_alpha if m.alpha_noise == "per_layer" else 1.0)

@@ -16,6 +16,9 @@ With `clip = quantile` a step asks one thing more: how many micro-batches had a 
 +1/2 or -1/2, and as 0 if its gradient is zero (empty, or zeroed out). The noisy sum and the noisy count are independent
 Gaussians, so the step is one Gaussian mechanism, whose 1/z² is the sum of theirs.
 
+With correlated noise no single step is such a mechanism, but all steps that a unit's part in one of them shows in are
+together, at the same noise multiplier (`edp.banded`).
+
 Sources: Dupuy et al., Algorithm 1, for the noise; McMahan & Andrew (2018), section 3.1, for clipping in
 scaled space; Ponomareva et al., "How to DP-fy ML" (2023), section 5.6, for the factor of 2 of micro-batches;
 Andrew et al., "Differentially Private Learning with Adaptive Clipping" (2021), Theorem 1, for sum and count as one.
@@ -25,6 +28,8 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
+
+from edp.banded import marginal_std
 
 if TYPE_CHECKING:
     from edp.ledger import Mechanism
@@ -43,16 +48,18 @@ def noise_std(m: Mechanism) -> float:
     """Standard deviation of each coordinate's noise on the *aggregate* (the mean over micro-batches).
 
     `N` independent draws of `micro_batch_noise_std`, added and divided by N. For `alpha_noise = per_layer` it
-    is that of the scaled space: layer k gets α_k times as much.
+    is that of the scaled space: layer k gets α_k times as much. For correlated noise it is that of a single step after
+    many; the first steps' is less.
     """
-    return micro_batch_noise_std(m) / math.sqrt(m.N)
+    return micro_batch_noise_std(m) / math.sqrt(m.N) * marginal_std(m.band)
 
 
 def micro_batch_noise_std(m: Mechanism) -> float:
     """Standard deviation of what each micro-batch adds to its clipped gradient, before the division by N.
 
     Algorithm 1 adds `y/N` with `y ~ N(0, (C·z)²)`. Variances of independent draws add up, so the noise
-    multiplier of the sum is then only `z/√N`; the corrected noise is `y/√N`, which makes it `z`.
+    multiplier of the sum is then only `z/√N`; the corrected noise is `y/√N`, which makes it `z`. Correlated noise is
+    made of such draws, one a step (`edp.banded`).
     """
     return m.C * m.z / (m.N if m.noise == "paper" else math.sqrt(m.N))
 

@@ -6,6 +6,7 @@ max α = 1: isotropic noise then keeps the sensitivity C.
 | `alpha` | scales from | what it adds to the sensitivity |
 |---|---|---|
 | `fixed` | the layers' sizes: `fixed_alpha` | nothing |
+| `none` | nowhere: all are 1, the plain clip of DP-SGD | nothing |
 | `public` | a gradient of public data: `edp.alpha.public_alpha` | nothing |
 | `private` | noisy votes of private examples: `edp.alpha.private_alpha` | a Gaussian mechanism of its own |
 | `paper` | the first private gradient, in the hook | no bound: one example sets the scales of all |

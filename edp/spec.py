@@ -11,11 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Decay = Literal["none", "linear", "exponential"]
 Noise = Literal["corrected", "paper"]
-Alpha = Literal["fixed", "public", "private", "paper"]
+Alpha = Literal["fixed", "none", "public", "private", "paper"]
 AlphaNoise = Literal["isotropic", "per_layer"]
 Sampling = Literal["shuffle", "poisson"]
 Unit = Literal["example", "micro_batch"]
 Clipping = Literal["fixed", "automatic", "quantile"]
+NoiseCorrelation = Literal["none", "banded"]
+
+_BANDED_ALLOWS: dict[str, tuple[str, ...]] = {
+    "sampling": ("shuffle",),
+    "noise": ("corrected",),
+    "alpha": ("fixed", "none", "public", "private"),
+    "clip": ("fixed", "automatic"),
+    "decay": ("none",),
+}
 
 
 class UserError(ValueError):
@@ -45,11 +54,36 @@ class EDPOptions(Frozen):
     clip_quantile: Annotated[
         float, Field(gt=0, lt=1, description="share of micro-batches that clip = quantile leaves whole")
     ] = 0.5
+    noise_correlation: Annotated[
+        NoiseCorrelation,
+        Field(
+            description="banded: a step takes back part of earlier steps' noise (edp.banded); one order for all epochs"
+        ),
+    ] = "none"
+    band: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="of banded: steps that noise is correlated over, at most an epoch's; null: those, or 16. Each "
+            "but the first takes every worker the memory of the trained parameters",
+        ),
+    ] = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 5e-4
     reproducible_noise: Annotated[
         int | None,
         Field(ge=0, lt=2**32, description="seed of the noise, for tests and research: marks the run as not private"),
     ] = None
+
+    @model_validator(mode="after")
+    def _correlated_noise_has_a_price(self) -> EDPOptions:
+        for name, allowed in _BANDED_ALLOWS.items() if self.noise_correlation == "banded" else ():
+            value = getattr(self, name, None)
+            if value is not None and value not in allowed:
+                raise ValueError(
+                    f"noise_correlation = banded has no price with {name} = {value}; "
+                    f"allowed: {name} = {' or '.join(allowed)}, or noise_correlation = none"
+                )
+        return self
 
 
 class EDPSpec(EDPOptions):

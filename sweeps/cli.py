@@ -18,6 +18,7 @@ from sweeps.cli_attack import attack
 from sweeps.cli_bench import bench
 from sweeps.cli_data import data
 from sweeps.cli_epsilon import epsilon
+from sweeps.cli_pretrain import pretrain
 from sweeps.console import complain, err, out, print_json
 from sweeps.interrupt import still_waits
 
@@ -48,6 +49,7 @@ app.add_typer(data, name="data")
 app.add_typer(bench, name="bench")
 app.command()(epsilon)
 app.command()(attack)
+app.command()(pretrain)
 
 
 @app.command()

@@ -40,11 +40,13 @@ def epsilon(
     micro_batches: Annotated[int, typer.Option(min=1, help="N of the paper; dpsgd: examples a step")] = 8,
     delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
     noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
-    alpha: Annotated[str, typer.Option(help="fixed, public, private or paper")] = "fixed",
+    alpha: Annotated[str, typer.Option(help="fixed, none, public, private or paper")] = "fixed",
     sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
-    rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson)")] = 1.0,
+    rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson, banded)")] = 1.0,
     unit: Annotated[str, typer.Option(help="example or micro_batch")] = "example",
     clip: Annotated[str, typer.Option(help="fixed, automatic or quantile")] = "fixed",
+    noise_correlation: Annotated[str, typer.Option(help="none or banded")] = "none",
+    band: Annotated[int | None, typer.Option(help="steps that banded noise is correlated over")] = None,
     plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:
@@ -58,6 +60,8 @@ def epsilon(
         "sampling": sampling,
         "unit": unit,
         "clip": clip,
+        "noise_correlation": noise_correlation,
+        "band": band,
         "delta": delta,
     }
     try:

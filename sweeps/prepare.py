@@ -22,6 +22,7 @@ from trainables.encoding import EncodedCorpus, encode
 from trainables.epochs import Metrics
 from trainables.files import replacing
 from trainables.job import TrialJob, TrialResult
+from trainables.pretraining.overlap import check_corpus, check_utterances
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
 from trainables.submit import OnEpoch
 
@@ -45,7 +46,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     """Where the shared files of `spec` are or will be: named by the content that they are made of.
 
     Raises:
-        UserError: when a corpus cannot be found, or word vectors do not fit.
+        UserError: when a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
     """
     model = spec.model
     if isinstance(model, CLCSpec):
@@ -56,6 +57,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     else:
         from trainables.models.pretrained import check_pretrained  # transformers takes seconds to import
 
+        check_corpus(model, spec.corpus)
         features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
         public = model.vocabulary
     common = [features, corpus_digest(public) if public is not None else None]
@@ -90,7 +92,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
 
     Raises:
-        UserError: naming file, line and problem.
+        UserError: naming file, line and problem; and for a private corpus that stands in what its encoder has seen.
     """
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
@@ -99,6 +101,8 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
         )
     wanted = {prepared.corpus: spec.corpus, prepared.shadow: spec.shadow.corpus}
     found = {folder: load_corpus(corpus) for folder, corpus in wanted.items() if not _is_encoded(folder)}
+    if prepared.corpus in found:
+        check_utterances(spec.model, spec.corpus, found[prepared.corpus])
     if spec.canaries.count and prepared.corpus in found:
         found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries.count, spec.corpus.seed)
     return found

@@ -48,6 +48,8 @@ def planned(spec: TrialSpec, examples: int) -> Ledger:
 def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> dict[str, Any]:
     """`params` with the z0 that its target ε needs, where it names one, and within the recipe's ε budget.
 
+    Refused is also what has no price, such as noise that is correlated over more steps than an epoch has.
+
     Raises:
         Refused: with the reason.
     """
@@ -59,13 +61,14 @@ def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> dict[str, A
             params = {**params, "z0": z0}
         spec = recipe.trial(params)
         params = {**{name: getattr(spec.edp, name) for name in PAPER_SPACE}, **params}
+        ledger = planned(spec, examples)
     except ValidationError as error:
         raise Refused(one_line(error), params) from None
     except UserError as error:
         raise Refused(str(error), params) from None
     budget = recipe.epsilon_budget
     if budget is not None:
-        cost = epsilon(planned(spec, examples), spec.edp.delta)
+        cost = epsilon(ledger, spec.edp.delta)
         # A target that equals the budget is met to within the accuracy of the bisection.
         if cost > budget * (1 + 1e-6):
             raise Refused(f"epsilon {cost:.4g} is over the budget of {budget:g}", params)

@@ -132,7 +132,7 @@ def register(
             _save(served, Path(temporary) / "bundle", Model(artifact_path=place, run_id=run_id), folder, features, spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
             tracker.client.log_artifacts(run_id, str(served), place)
-            _ensure_model(tracker, name)
+            ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
             version = tracker.client.create_model_version(
                 name,
                 f"{tracker.client.get_run(run_id).info.artifact_uri}/{place}",
@@ -193,9 +193,10 @@ def _description(spec: TrialSpec, metrics: dict[str, float]) -> str:
     )
 
 
-def _ensure_model(tracker: Tracker, name: str) -> None:
+def ensure_model(tracker: Tracker, name: str, description: str) -> None:
+    """Makes the registry know a model of this name."""
     try:
-        tracker.client.create_registered_model(name, description="Utterances in; intent, slots and their scores out.")
+        tracker.client.create_registered_model(name, description=description)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise

@@ -15,16 +15,18 @@ from sweeps.errors import one_line, suggestion
 from sweeps.spec import Recipe
 from trainables.corpora import PUBLIC, corpus_in
 from trainables.files import replacing
+from trainables.pretraining.spec import PretrainSpec
 from trainables.spec import TrialSpec
 
 RECIPES = Path(__file__).parent / "recipes"
+PRETRAINING = RECIPES / "pretraining"
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
 
-def recipe_names() -> list[str]:
-    """The recipes that come with the project."""
-    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+def recipe_names(folder: Path = RECIPES) -> list[str]:
+    """The recipes that come with the project: of sweeps, or those in `PRETRAINING`."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
@@ -36,15 +38,26 @@ def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
     Raises:
         UserError: one line that names the field, the value and what is allowed.
     """
-    path = RECIPES / f"{name}.yaml"
+    path = _recipe_file(name, RECIPES)
+    return path.stem, _validated(Recipe, read_yaml(path), overrides)
+
+
+def load_pretraining(name: str, overrides: list[str]) -> tuple[str, PretrainSpec]:
+    """A pretraining recipe, as `load_recipe`."""
+    path = _recipe_file(name, PRETRAINING)
+    return path.stem, _validated(PretrainSpec, read_yaml(path), overrides)
+
+
+def _recipe_file(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.yaml"
     if not path.is_file():
         path = Path(name)
         if not path.is_file():
             raise UserError(
                 f"recipe = {name!r}: no such recipe and no such file; "
-                f"{suggestion(name, recipe_names())} (or a path to a YAML file)"
+                f"{suggestion(name, recipe_names(folder))} (or a path to a YAML file)"
             )
-    return path.stem, _validated(Recipe, read_yaml(path), overrides)
+    return path
 
 
 def load_config(path: Path, overrides: list[str]) -> TrialSpec:
@@ -169,7 +182,8 @@ def _settle_paths(data: dict[str, Any]) -> None:
         _section(model, "embeddings").get("corpus"),
         model.get("vocabulary"),
     )
-    for corpus in public:
+    listed = data.get("corpora")
+    for corpus in (*public, *(listed if isinstance(listed, list) else ())):
         if not isinstance(corpus, dict):
             continue
         if isinstance(corpus.get("path"), str):

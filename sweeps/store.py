@@ -47,16 +47,10 @@ class Sweep:
         """
         if not _NAME.fullmatch(name):
             raise UserError(f"name = {name!r}: allowed: letters, digits, '.', '_' and '-', at most 100")
-        if name in ("cache", "logs", "mlflow-artifacts"):
+        if name in ("cache", "encoders", "logs", "mlflow-artifacts"):
             raise UserError(f"name = {name!r} is a folder of the storage's own; choose another")
         sweep = cls(storage, name)
-        try:
-            storage.mkdir(parents=True, exist_ok=True)
-            sweep.log.parent.mkdir(exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"storage = {str(storage)!r}: {error.strerror}; allowed: a folder that can be written"
-            ) from None
+        check_storage(storage)
         if sweep.folder.exists():
             raise UserError(
                 f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: edp-sweep resume {name}"
@@ -197,6 +191,20 @@ def study_storage(url: str) -> RDBStorage:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"search.study = {url!r} cannot be opened; allowed: a database URL whose driver is installed ({reason})"
+        ) from None
+
+
+def check_storage(storage: Path) -> None:
+    """Makes a storage folder, where it is not there.
+
+    Raises:
+        UserError: when it cannot be made.
+    """
+    try:
+        (storage / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"storage = {str(storage)!r}: {error.strerror}; allowed: a folder that can be written"
         ) from None
 
 

@@ -78,14 +78,14 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     """Runs `edp-sweep WORDS…` in this process; gives its exit code, standard output and standard error."""
     from dashboards import cli as outer
     from dashboards.cli import main
-    from sweeps import cli, cli_attack, cli_bench, cli_data, cli_epsilon, console
+    from sweeps import cli, cli_attack, cli_bench, cli_data, cli_epsilon, cli_pretrain, console
 
     def run(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["edp-sweep", *words])
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
             fresh = Console(file=stream, width=200)
-            for module in (console, outer, cli, cli_attack, cli_bench, cli_data, cli_epsilon):
+            for module in (console, outer, cli, cli_attack, cli_bench, cli_data, cli_epsilon, cli_pretrain):
                 monkeypatch.setattr(module, name, fresh, raising=False)
         with pytest.raises(SystemExit) as ended:
             main()

@@ -2,6 +2,7 @@
 noise key, no generator.
 
 A resumed run draws its noise from a fresh key, its data order from seed and epoch; so what it needs of chance is none.
+Correlated noise starts anew too: that of earlier steps is not written down (`edp.banded`: it costs the same).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Checkpoint:
     """Layer scales (K,): estimated once, before training, and kept."""
     model: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
-    average: dict[str, Any] | None
+    average: dict[str, Any] | None = None
     """The average of the weights and how many steps are in it; None: the run keeps none."""
     clip: float | None = None
     """The clip to go on with, where it moves; None also in checkpoints from before there was one."""
@@ -80,9 +81,12 @@ def discard_checkpoint(folder: Path) -> None:
 
 def spec_key(spec: TrialSpec) -> str:
     """What must be equal for a checkpoint to be one's own: all but the hardware, and what has no effect."""
-    left_out: dict[str, set[str]] = {"training": {"workers", "device", "memory_batch", "sub_chunks"}}
+    left_out: dict[str, set[str]] = {"training": {"workers", "device", "memory_batch", "sub_chunks"}, "edp": set()}
+    # Left out where they have no effect, so that checkpoints from before there was a choice are one's own.
     if spec.edp.clip == "fixed":
-        left_out["edp"] = {"clip", "clip_quantile"}  # so that checkpoints from before there was a choice are one's own
+        left_out["edp"] |= {"clip", "clip_quantile"}
+    if spec.edp.noise_correlation == "none":
+        left_out["edp"] |= {"noise_correlation", "band"}
     return spec.model_dump_json(exclude=left_out)
 
 

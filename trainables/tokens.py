@@ -129,6 +129,12 @@ class WordPieces:
         """Number of pieces, the special ones too."""
         return int(self._tokenizer.get_vocab_size())
 
+    @property
+    def mask(self) -> int | None:
+        """The piece that stands for one left out, None where the vocabulary has none."""
+        found = (self._tokenizer.token_to_id(name) for name in ("[MASK]", "<mask>"))
+        return next((index for index in found if index is not None), None)
+
     @classmethod
     def train(cls, utterances: Iterable[Sequence[str]]) -> WordPieces:
         """A lower-case vocabulary of public token sequences; the same sequences give the same vocabulary."""
@@ -152,9 +158,13 @@ class WordPieces:
     def save(self, folder: Path) -> None:
         """Write to a new folder that `load` reads."""
         folder.mkdir(parents=True)
-        self._tokenizer.save(str(folder / "tokenizer.json"))
+        self.save_tokenizer(folder)
         about = {"source": self.source, "pad": self.pad, "max_pieces": self.max_pieces}
         (folder / "pieces.json").write_text(json.dumps(about), encoding="utf-8")
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Write `tokenizer.json`, as it stands beside an encoder's weights."""
+        self._tokenizer.save(str(folder / "tokenizer.json"))
 
     @classmethod
     def load(cls, folder: Path) -> WordPieces:

@@ -85,20 +85,21 @@ class Trainer:
             if checkpoint is not None:
                 alpha, ledger = checkpoint.alpha, restored_ledger(checkpoint)
             else:
-                with _taught():
+                with _trials_mistake():
                     alpha, ledger = layer_scales(model, corpus, spec, device)
             self.ddp = one_bucket_ddp(model)
-            self.hook = EDPHook(
-                self.ddp,
-                spec.edp,
-                micro_batches=self.clips,
-                single_example=self.batch_size == self.clips,
-                rate=min(1.0, self.batch_size / self.examples),
-                ledger=ledger,
-                alpha=alpha,
-                book=self.book,
-                clip=checkpoint.clip if checkpoint is not None else None,
-            )
+            with _trials_mistake():
+                self.hook = EDPHook(
+                    self.ddp,
+                    spec.edp,
+                    micro_batches=self.clips,
+                    single_example=self.batch_size == self.clips,
+                    rate=min(1.0, self.batch_size / self.examples),
+                    ledger=ledger,
+                    alpha=alpha,
+                    book=self.book,
+                    clip=checkpoint.clip if checkpoint is not None else None,
+                )
         self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
@@ -109,7 +110,7 @@ class Trainer:
         training = self.spec.training
         if training.method == "sgd" or (self.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
-        with _taught():
+        with _trials_mistake():
             model.book = keep_book(model)
         return model.book
 
@@ -195,7 +196,9 @@ class Trainer:
         training = self.spec.training
         sizes = {"batch_size": self.batch_size, "micro_batches": self.clips}
         if self._sampler_key is None:
-            steps = shuffled_epoch(self.examples, seed=training.seed, epoch=epoch, **sizes)
+            # Correlated noise is priced for examples that take part in the same step of every epoch.
+            order = 0 if self.spec.edp.noise_correlation == "banded" else epoch
+            steps = shuffled_epoch(self.examples, seed=training.seed, epoch=order, **sizes)
         else:
             # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
             rng = np.random.default_rng([*self._sampler_key, epoch])
@@ -259,12 +262,14 @@ class Trainer:
 
 
 @contextmanager
-def _taught() -> Iterator[None]:
-    """A model whose layers leave no notes is a trial's mistake, and every worker's at once."""
+def _trials_mistake() -> Iterator[None]:
+    """What fails for every worker at once: layers that leave no notes, a mechanism that does not fit the corpus."""
     try:
         yield
     except UntaughtLayer as error:
         raise TrialFailed(f"model: {error}") from error
+    except UserError as error:
+        raise TrialFailed(str(error)) from error
 
 
 def _keys(seed: int, indices: Indices) -> torch.Tensor:

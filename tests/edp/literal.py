@@ -52,6 +52,8 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
         total = sum(sizes)
         alpha = [math.sqrt(d / total) for d in sizes]
         alpha = [a / max(alpha) for a in alpha]
+    elif spec.alpha == "none":
+        alpha = [1.0] * len(names)
     done, C = 0, spec.C
     for epoch in range(epochs):
         for _ in range(steps):

@@ -33,6 +33,7 @@ SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
         {"C": 0.05, "z0": 0.0},
         {"C": 100.0, "z0": 0.0},
         {"C": 0.05, "z0": 0.0, "alpha": "paper"},
+        {"C": 0.05, "z0": 0.0, "alpha": "none"},
         {"C": 0.1, "z0": 0.5, "reproducible_noise": 7},
         {"C": 0.1, "z0": 0.5, "reproducible_noise": 7, "noise": "paper", "alpha": "paper"},
         {"C": 0.1, "z0": 0.5, "reproducible_noise": 7, "alpha_noise": "per_layer"},

@@ -40,6 +40,7 @@ RUN_BY = {
     "edp-sweep confirm": "tests/end_to_end/test_sweep.py::test_the_front_is_trained_again_with_new_seeds_once",
     "edp-sweep pick": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
     "edp-sweep train": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
+    "edp-sweep pretrain": "tests/sweeps/test_pretrain.py",
     "edp-sweep attack": "tests/end_to_end/test_attack.py",
     "edp-sweep ui": "tests/dashboards/test_page.py",
     "edp-sweep bench": "tests/benchmarks",

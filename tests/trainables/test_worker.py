@@ -24,6 +24,20 @@ from trainables.spec import TrialSpec
 __all__ = ["corpus"]
 
 
+@pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
+def test_micro_batches_of_one_give_the_same_weights_on_every_number_of_workers(
+    sampling: str, corpus: Path, tmp_path: Path
+) -> None:
+    for world in (1, 2, 8):
+        changes = {
+            "training": {"method": "dpsgd", "workers": world, "epochs": 1},
+            "edp": {"sampling": sampling, "z0": 0},
+        }
+        run(corpus, tmp_path / str(world), world, **changes)
+    for world in (2, 8):
+        torch.testing.assert_close(weights(tmp_path / str(world)), weights(tmp_path / "1"), rtol=0, atol=2e-4)
+
+
 @pytest.mark.parametrize("sub_chunks", [1, 2])
 def test_8x1_2x4_and_1x8_micro_batches_give_the_same_weights_ledger_and_epsilon(
     sub_chunks: int, corpus: Path, tmp_path: Path

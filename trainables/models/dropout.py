@@ -104,8 +104,12 @@ def take_along(encoder: nn.Module, draws: Draws, first: int) -> None:
             score = score.masked_fill(~attention_mask, torch.finfo(score.dtype).min)
         return (keyed_dropout(score.softmax(-1), p, row) @ value).transpose(1, 2).contiguous(), None
 
+    def mask(*shape: Any, **options: Any) -> Any:
+        # Whether nothing is padded would be asked of the GPU in every step.
+        return ALL_MASK_ATTENTION_FUNCTIONS["sdpa"](*shape, **options | {"allow_is_bidirectional_skip": False})
+
     AttentionInterface.register(_ATTENTION, attention)
-    AttentionMaskInterface.register(_ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    AttentionMaskInterface.register(_ATTENTION, mask)
     config._attn_implementation = _ATTENTION
 
 

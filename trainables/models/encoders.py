@@ -88,7 +88,7 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
         cut(config, layers)
     kind = _class(config)
     try:
-        with _quiet():
+        with quiet():
             options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, **_without_pooler(kind)}
             loaded: Any = kind.from_pretrained(folder, config=config, ignore_mismatched_sizes=True, **options)
     except Exception as error:
@@ -169,7 +169,7 @@ def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Transformers draws bars, and reports weights that are left out as intended."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,3 +108,22 @@ def test_no_rounding_of_bfloat16_products_lets_an_utterance_exceed_the_clip(mode
         book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
         alone = torch.cat([x.flatten().double() for x in sums]).norm()
         assert float(alone) == pytest.approx(clip, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
+def test_nothing_of_a_pass_waits_for_the_device(
+    model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the meta device, which has no numbers, whatever asks for one raises: so would a GPU be waited for."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which meta tensors do not know
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
+    corpus = encoded(model, tmp_path)
+    net = build(model, corpus).train().to("meta")
+    net.book = book = keep_book(net)
+    batch = batch_of(corpus, EXAMPLES, torch.float32).to("meta")
+    with book.examples(MICRO_BATCHES["some of several"], 5):
+        loss_b = net(batch)
+    loss_b.sum().backward()
+    assert book.squares().shape == (5, len(book.layer_names))
+    sums = {id(p): torch.empty_like(p) for p in book.parameters}
+    book.write(torch.empty(5, device="meta"), sums)

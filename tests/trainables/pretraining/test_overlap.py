@@ -1,0 +1,135 @@
+"""A private corpus that stands in an encoder's public ones is found: by name, by content, by its utterances."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edp.spec import UserError
+from tests.trainables.corpora import writers
+from tests.trainables.models.encoder_folders import make_encoder
+from tests.trainables.pretraining.public import CORPORA, pool_of, recipe
+from trainables.corpora import Splits, Utterance, generate
+from trainables.pretraining.folder import describe, write_folder
+from trainables.pretraining.overlap import check_corpus, check_utterances, hashes_of, normal_form, overlap
+from trainables.pretraining.run import Record, pieces_of, start_of
+from trainables.spec import BERTSpec, CorpusSpec
+
+
+def said(text: str) -> Utterance:
+    tokens = tuple(text.split())
+    return Utterance(tokens, ("O",) * len(tokens), "say")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder that has seen `CORPORA`."""
+    place = tmp_path_factory.mktemp("public")
+    return seen(place / "data", place / "made")
+
+
+def seen(place: Path, folder: Path, **changes: object) -> Path:
+    spec = recipe(place, **changes)
+    record = Record(steps=1, losses=[1.0])
+    about = describe(spec, pool_of(spec), record, "abc")
+    write_folder(folder, start_of(spec), pieces_of(spec), spec, about, [CORPORA[c.name] for c in spec.corpora])
+    return folder
+
+
+def model(folder: Path | str | None) -> BERTSpec:
+    return BERTSpec(pretrained=None if folder is None else str(folder), vocabulary=CorpusSpec(name="snips"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("what 's the time ?", "What's the time"),
+        ("at 7:30 p.m", "at 7 : 30 p . m"),
+        ("ein Café", "EIN CAFÉ !"),
+    ],
+)
+def test_utterances_are_compared_without_case_blanks_and_punctuation(one: str, other: str) -> None:
+    assert normal_form(one.split()) == normal_form(other.split())
+    assert normal_form(one.split()) != normal_form([*one.split(), "now"])
+
+
+def test_distinct_utterances_are_counted_as_a_set_of_texts_counts_them() -> None:
+    private = [said(text) for text in ("play jazz", "Play jazz !", "stop", "wake me at 7", "?", "tell me more")]
+    public = [said(text) for text in ("play jazz", "tell me", "STOP .", "...", "stop")]
+    found = overlap(private, hashes_of(public))
+    texts = {normal_form(u.tokens) for u in private} - {""}
+    assert found.distinct == len(texts) == 4
+    assert found.shared == len(texts & {normal_form(u.tokens) for u in public}) == 2
+    assert found.share == 0.5
+    assert overlap([], hashes_of(public)).share == overlap(private, hashes_of([])).share == 0
+
+
+def test_hashes_tell_no_utterance_and_are_the_same_everywhere() -> None:
+    hashes = hashes_of([said("play jazz"), said("PLAY jazz"), said("stop")])
+    assert hashes.dtype == np.uint64
+    # the first 16 digits of `printf playjazz | sha256sum`, and of stop's
+    assert hashes.tolist() == sorted([0x413835DE1635FC6F, 0x6C45CB72A36E63D5])
+
+
+def test_a_private_corpus_of_the_same_name_or_content_is_refused(folder: Path, tmp_path: Path) -> None:
+    place = folder.parent / "data"
+    mine = writers.jsonl(generate("communication", 60, seed=9), tmp_path / "mine")
+    for private in (
+        CorpusSpec(name="slots", path=str(mine)),
+        CorpusSpec(name="renamed", path=str(place / "intents")),
+    ):
+        with pytest.raises(UserError, match=f"corpus = {private.name} cannot be private") as error:
+            check_corpus(model(folder), private)
+        assert "\n" not in str(error.value)
+    check_corpus(model(folder), CorpusSpec(name="mine", path=str(mine)))
+
+
+def test_an_encoder_trained_on_has_seen_what_the_first_one_saw(folder: Path, tmp_path: Path) -> None:
+    place = folder.parent / "data"
+    later = seen(
+        place,
+        tmp_path / "later",
+        corpora=[{"name": "both", "path": str(place / "both")}],
+        model={"pretrained": str(folder)},
+        stages=[{"steps": 1}],
+    )
+    with pytest.raises(UserError, match="it was trained on slots without privacy"):
+        check_corpus(model(later), CorpusSpec(name="slots", path=str(place / "slots")))
+    with pytest.raises(UserError, match="100 of the 100 distinct utterances"):
+        check_utterances(model(later), CorpusSpec(name="mine"), Splits(CORPORA["slots"], [], []))
+
+
+def test_more_than_one_percent_of_shared_utterances_is_refused_and_fewer_are_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = [said(f"utterance number {n} of this corpus") for n in range(198)]
+    private, shared = CorpusSpec(name="mine"), CORPORA["both"][:3]
+    check_utterances(model(folder), private, Splits(own, [], []))
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        check_utterances(model(folder), private, Splits(own, shared[:1], shared[1:2]))
+    (warned,) = caplog.messages
+    assert "2 of the 200 distinct utterances of corpus = mine" in warned
+    assert " ".join(shared[0].tokens) not in warned
+    with pytest.raises(UserError, match=r"3 of the 201 distinct .*; allowed: at most 1%"):
+        check_utterances(model(folder), private, Splits(own, [], shared))
+
+
+def test_an_encoder_from_elsewhere_is_not_asked(tmp_path: Path) -> None:
+    plain = make_encoder("bert", tmp_path / "plain")
+    for name in (plain, None, "huawei-noah/TinyBERT_General_4L_312D"):
+        check_corpus(model(name), CorpusSpec(name="slots"))
+        check_utterances(model(name), CorpusSpec(name="slots"), Splits(CORPORA["slots"], [], []))
+
+
+def test_a_record_that_is_broken_or_incomplete_is_refused(folder: Path, tmp_path: Path) -> None:
+    broken = make_encoder("bert", tmp_path / "broken")
+    (broken / "pretraining.json").write_text("{}")
+    with pytest.raises(UserError, match=r"pretraining.json: cannot be read"):
+        check_corpus(model(broken), CorpusSpec(name="mine"))
+    (broken / "pretraining.json").write_text((folder / "pretraining.json").read_text())
+    with pytest.raises(UserError, match=r"utterances.npy is not there"):
+        check_utterances(model(broken), CorpusSpec(name="mine"), Splits(CORPORA["slots"], [], []))

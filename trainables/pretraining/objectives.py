@@ -1,0 +1,230 @@
+"""What an encoder learns from public corpora: their slots and intents, or the sub-words that were left out.
+
+Shapes: b utterances, s sub-words, t tokens, n read tokens of a batch, m sub-words left out, h hidden, d of a name's
+score, x columns: the labels of all corpora.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from edp.spec import UserError
+from trainables.batch import Batch, PieceInputs
+from trainables.encoding import make_batch
+from trainables.features import make_table
+from trainables.pretraining.data import IGNORED, Column, Pool
+from trainables.tokens import WordPieces
+
+_NAME_SIZE = 192
+_INTENT_WEIGHT, _NAME_WEIGHT = 0.4, 0.5
+"""Of the intents' loss beside the slots', and of the loss of name scores beside that of a corpus' own head."""
+_LEFT_OUT, _MASKED, _RANDOM = 0.15, 0.8, 0.1
+"""Share of sub-words left out; of them, those masked and those replaced by a random one (Devlin et al. 2019, 3.1)."""
+_TAG_KINDS = "OBI"
+
+
+def readable(label: str) -> str:
+    """A label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
+    label = re.sub(r"^[BI]-", "", label)
+    words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", label).lower())
+    return " ".join(words) or "other"
+
+
+def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:
+    """What the names of labels mean: mean states of the encoder as it is, each of norm sqrt(hidden), (names, h)."""
+    distinct = list(dict.fromkeys(names))
+    words = [name.split() for name in distinct]
+    flat = list(dict.fromkeys(word for name in words for word in name))
+    ids = {word: index for index, word in enumerate(flat)}
+    rows = torch.tensor([ids[word] for name in words for word in name]).numpy()
+    batch = make_batch(make_table(pieces, flat), rows, torch.tensor([len(name) for name in words]).numpy())
+    training = encoder.training
+    encoder.eval()
+    with torch.no_grad():
+        vectors = _mean(states(encoder, batch), _pieces(batch))
+    encoder.train(training)
+    vectors = F.normalize(vectors, dim=1) * vectors.shape[1] ** 0.5
+    return vectors[[distinct.index(name) for name in names]]
+
+
+def states(
+    encoder: PreTrainedModel, batch: Batch, piece_bs: Tensor | None = None, *, low_precision: bool = False
+) -> Tensor:
+    """Last hidden states, (b, s, h) float32.
+
+    Args:
+        piece_bs: takes the place of the batch's sub-words.
+        low_precision: the encoder's products are of bfloat16.
+    """
+    inputs = _pieces(batch)
+    ids_bs = inputs.piece_bs if piece_bs is None else piece_bs
+    with torch.autocast(ids_bs.device.type, torch.bfloat16, enabled=low_precision):
+        found: Tensor = encoder(input_ids=ids_bs, attention_mask=inputs.piece_mask_bs.long()).last_hidden_state
+    return found.float()
+
+
+class Names(nn.Module):
+    """Scores of labels by their names, shared by all corpora: s(z, x) = (A z) · (B e_x) / sqrt(d).
+
+    Labels with the same name in several corpora have the same score, and what is learnt about one helps those that are
+    named alike.
+
+    Args:
+        vectors_xh: e_x, which stays as it is; zero for a label without a name of its own.
+    """
+
+    def __init__(self, vectors_xh: Tensor) -> None:
+        super().__init__()
+        hidden = vectors_xh.shape[1]
+        self.state = nn.Linear(hidden, _NAME_SIZE)
+        self.name = nn.Linear(hidden, _NAME_SIZE, bias=False)
+        self.register_buffer("vectors_xh", vectors_xh)
+
+    def forward(self, state_nh: Tensor) -> Tensor:
+        scores: Tensor = self.state(state_nh) @ self.name(self.get_buffer("vectors_xh")).T / _NAME_SIZE**0.5
+        return scores
+
+
+class Supervised(nn.Module):
+    """Slots and intents: a softmax over the labels of the utterance's own corpus, of its own heads and of names.
+
+    Args:
+        hidden: of the encoder.
+        pool: whose labels there are.
+        vectors: of the labels' names, as `column_vectors` makes them; None: no scores of names.
+
+    Raises:
+        UserError: where no corpus has labels to learn.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        pool: Pool,
+        vectors: tuple[Tensor, Tensor] | None,
+        *,
+        dropout: float = 0.0,
+        low_precision: bool = False,
+    ) -> None:
+        super().__init__()
+        self.low_precision = low_precision
+        if not pool.tag_columns and not pool.intent_columns:
+            raise UserError("corpora: none has slots, or more than one intent; allowed: objective = masked")
+        self.dropout = nn.Dropout(dropout)
+        self.tags = nn.Linear(hidden, max(1, len(pool.tag_columns)))
+        self.intents = nn.Linear(hidden, max(1, len(pool.intent_columns)))
+        for kind, columns in (("tag", pool.tag_columns), ("intent", pool.intent_columns)):
+            self.register_buffer(f"{kind}_corpus_x", torch.tensor([column.corpus for column in columns]).long())
+        self.register_buffer("kind_x", torch.tensor([_TAG_KINDS.index(c.label[0]) for c in pool.tag_columns]).long())
+        self.tag_names = self.intent_names = None
+        if vectors is not None:
+            self.tag_names, self.intent_names = Names(vectors[0]), Names(vectors[1])
+            self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
+
+    def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
+        """The loss of a batch: the mean over its tokens and its utterances, whether labelled or not."""
+        inputs = _pieces(batch)
+        assert batch.tags_bt is not None, "a pool's batches have labels"
+        assert batch.intent_b is not None, "a pool's batches have labels"
+        state_bsh = states(encoder, batch, low_precision=self.low_precision)
+        token_bth = state_bsh.gather(1, inputs.first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2]))
+        token_nh = self.dropout(token_bth[batch.mask_bt])
+        corpus_n = corpus_b[:, None].expand_as(batch.mask_bt)[batch.mask_bt]
+        tag_n = batch.tags_bt[batch.mask_bt]
+        text_bh = self.dropout(_mean(state_bsh, inputs))
+
+        tag_x, intent_x = self.get_buffer("tag_corpus_x"), self.get_buffer("intent_corpus_x")
+        loss = _among_own(self.tags(token_nh), tag_x, corpus_n, tag_n)
+        loss = loss + _INTENT_WEIGHT * _among_own(self.intents(text_bh), intent_x, corpus_b, batch.intent_b)
+        if self.tag_names is not None and self.intent_names is not None:
+            tag_nx = self.kinds(token_nh)[:, self.get_buffer("kind_x")] + self.tag_names(token_nh)
+            names = _among_own(tag_nx, tag_x, corpus_n, tag_n)
+            intents = _among_own(self.intent_names(text_bh), intent_x, corpus_b, batch.intent_b)
+            loss = loss + _NAME_WEIGHT * (names + _INTENT_WEIGHT * intents)
+        return loss
+
+
+def column_vectors(encoder: PreTrainedModel, pieces: WordPieces, pool: Pool) -> tuple[Tensor, Tensor]:
+    """Vectors of the names of a pool's tags, O's being zero, and of its intents, (columns, h) each."""
+
+    def of(columns: Sequence[Column]) -> Tensor:
+        named = [column.label != "O" for column in columns]
+        vectors = torch.zeros(len(columns), encoder.config.hidden_size)
+        if any(named):
+            names = [readable(column.label) for column, has in zip(columns, named, strict=True) if has]
+            vectors[torch.tensor(named)] = name_vectors(encoder, pieces, names)
+        return vectors
+
+    return of(pool.tag_columns), of(pool.intent_columns)
+
+
+class Masked(nn.Module):
+    """Sub-words left out and guessed from the others (Devlin et al. 2019): a small head whose output is tied to the
+    encoder's embeddings, which stay as they are.
+
+    Raises:
+        UserError: for a vocabulary without a mask.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, pieces: WordPieces, *, low_precision: bool = False) -> None:
+        super().__init__()
+        self.low_precision = low_precision
+        if pieces.mask is None:
+            raise UserError(
+                f"objective = masked: the vocabulary of {pieces.source} has no [MASK] or <mask>; "
+                "allowed: supervised, or another encoder"
+            )
+        rows, size = _embedding(encoder).shape
+        self.mask, self.special = pieces.mask, (pieces.start, pieces.end, pieces.unknown)
+        self.dense = nn.Linear(encoder.config.hidden_size, size)
+        self.norm = nn.LayerNorm(size)
+        self.bias = nn.Parameter(torch.zeros(rows))
+
+    def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
+        """The mean loss of a batch's missing sub-words."""
+        inputs = _pieces(batch)
+        piece_bs = inputs.piece_bs
+        free_bs = inputs.piece_mask_bs & ~torch.isin(piece_bs, piece_bs.new_tensor(self.special))
+        out_bs = free_bs & (torch.rand(piece_bs.shape, device=piece_bs.device) < _LEFT_OUT)
+        if not out_bs.any():
+            out_bs = free_bs
+        chance_bs = torch.rand(piece_bs.shape, device=piece_bs.device)
+        seen_bs = piece_bs.masked_fill(out_bs & (chance_bs < _MASKED), self.mask)
+        random_bs = torch.randint_like(piece_bs, len(self.bias))
+        seen_bs = torch.where(out_bs & (chance_bs >= 1 - _RANDOM), random_bs, seen_bs)
+        state_mh = states(encoder, batch, seen_bs, low_precision=self.low_precision)[out_bs]
+        score_mv = self.norm(F.gelu(self.dense(state_mh))) @ _embedding(encoder).T + self.bias
+        return F.cross_entropy(score_mv, piece_bs[out_bs])
+
+
+def _embedding(encoder: PreTrainedModel) -> Tensor:
+    weight = encoder.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()
+
+
+def _pieces(batch: Batch) -> PieceInputs:
+    assert isinstance(batch.inputs, PieceInputs), "encoders read sub-words"
+    return batch.inputs
+
+
+def _mean(state_bsh: Tensor, inputs: PieceInputs) -> Tensor:
+    """Mean state of each utterance's sub-words, the special ones too."""
+    mask_bs1 = inputs.piece_mask_bs[:, :, None].float()
+    return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
+
+
+def _among_own(score_nx: Tensor, corpus_x: Tensor, corpus_n: Tensor, label_n: Tensor) -> Tensor:
+    """Cross-entropy among the labels of each row's own corpus, a mean over all rows; 0 for rows without a label."""
+    labelled = label_n != IGNORED
+    if not labelled.any():
+        return score_nx.sum() * 0
+    foreign = corpus_x[None] != corpus_n[labelled, None]
+    score = score_nx[labelled].masked_fill(foreign, -torch.inf)
+    return F.cross_entropy(score, label_n[labelled], reduction="sum") / len(label_n)

@@ -1,0 +1,228 @@
+"""The training itself: one process, one stage after the other, resumed where a checkpoint was left.
+
+Nothing depends on what was drawn before: the chance of a step comes from seed and step, so a resumed training ends with
+the very weights of one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from edp.spec import UserError
+from trainables.files import save_tensors
+from trainables.models.encoders import load_encoder
+from trainables.models.pretrained import pretrained_folder, pretrained_pieces
+from trainables.pretraining.data import Pool, stage_batches
+from trainables.pretraining.objectives import Masked, Supervised, column_vectors
+from trainables.pretraining.spec import PretrainSpec, StageSpec
+from trainables.spec import Device
+from trainables.tokens import WordPieces
+
+HEADS = 10.0
+"""Learning rate of the heads, which start at random, over that of the encoder, which does not."""
+_WEIGHT_DECAY = 0.01
+_MOST_NORM = 1.0
+_CURVE_STEPS = 20
+"""Steps that a point of the loss curve is the mean of."""
+
+OnStep = Callable[[int, float], None]
+
+
+class PretrainingStopped(Exception):
+    """Stopped by hand; what was done is in the checkpoint."""
+
+
+@dataclass
+class Record:
+    """What a training has done so far, over all of its processes."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    """Of each step."""
+
+    def curve(self) -> list[tuple[int, float]]:
+        """Steps done, and the mean loss of those since the point before."""
+        ends = [*range(_CURVE_STEPS, self.steps, _CURVE_STEPS), self.steps]
+        return [(end, fmean(self.losses[max(0, end - _CURVE_STEPS) : end])) for end in ends]
+
+
+def pieces_of(spec: PretrainSpec) -> WordPieces:
+    """The vocabulary of the encoder that training starts from.
+
+    Raises:
+        UserError: where that cannot be had or does not fit, hub or not: a random start is not meant.
+    """
+    folder, reason = pretrained_folder(spec.model.pretrained)
+    pieces = pretrained_pieces(spec.model.pretrained)
+    if folder is None or pieces is None:
+        raise UserError(
+            f"model.pretrained = {spec.model.pretrained} cannot be had ({reason}); allowed: one that is at hand"
+        )
+    return pieces
+
+
+def start_of(spec: PretrainSpec) -> PreTrainedModel:
+    """The encoder that training starts from, as it is.
+
+    Raises:
+        UserError: as `pieces_of`.
+    """
+    pieces_of(spec)
+    folder = pretrained_folder(spec.model.pretrained)[0]
+    assert folder is not None, "it has a vocabulary"
+    return load_encoder(folder, spec.model.pretrained, dropout=spec.model.dropout)
+
+
+def device_of(wanted: Device) -> torch.device:
+    """The device to train on.
+
+    Raises:
+        UserError: where there is none of this kind.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError("training.device = cuda: this process sees no CUDA device; allowed: auto, cpu")
+    return torch.device("cpu" if wanted == "cpu" or not torch.cuda.is_available() else "cuda")
+
+
+def train(
+    spec: PretrainSpec,
+    pool: Pool,
+    encoder: PreTrainedModel,
+    checkpoint: Path,
+    *,
+    on_step: OnStep = lambda step, loss: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Record:
+    """Trains `encoder` in place, all of it but its embeddings, and goes on where `checkpoint` is, if it is there.
+
+    Args:
+        encoder: as `start_of` gives it.
+        checkpoint: written every `training.checkpoint_minutes`, and when stopped; for the caller to delete.
+        on_step: told the number of steps done and the loss of the last one.
+        stopped: asked after each step.
+
+    Raises:
+        UserError: where the objective has nothing to learn from, or the device is not there.
+        PretrainingStopped: when `stopped` said so.
+    """
+    device = device_of(spec.training.device)
+    objective = _objective(spec, pool, encoder).to(device)
+    nn.Module.to(encoder, device)
+    getattr(encoder, "embeddings", encoder.get_input_embeddings()).requires_grad_(False)
+    record = Record()
+    saved = torch.load(checkpoint, map_location=device, weights_only=True) if checkpoint.is_file() else None
+    if saved is not None:
+        encoder.load_state_dict(saved["encoder"])
+        objective.load_state_dict(saved["objective"])
+        record = Record(**saved["record"])
+    encoder.train()
+    objective.train()
+    before = 0
+    for number, stage in enumerate(spec.stages):
+        done = record.steps - before
+        before += stage.steps
+        if done >= stage.steps:
+            continue
+        optimizer = _optimizer(encoder, objective, stage)
+        if saved is not None and done > 0:
+            optimizer.load_state_dict(saved["optimizer"])
+        saved = None
+        one = _Stage(spec, number, pool, encoder, objective, optimizer, device)
+        _steps(one, done, record, checkpoint, on_step, stopped)
+    nn.Module.to(encoder, "cpu")
+    encoder.eval()
+    return record
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What a stage's steps need."""
+
+    spec: PretrainSpec
+    number: int
+    pool: Pool
+    encoder: PreTrainedModel
+    objective: nn.Module
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+
+    def step(self, rows: Any, step: int, total: int) -> float:
+        """One step, the `step`-th of this stage and the `total`-th of all; its loss."""
+        training, stage = self.spec.training, self.spec.stages[self.number]
+        factor = min(1.0, (step + 1) / training.warm_up) * (1 - step / stage.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["highest"] * factor
+        torch.manual_seed(training.seed * 1_000_003 + total)
+        batch, corpus_b = self.pool.batch(rows)
+        loss: Tensor = self.objective(self.encoder, batch.to(self.device), corpus_b.to(self.device))
+        self.optimizer.zero_grad()
+        loss.backward()
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(parameters, _MOST_NORM)
+        self.optimizer.step()
+        return loss.item()
+
+    def save(self, record: Record, checkpoint: Path) -> None:
+        """Everything that the training goes on from."""
+        save_tensors(
+            {
+                "encoder": self.encoder.state_dict(),
+                "objective": self.objective.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "record": vars(record),
+            },
+            checkpoint,
+        )
+
+
+def _steps(
+    stage: _Stage, done: int, record: Record, checkpoint: Path, on_step: OnStep, stopped: Callable[[], bool]
+) -> None:
+    """The steps of a stage that are left."""
+    clock, cpu, saved_at = time.monotonic(), time.process_time(), time.monotonic()
+    for step, rows in enumerate(stage_batches(stage.spec, stage.number, stage.pool)[done:], start=done):
+        loss = stage.step(rows, step, record.steps)
+        record.steps += 1
+        record.losses.append(loss)
+        record.seconds += time.monotonic() - clock
+        record.cpu_seconds += time.process_time() - cpu
+        clock, cpu = time.monotonic(), time.process_time()
+        on_step(record.steps, loss)
+        if stopped():
+            stage.save(record, checkpoint)
+            raise PretrainingStopped
+        if clock - saved_at >= stage.spec.training.checkpoint_minutes * 60:
+            stage.save(record, checkpoint)
+            saved_at = time.monotonic()
+
+
+def _objective(spec: PretrainSpec, pool: Pool, encoder: PreTrainedModel) -> nn.Module:
+    pieces = pieces_of(spec)
+    torch.manual_seed(spec.training.seed)
+    low = spec.training.precision == "bfloat16"
+    if spec.objective == "masked":
+        return Masked(encoder, pieces, low_precision=low)
+    vectors = None if spec.label_names is False else column_vectors(encoder, pieces, pool)
+    hidden = encoder.config.hidden_size
+    return Supervised(hidden, pool, vectors, dropout=spec.model.dropout, low_precision=low)
+
+
+def _optimizer(encoder: PreTrainedModel, objective: nn.Module, stage: StageSpec) -> torch.optim.Optimizer:
+    own = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
+    rate = stage.learning_rate
+    groups: list[dict[str, Any]] = [
+        {"params": own, "highest": rate, "weight_decay": _WEIGHT_DECAY},
+        {"params": list(objective.parameters()), "highest": HEADS * rate, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=rate, fused=True)

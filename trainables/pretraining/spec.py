@@ -1,0 +1,85 @@
+"""What a pretraining is, whole: public corpora, the encoder that it starts from, what it learns, and for how long."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from edp.spec import Frozen
+from trainables.spec import CorpusSpec, Device
+
+
+class StartSpec(Frozen):
+    """The encoder that training starts from, whose architecture stays."""
+
+    pretrained: Annotated[str, Field(description="as model.pretrained of a recipe: minilm, a folder, a hub's name")] = (
+        "minilm"
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+
+class StageSpec(Frozen):
+    """Some steps on some of the corpora. A stage starts with a new optimiser and ends with a learning rate of 0."""
+
+    corpora: Annotated[tuple[str, ...] | None, Field(min_length=1, description="their names; null: all")] = None
+    replay: Annotated[
+        int, Field(ge=0, description="utterances of the other corpora, drawn once, that are trained on besides")
+    ] = 0
+    steps: Annotated[int, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1, description="utterances a step")] = 64
+    learning_rate: Annotated[float, Field(gt=0, description="of the encoder, highest; heads have ten times that")] = (
+        2e-4
+    )
+
+
+class PretrainingSpec(Frozen):
+    """How it is trained, in all stages."""
+
+    warm_up: Annotated[int, Field(ge=1, description="steps in which a stage's learning rate rises; it falls then")] = (
+        150
+    )
+    precision: Annotated[
+        Literal["float32", "bfloat16"], Field(description="of the encoder's products; all else is float32")
+    ] = "bfloat16"
+    checkpoint_minutes: Annotated[float, Field(ge=0, description="what a killed process loses at most")] = 5
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="of heads, dropout, masks and data order")] = 0
+    device: Device = "auto"
+
+
+class PretrainSpec(Frozen):
+    """A pretraining recipe. Raises pydantic.ValidationError for what does not fit together."""
+
+    description: str = ""
+    corpora: Annotated[
+        tuple[CorpusSpec, ...], Field(min_length=1, description="public ones; `utterances` takes a sample of one")
+    ]
+    model: StartSpec = StartSpec()
+    objective: Annotated[
+        Literal["supervised", "masked"],
+        Field(description="supervised: slots and intents, with heads for each corpus; masked: sub-words left out"),
+    ] = "supervised"
+    label_names: Annotated[
+        bool | None,
+        Field(description="of supervised: labels are also scored by what their names mean; null: true"),
+    ] = None
+    stages: Annotated[tuple[StageSpec, ...], Field(min_length=1, description="run one after the other")]
+    training: PretrainingSpec = PretrainingSpec()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PretrainSpec:
+        names = [corpus.name for corpus in self.corpora]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"corpora: {twice[0]} stands there twice; allowed: each name once")
+        for number, stage in enumerate(self.stages):
+            here = f"stages.{number}"
+            for name in stage.corpora or ():
+                if name not in names:
+                    raise ValueError(f"{here}.corpora = {name}: allowed: {', '.join(names)}")
+            if stage.replay and set(stage.corpora or names) == set(names):
+                raise ValueError(f"{here}.replay = {stage.replay}: no corpora are left for it; allowed: 0")
+        if self.label_names is not None and self.objective == "masked":
+            raise ValueError(
+                "label_names has no meaning with objective = masked; allowed: null, or objective = supervised"
+            )
+        return self
