@@ -65,7 +65,7 @@ def _row(name: str, metrics: Mapping[str, Any], configuration: str, rare: bool) 
         name,
         f"{metrics['ser']:.2%}",
         f"{metrics['mia_auc']:.3f}",
-        *([f"{metrics[TPR]:.1%}"] if rare else []),
+        *([f"{metrics[TPR]:.1%}" if TPR in metrics else "–"] if rare else []),
         epsilon_cell(metrics["epsilon"]),
         epsilon_cell(metrics["epsilon_paper"]),
         audited_text(metrics) or "–",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from edp.spec import EDPSpec, Frozen, UserError
 
@@ -259,6 +259,13 @@ class TrainingSpec(Frozen):
     ] = 1
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
+
+    @field_validator("batch_size", mode="before")
+    @classmethod
+    def _a_number_or_full(cls, size: Any) -> Any:
+        if isinstance(size, str) and size != "full" and not size.isdecimal():
+            raise ValueError(f"{size!r}; allowed: a number of utterances, or full")
+        return size
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainingSpec:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import Axis, Source, bounds, candidates, drawable, limited, snapshot, text, within
+from dashboards.pareto.data import (
+    Axis,
+    Source,
+    bounds,
+    candidates,
+    drawable,
+    limited,
+    opening_axes,
+    snapshot,
+    text,
+    within,
+)
 from dashboards.pareto.detail import epsilons
 from dashboards.pareto.layout import page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from sweeps.front import epsilon_cell, epsilon_words, pareto_front
 from sweeps.privacy import planned
+from sweeps.settings import load_recipe
 from tests.dashboards.synthetic import add_trials, sweep_of
 from tests.sweeps.test_study import searcher
 from tests.sweeps.test_study import sweep as new_sweep
@@ -100,6 +113,43 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     assert (0.21, 0.21) in lines
     low, high = figure["layout"]["yaxis"]["range"]
     assert low < 0.57 < high
+
+
+def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(source: Source) -> None:
+    found, axes = snapshot(source.sweep), snapshot(source.sweep).axes
+    for i, candidate in enumerate(found.candidates.values()):
+        candidate.metrics["epsilon"] = 8 - 1e-5 * i
+    figure = scatter(found, {}, None, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+    colours = [trace["marker"]["color"] for trace in figure["data"] if trace["name"] != "outside the limits"]
+    assert len(colours) == 2, "no key to colours"
+    assert all(isinstance(colour, str) for colour in colours)
+    lines = parallel(found, {}, None, list(axes.values()), axes["epsilon"], "light")["data"]
+    assert len([line for line in lines if line["name"] == "Pareto-optimal" and line["x"]]) == 1
+    leak = load_recipe("quickstart", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
+    assert opening_axes(leak) == ("ser", "mia_tpr_at_1pct_fpr")
+    shown = str(parts.table(replace(found, recipe=leak), found.front, None, None, False))
+    assert "MIA TPR at 1% FPR" in shown
+    assert "MIA TPR at 1% FPR" not in str(parts.table(found, found.front, None, None, False))
+
+
+def test_methods_and_batches_beside_each_other_have_axes_of_words_and_numbers(source: Source) -> None:
+    found = snapshot(source.sweep)
+    shapes: list[dict[str, Any]] = [
+        {"training.method": "edp", "training.batch_size": 64, "training.micro_batches": 64},
+        {"training.method": "edp", "training.batch_size": "full", "training.micro_batches": 8},
+        {"training.method": "dpsgd", "training.batch_size": "full"},
+    ]
+    for i, candidate in enumerate(found.candidates.values()):
+        candidate.params.update(shapes[i % 3])
+    axes = drawable(list(found.candidates.values()))
+    assert {"training.method", "training.batch_size", "training.micro_batches"} <= set(axes)
+    chosen = [axes[f"training.{name}"] for name in ("method", "batch_size", "micro_batches")]
+    line = parallel(found, {}, next(iter(found.candidates)), chosen, axes["ser"], "light")["data"][-1]
+    assert line["y"] == [1.0, 0.0, 1.0, None]
+    found = replace(found, axes=axes)
+    shown = str(parts.table(found, parts.table_members(found, {}, True, None, False), None, None, False))
+    for part in ("Td('dpsgd')", "Td('full')", "Td('–')"):
+        assert part in shown
 
 
 def test_the_parallel_view_holds_a_line_for_each_candidate_within_the_limits(source: Source) -> None:

@@ -132,8 +132,7 @@ def hook_training(
         for _ in range(steps):
             x, y = step_data(done, batch_size)
             optimizer.zero_grad()
-            per_worker = micro_batches // world
-            mine = range(rank * per_worker, (rank + 1) * per_worker)
+            mine = range(rank * micro_batches // world, (rank + 1) * micro_batches // world)
             if book is not None:
                 in_one_pass(hook, ddp, x, y, [torch.arange(i * size, (i + 1) * size) for i in mine], pieces or 1)
             for i in mine if book is None else ():

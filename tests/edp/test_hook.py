@@ -78,6 +78,29 @@ def test_one_pass_over_all_micro_batches_agrees_with_the_literal_algorithm(setti
             assert ledger.entries[0].mechanism.single_example == (micro_batches == 32)
 
 
+@pytest.mark.parametrize("pieces", [None, 2])
+def test_workers_whose_shares_differ_by_one_micro_batch_agree_with_the_literal_algorithm(pieces: int | None) -> None:
+    spec, shape = EDPSpec(C=0.1, z0=0.5, reproducible_noise=7), SHAPE | {"micro_batches": 5, "batch_size": 20}
+    expected = literal_training(spec, **shape)
+    for world in (2, 3) if pieces is None else (2,):
+        for weights, ledger in run_workers(hook_training, world, spec, *shape.values(), pieces):
+            torch.testing.assert_close(weights, expected, rtol=0, atol=2e-6)
+            assert {entry.mechanism.N for entry in ledger.entries} == {5}
+
+
+def test_every_worker_needs_a_micro_batch() -> None:
+    (words, _) = run_workers(_too_few, 2)
+    assert "micro_batches = 1 is less than one for each of the 2 workers" in words
+
+
+def _too_few(rank: int, world: int) -> str:
+    try:
+        EDPHook(one_bucket_ddp(small_model()), EDPSpec(), micro_batches=1, single_example=False, rate=1.0)
+    except ValueError as error:
+        return str(error)
+    return "went on"
+
+
 def test_secret_noise_leaves_every_worker_with_the_same_weights_and_differs_between_runs() -> None:
     spec = EDPSpec(C=0.1, z0=0.5)
     first, second = (run_workers(hook_training, 2, spec, *SHAPE.values()) for _ in range(2))
@@ -147,8 +170,7 @@ class _NoGradient(nn.Module):
 def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tuple[torch.Tensor, float]:
     ddp = one_bucket_ddp(_NoGradient())
     hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=False, rate=1.0)
-    per_worker = micro_batches // world
-    for _ in range(per_worker - 1):
+    for _ in range(hook.per_worker - 1):
         with ddp.no_sync():
             ddp(torch.ones(1)).backward()
         hook.take()
@@ -157,7 +179,7 @@ def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tup
 
 
 @pytest.mark.parametrize("noise", ["corrected", "paper"])
-@pytest.mark.parametrize(("workers", "micro_batches"), [(1, 1), (2, 2), (1, 4), (2, 8), (4, 4)])
+@pytest.mark.parametrize(("workers", "micro_batches"), [(1, 1), (2, 2), (1, 4), (2, 8), (4, 4), (2, 5)])
 def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(noise: str, workers: int, micro_batches: int) -> None:
     C, z = 0.7, 1.3
     results = run_workers(_pure_noise, workers, EDPSpec(C=C, z0=z, noise=noise), micro_batches)

@@ -20,6 +20,15 @@ def test_a_shuffled_epoch_holds_every_example_once_in_full_micro_batches(example
     assert sorted(seen) == list(range(examples))
 
 
+@pytest.mark.parametrize("batch_size", [53, 10_000])
+@pytest.mark.parametrize("micro_batches", [1, 8, 53])
+def test_a_batch_of_all_examples_is_dealt_evenly_whatever_their_number(batch_size: int, micro_batches: int) -> None:
+    (step,) = shuffled_epoch(53, batch_size=batch_size, micro_batches=micro_batches, seed=3, epoch=1)
+    assert sorted(np.concatenate(step)) == list(range(53))
+    assert {len(micro_batch) for micro_batch in step} <= {53 // micro_batches, 53 // micro_batches + 1}
+    assert len(step) == micro_batches
+
+
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     def order(seed: int, epoch: int) -> list[int]:
         steps = shuffled_epoch(50, batch_size=10, micro_batches=2, seed=seed, epoch=epoch)

@@ -111,6 +111,21 @@ def test_objectives_of_a_missing_metric_are_nan_and_of_an_infinite_epsilon_infin
     assert values[2] == math.inf
 
 
+def test_two_objectives_have_a_front_and_a_colour_only_where_epsilon_varies() -> None:
+    two = ("ser", "mia_auc")
+    equal = [trial(0, 0.1, 0.9, 8.0), trial(1, 0.2, 0.6, 7.99995), trial(2, 0.3, 0.7, 7.9)]
+    front = pareto_front(equal, two)
+    assert [p.trial for p in front] == [0, 1], "the last costs less, which is no objective"
+    assert choose(front, two, {"mia_auc": 0.8}).trial == 1
+    marker = front_figure(equal, front, None, two, "a sweep").data[1].marker
+    assert isinstance(marker.color, str)
+    assert not marker.showscale
+    early = [*equal, trial(3, 0.5, 0.5, 2.0)]
+    figure = front_figure(early, pareto_front(early, two), None, two, "a sweep")
+    assert figure.data[1].marker.colorbar.title.text == "log10 ε (honest)"
+    assert (figure.layout.xaxis.title.text[:3], figure.layout.yaxis.title.text[:7]) == ("SER", "MIA AUC")
+
+
 def test_the_page_of_the_front_stands_alone(tmp_path: Path) -> None:
     trials = [trial(0, 0.1, 0.9, 1e6), trial(1, 0.2, 0.6, 1e2), trial(2, 0.95, 0.95, 1e7)]
     front = pareto_front(trials, OBJECTIVES)

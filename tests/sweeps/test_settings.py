@@ -10,6 +10,7 @@ import yaml
 from edp.spec import UserError
 from sweeps.settings import apply_overrides, load_config, load_recipe, recipe_names, write_yaml
 from sweeps.space import corners
+from sweeps.spec import Recipe
 from trainables.spec import BERTSpec, TrialSpec
 
 EXPECTED = {
@@ -220,6 +221,24 @@ def test_privacy_settings_that_cannot_hold_are_refused(settings: str, says: str)
 def test_what_could_only_fail_after_training_is_refused_before(settings: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         load_recipe("quickstart", settings.split(" "))
+
+
+@pytest.mark.parametrize(
+    ("settings", "objectives"),
+    [
+        ("", ("ser", "mia_auc", "log10_epsilon")),
+        ("space.epsilon.log_uniform=[1,10]", ("ser", "mia_auc", "log10_epsilon")),
+        ("edp.epsilon=8", ("ser", "mia_auc")),
+        ("edp.epsilon=8 search.objectives=null", ("ser", "mia_auc")),
+        ("edp.epsilon=8 search.objectives=[ser,mia_tpr_at_1pct_fpr]", ("ser", "mia_tpr_at_1pct_fpr")),
+        ("edp.epsilon=8 search.objectives=[ser,mia_auc,log10_epsilon]", ("ser", "mia_auc", "log10_epsilon")),
+        ("edp.epsilon=8 search.sampler=random_stopping", ("ser",)),
+    ],
+)
+def test_the_objectives_follow_what_is_searched_unless_they_are_named(settings: str, objectives: tuple[str]) -> None:
+    recipe = load_recipe("quickstart", settings.split())[1]
+    assert recipe.search.objectives == objectives
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
 
 
 def test_the_long_name_of_a_dimension_means_the_short_one() -> None:

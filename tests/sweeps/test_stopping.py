@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweeps.settings import load_recipe
-from sweeps.stopping import Stopper, StopSpec, rungs, start_stopper
+from sweeps.stopping import Stopper, StopSpec, rung_point, rungs, start_stopper
 
 SPEC = StopSpec(grace_epochs=2, margin=0.05)
 
@@ -26,6 +26,17 @@ def curve(ser: float, auc: float, cost: float) -> list[tuple[float, float, float
 
 
 GOOD = [curve(0.2 + i / 10, 0.52, 3 + i / 10) for i in range(4)]
+
+
+def test_at_one_epsilon_what_is_still_to_be_spent_counts_and_what_z0_was_solved_to_within_does_not() -> None:
+    def point(epsilon: float, objectives: tuple[str, ...] = ("ser", "mia_auc")) -> tuple[float, ...]:
+        metrics = {"valid_ser": 0.3, "valid_mia_auc": 0.52, "valid_mia_tpr_at_1pct_fpr": 0.02, "epsilon": epsilon}
+        return tuple(rung_point(metrics, objectives))
+
+    assert point(8.0) == point(7.9999) == (0.3, 0.52, 0.9)
+    assert point(2.0)[2] < point(8.0)[2]
+    assert point(10.0, ("ser", "mia_auc", "log10_epsilon")) == (0.3, 0.52, 1.0)
+    assert point(10.0, ("ser", "mia_tpr_at_1pct_fpr")) == (0.3, 0.02, 1.0)
 
 
 def test_rungs_double_and_leave_the_last_epoch_alone() -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from dashboards.report import write_report
 from sweeps.confirm import print_confirmation
+from sweeps.description import parent_description
 from sweeps.front import audited_text, epsilon_cell, params_text, pareto_front
 from sweeps.pick import keep
 from sweeps.privacy import planned
 from sweeps.records import Point
+from sweeps.settings import load_recipe
 from sweeps.store import Sweep
 from sweeps.summary import epsilon_of_sweep, print_front, print_sweep
 from tests.dashboards.synthetic import sweep_of
@@ -116,3 +119,17 @@ def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bo
     heading = (tmp_path / "picked.yaml").read_text()
     assert f"# ε honest {point.metrics['epsilon']:.2e} (no formal guarantee), ε paper " in heading
     assert f"(no formal guarantee), {end}, at δ = 0.0005.\n" in heading
+
+
+def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "made", 4, tracked=False)
+    heads = "MIA TPR", "| MIA TPR at 1 % FPR |", "<th>MIA TPR<br>", "MIA TPR at 1 % FPR (lower is better)"
+    for rare in (False, True):
+        if rare:
+            words = ["search.objectives=[ser, mia_tpr_at_1pct_fpr]", "search.sampler=random"]
+            sweep.save_recipe(load_recipe("quickstart", words)[1])
+        write_report(sweep, tmp_path / "report.html")
+        report = (tmp_path / "report.html").read_text()
+        note = parent_description(sweep, sweep.recipe, sweep.trials(), front_of(sweep), "1")
+        pages = shown(print_front, sweep, 200), note, report, report
+        assert [head in page for head, page in zip(heads, pages, strict=True)] == [rare] * 4

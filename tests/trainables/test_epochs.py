@@ -65,6 +65,24 @@ def test_a_dominated_epoch_leaves_no_model_and_the_last_ones_place_is_elsewhere(
     assert log.finish() == [1, 3]
 
 
+def test_at_one_epsilon_an_early_epoch_is_kept_for_what_it_is_ahead_in_and_not_for_having_cost_less(
+    tmp_path: Path,
+) -> None:
+    for objectives, kept in (
+        (("ser", "mia_auc", "log10_epsilon"), [1, 3, 4]),
+        (("ser", "mia_auc"), [1, 3, 4]),
+        (("ser",), [4]),
+    ):
+        log = EpochLog(tmp_path / str(len(objectives)), 3, 0, objectives)
+        for one in CURVE:
+            add(log, one)
+        assert log.kept() == kept
+    cheap = EpochLog(tmp_path / "cheap", 3, 0, ("ser", "mia_auc"))
+    for one in (metrics(0.9, 0.6, 1), metrics(0.5, 0.55, 4), metrics(0.4, 0.56, 8)):
+        add(cheap, one)
+    assert cheap.kept() == [2, 3], "the first was ahead in ε alone"
+
+
 def test_what_a_crash_left_of_a_later_epoch_is_removed(tmp_path: Path) -> None:
     log = EpochLog(tmp_path, 3, 0)
     for one in CURVE[:3]:

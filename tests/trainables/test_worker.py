@@ -70,6 +70,32 @@ def test_dpsgd_clips_every_example_and_halves_the_sensitivity(corpus: Path, tmp_
     assert all(m.single_example for m in mechanisms)
 
 
+def test_a_full_batch_is_as_large_as_the_corpus_and_so_is_the_n_of_dpsgd(corpus: Path, tmp_path: Path) -> None:
+    # 54 utterances: four workers have 13, 14, 13 and 14 of them.
+    training = {"method": "dpsgd", "batch_size": "full"}
+    results = {w: run(corpus, tmp_path / str(w), w, training=training | {"workers": w})[0] for w in (1, 4)}
+    same = run(corpus, tmp_path / "54", 1, training=training | {"batch_size": 54})[0]
+    assert results[1].ledger == results[4].ledger == same.ledger
+    assert {(e.steps, e.mechanism.N, e.mechanism.rate) for e in same.ledger.entries} == {(1, 54, 1.0)}
+    assert all(entry.mechanism.single_example for entry in same.ledger.entries)
+    torch.testing.assert_close(weights(tmp_path / "4"), weights(tmp_path / "1"), rtol=0, atol=2e-4)
+    torch.testing.assert_close(weights(tmp_path / "54"), weights(tmp_path / "1"), rtol=0, atol=0)
+
+
+def test_a_full_batch_in_micro_batches_keeps_their_number(corpus: Path, tmp_path: Path) -> None:
+    result = run(corpus, tmp_path / "out", 2, training={"batch_size": "full", "workers": 2})[0]
+    assert {(e.steps, e.mechanism.N, e.mechanism.rate) for e in result.ledger.entries} == {(1, 8, 1.0)}
+    assert not any(entry.mechanism.single_example for entry in result.ledger.entries)
+
+
+def test_a_batch_of_more_utterances_than_there_are_is_refused_where_the_step_is_divided_by_it(
+    corpus: Path, tmp_path: Path
+) -> None:
+    (reason,) = run(corpus, tmp_path / "out", 1, training={"method": "dpsgd", "batch_size": 64})
+    assert reason.startswith("training.batch_size = 64: the corpus has 54 utterances to train on")
+    assert reason.endswith("allowed: at most that many, or full")
+
+
 def test_dpsgd_takes_any_number_of_poisson_drawn_examples_also_none_on_a_worker(corpus: Path, tmp_path: Path) -> None:
     # Two utterances a step are expected, so one of two workers has none in most of the steps.
     training = {"method": "dpsgd", "batch_size": 2, "micro_batches": 2, "epochs": 1, "learning_rate": 1e-3}
