@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -190,3 +191,15 @@ def test_the_recipes_that_come_along_are_whole_and_never_hold_their_target() -> 
         assert corpora <= set(PUBLIC)
         target = {name.removeprefix("public_for_")} if name != "public_minilm" else BENCHMARKS
         assert corpora & BENCHMARKS == BENCHMARKS - target
+
+
+def test_a_terminal_gets_a_bar_with_loss_and_an_estimate(place: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(place, tmp_path / "tiny.yaml", stages=[{"steps": 30, "batch_size": 8}])
+    said = Console(file=io.StringIO(), width=120, force_terminal=True)
+    found = pretrain(
+        str(recipe), [], output=tmp_path / "made", storage=tmp_path / "runs", tracking_uri=None, console=said
+    )
+    assert isinstance(said.file, io.StringIO)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.file.getvalue())
+    assert re.search(r"━ 30/30 loss \d\.\d{3} \d:\d\d:\d\d", text), text
+    assert found["steps"] == 30
