@@ -133,7 +133,7 @@ def register(
                 "(edp-sweep train makes them again)"
             )
     # A run has a model of each of its epochs.
-    place = f"{_ARTIFACT}/{spec.training.epochs}"
+    place = f"{_ARTIFACT}/{spec.training.epochs}" + ("-with-encoder" if with_encoder else "")
     with tempfile.TemporaryDirectory() as temporary, _quiet():
         served = Path(temporary) / "served"
         try:

@@ -14,9 +14,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from edp.spec import EDPSpec, UserError
+from sweeps.frozen import ensure_states
 from sweeps.register import Registered, privacy_tags, register
 from sweeps.tracking import Tracker
 from tests.trainables.models.encoder_folders import make_encoder
+from trainables.batch import Batch
 from trainables.corpora import load_corpus
 from trainables.encoding import EncodedCorpus, encode, encode_utterances
 from trainables.measuring import contents
@@ -28,11 +30,14 @@ from trainables.spec import (
     CLCSpec,
     CorpusSpec,
     EmbeddingsSpec,
+    FeaturesSpec,
+    HeadSpec,
     ModelSpec,
     ShadowSpec,
     TrainingSpec,
     TrialSpec,
 )
+from trainables.states import encoder_of, has_states, served_states
 
 PUBLIC = CorpusSpec(name="health", utterances=60)
 MODELS: dict[str, ModelSpec] = {
@@ -55,6 +60,16 @@ def trial_spec(model: ModelSpec) -> TrialSpec:
     )
 
 
+def frozen(folder: Path) -> BERTSpec:
+    return BERTSpec(
+        pretrained=str(folder),
+        vocabulary=PUBLIC,
+        trainable="heads",
+        head=HeadSpec(slots="softmax", shared_types=True, bio=True),
+        features=FeaturesSpec(layers="1+2", public=(PUBLIC,)),
+    )
+
+
 class Kept:
     """A model as a trial leaves it, and the store that it is registered in."""
 
@@ -62,13 +77,24 @@ class Kept:
         self.kind = kind
         if kind in MODELS:
             self.spec = trial_spec(MODELS[kind])
+        elif kind == "heads":  # on a frozen encoder, which stays where it is, or goes along
+            folder = make_encoder("bert", place / "encoder")
+            self.spec = trial_spec(frozen(folder))
         else:  # an architecture that the bundle must tell the server of, and layers of it
             folder = make_encoder(kind, place / "pretrained")
             self.spec = trial_spec(BERTSpec(pretrained=str(folder), vocabulary=PUBLIC, layers=2))
         self.corpus: EncodedCorpus = encode(load_corpus(self.spec.corpus), self.spec.model, place / "corpus")
+        ensure_states([self.corpus.folder], [self.spec.model], lambda line: None)
         self.model: JointModel = build_model(
-            self.spec.model, self.corpus.labels, seed=3, vocabulary_size=self.corpus.vocabulary_size
+            self.spec.model,
+            self.corpus.labels,
+            seed=3,
+            vocabulary_size=self.corpus.vocabulary_size,
+            state_sizes=self.corpus.for_model(self.spec.model).state_sizes,
         ).eval()
+        if kind == "heads":  # which begin as zero
+            for parameter in self.model.parameters():
+                torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(3))
         self.folder = place / "trial"
         self.folder.mkdir()
         torch.save(contents(self.model, self.corpus), self.folder / "model.pt")
@@ -79,7 +105,14 @@ class Kept:
         self.tracker = tracker
         self.run_id = tracker.start("a run", params={}, tags={})
 
-    def register(self, name: str) -> Registered:
+    def batch(self, utterances: list[str]) -> Batch:
+        """What the model reads of them."""
+        batch = encode_utterances([utterance.split() for utterance in utterances], self.corpus.folder / "features")
+        if not has_states(self.spec.model):
+            return batch
+        return served_states(self.spec.model, self.corpus.folder)(batch)
+
+    def register(self, name: str, *, with_encoder: bool = False) -> Registered:
         return register(
             name,
             tracker=self.tracker,
@@ -89,6 +122,7 @@ class Kept:
             spec=self.spec,
             metrics=METRICS,
             cost=60.0,
+            with_encoder=with_encoder,
         )
 
     def load(self, model: Registered) -> PyFuncModel:
@@ -106,7 +140,7 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     return Tracker(f"sqlite:///{place / 'mlflow.db'}", "tiny", place / "artifacts")
 
 
-@pytest.fixture(scope="module", params=["clc", "bert", "roberta"])
+@pytest.fixture(scope="module", params=["clc", "bert", "roberta", "heads"])
 def kept(request: pytest.FixtureRequest, tracker: Tracker, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return Kept(tmp_path_factory.mktemp(request.param), request.param, tracker)
 
@@ -118,8 +152,7 @@ def model(kept: Kept) -> PyFuncModel:
 
 def test_it_answers_as_the_trained_model_does_also_to_words_that_no_corpus_has(kept: Kept, model: PyFuncModel) -> None:
     answers = model.predict(UTTERANCES)
-    batch = encode_utterances([utterance.split() for utterance in UTTERANCES], kept.corpus.folder / "features")
-    expected = kept.model.predict(batch)
+    expected = kept.model.predict(kept.batch(UTTERANCES))
     labels = kept.corpus.labels
     assert [a.intent for a in answers] == [labels.intents[i] for i in expected.intents_b.tolist()]
     assert [a.intent_score for a in answers] == pytest.approx(expected.intent_probs_bi.max(1).values.tolist(), abs=1e-5)
@@ -187,8 +220,8 @@ def test_audited_and_unprotected_models_are_called_so() -> None:
 
 
 def test_an_encoder_that_does_not_say_its_architecture_is_refused(kept: Kept) -> None:
-    if kept.kind == "clc":
-        kept.register("clc without one")  # its spec says it all
+    if kept.kind in ("clc", "heads"):
+        kept.register(f"{kept.kind} without one")  # its spec says it all
         return
     saved = torch.load(kept.folder / "model.pt", weights_only=True)
     torch.save({"state_dict": saved["state_dict"], "labels": saved["labels"]}, kept.folder / "model.pt")
@@ -210,3 +243,32 @@ def test_what_cannot_be_registered_is_refused_in_one_line(kept: Kept) -> None:
             kept.register("gone")
     finally:
         hidden.rename(kept.folder / "model.pt")
+
+
+def test_a_frozen_encoder_is_named_by_its_digest_or_goes_along(kept: Kept, tmp_path: Path) -> None:
+    plain, whole = kept.register(f"{kept.kind} alone"), kept.register(f"{kept.kind} whole", with_encoder=True)
+    version = kept.tracker.client.get_model_version(plain.name, "1")
+    if kept.kind != "heads":
+        assert "private part" not in version.tags
+        assert whole.megabytes == pytest.approx(plain.megabytes, rel=0.05), "what is trained goes along in any case"
+        return
+    weights = sum(parameter.numel() for parameter in kept.model.parameters())
+    about = encoder_of(kept.corpus.folder / "features")
+    assert version.tags["private part"] == f"heads, {weights:,} weights"
+    assert version.tags["public part"].endswith(f"{about['weights']:,} weights, SHA-256 {about['digest']}")
+    assert "Private part: heads" in version.description
+    encoder = Path(str(kept.spec.model.pretrained))
+    elsewhere = encoder.rename(tmp_path / "elsewhere")
+    pretrained_folder.cache_clear()
+    try:
+        assert kept.load(whole).predict(UTTERANCES)[0].utterance == UTTERANCES[0]
+        with pytest.raises(UserError, match=r"model\.pretrained = .*: no config\.json there"):
+            kept.load(plain)
+        other = make_encoder("bert", encoder, type_vocab_size=3)
+        pretrained_folder.cache_clear()
+        with pytest.raises(UserError, match=r"its weights have SHA-256 .*, the heads were trained on"):
+            kept.load(plain)
+        shutil.rmtree(other)
+    finally:
+        elsewhere.rename(encoder)
+        pretrained_folder.cache_clear()

@@ -52,7 +52,19 @@ def _noted(book: Book, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept
         g_no = rows.take_gradient(g_nc).to(layer.weight.dtype)
         book.note_linear(rows, [(x_ni, layer.weight)], [], g_no, gram)
 
-    return book.tap(F.linear(x_nd, layer.weight.detach()), [layer.weight], note)
+    output = F.linear(_low(x_nd, kept), layer.weight.detach())
+    return book.tap(output, [layer.weight], note)
+
+
+def _low(x_nd: Tensor, kept: dict[str, Any]) -> Tensor:
+    """The input in the type that products are taken in, which it would otherwise be turned into in every step."""
+    kind = x_nd.device.type
+    if not torch.is_autocast_enabled(kind):
+        return x_nd
+    if "low" not in kept:
+        kept["low"] = x_nd.to(torch.get_autocast_dtype(kind))
+    found: Tensor = kept["low"]
+    return found
 
 
 def _in_order(rows: Rows, x_nd: Tensor) -> Tensor:
