@@ -295,7 +295,7 @@ def _as_stepped(spec: TrialSpec) -> TrialSpec:
     that was chosen for clipped gradients of full batches would throw baseline and shadow model far off."""
     if spec.training.method != "sgd" or not has_states(spec.model):
         return spec
-    quiet = {"z0": 0.0, "decay": "none", "tau": 0.0, "alpha": "equal", "clip": "fixed", "sampling": "shuffle"}
+    quiet = {"z0": 0.0, "decay": "none", "tau": 0.0, "alpha": "none", "clip": "fixed", "sampling": "shuffle"}
     training = spec.training.model_copy(update={"method": "dpsgd"})
     return spec.model_copy(update={"training": training, "edp": spec.edp.model_copy(update=quiet)})
 
