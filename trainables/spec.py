@@ -56,8 +56,11 @@ class HeadSpec(Frozen):
     """What stands on the states of tokens: how tags are scored, and which sequences of them are allowed."""
 
     slots: Annotated[
-        Literal["crf", "softmax"],
-        Field(description="crf: with scores of a tag after another, learnt; softmax: each token by itself"),
+        Literal["crf", "bio_crf", "softmax"],
+        Field(
+            description="crf: with scores of a tag after another, learnt; bio_crf: of all sequences that BIO allows, "
+            "alike, so that nothing of them is learnt or noised; softmax: each token by itself"
+        ),
     ] = "crf"
     shared_types: Annotated[
         bool, Field(description="score of B-x is that of B plus that of x, of I-x that of I plus that of x")

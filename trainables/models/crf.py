@@ -33,18 +33,23 @@ class CRF(nn.Module):
     Args:
         allowed: which tag may follow which (K, K), and which may be the first (K,), bool; None: all, so that the scores
             of pairs that BIO forbids are learnt too.
+        learnt: False: the scores stay 0, so that what is allowed is all that they say, and no noise falls on them.
     """
 
     allowed_jk: Tensor | None
     first_k: Tensor | None
 
-    def __init__(self, tags: int, allowed: tuple[Tensor, Tensor] | None = None) -> None:
+    def __init__(self, tags: int, allowed: tuple[Tensor, Tensor] | None = None, *, learnt: bool = True) -> None:
         super().__init__()
+        self.learnt = learnt
         self.register_buffer("allowed_jk", allowed[0] if allowed is not None else None, persistent=False)
         self.register_buffer("first_k", allowed[1] if allowed is not None else None, persistent=False)
         self.transitions_jk = nn.Parameter(torch.empty(tags, tags).uniform_(-0.1, 0.1))
         self.start_k = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
         self.end_k = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
+        if not learnt:
+            for score in self.parameters():
+                nn.init.zeros_(score).requires_grad_(False)
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
         """Negative log-likelihood of each utterance's tags, (B,)."""
@@ -235,6 +240,8 @@ class _NLL(torch.autograd.Function):
         last_b11 = (mask_bt.sum(1) - 1)[:, None, None].expand(-1, 1, grad_btk.shape[2])
         end_bk = grad_btk.gather(1, last_b11).squeeze(1)
 
+        if not any(ctx.needs_input_grad[3:6]):
+            return grad_btk, *(None,) * 6
         # P(j at t - 1, k at t) = alpha_j exp(T_jk) weight_k beta_k / (scale total): one matrix product over
         # all t
         share_bt1 = mask_bt[:, 1:, None] * grad_b[:, None, None] / (forward.scale_bt[:, 1:, None] * total_bt1[:, 1:])

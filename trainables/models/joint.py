@@ -80,7 +80,9 @@ class JointModel(nn.Module, ABC):
         if head.slots == "softmax":
             self.crf = Softmax(labels if head.bio else None)
         else:
-            self.crf = CRF(len(labels.tags), (allowed_jk(labels), allowed_first_k(labels)) if head.bio else None)
+            allowed = allowed_jk(labels), allowed_first_k(labels)
+            learnt = head.slots == "crf"
+            self.crf = CRF(len(labels.tags), allowed if head.bio or not learnt else None, learnt=learnt)
 
     def train(self, mode: bool = True) -> JointModel:
         """As `nn.Module` does, except that a frozen encoder stays in evaluation mode."""
