@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from edp.spec import EDPSpec, Frozen, UserError
 
@@ -76,6 +76,7 @@ class FeaturesSpec(Frozen):
 
     layers: Annotated[
         str,
+        BeforeValidator(lambda value: str(value) if type(value) is int else value),  # as YAML reads one alone
         Field(
             pattern=r"^(0|[1-9]\d*)(\+(0|[1-9]\d*))*$",
             description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",

@@ -1,0 +1,69 @@
+"""Sweeps over heads on a frozen encoder: what is searched, and batches larger than the corpus."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from sweeps.privacy import plan_of
+from sweeps.settings import load_recipe
+from sweeps.space import corners
+from sweeps.spec import Recipe
+from sweeps.stopping import Stopper, StopSpec
+from trainables.epochs import by_epoch
+from trainables.spec import BERTSpec
+from trainables.states import all_state_names
+
+SETTINGS = ["space.model.features.layers.choice=[0+2, 1]", "space.model.head.slots.choice=[softmax, crf]"]
+
+
+def recipe(*settings: str) -> Recipe:
+    return load_recipe("atis_private", list(settings))[1]
+
+
+def models(found: Recipe) -> list[BERTSpec]:
+    trials = [found.trial({**params, "z0": 1.0}).model for params in corners(found.dimensions)]
+    return [model for model in trials if isinstance(model, BERTSpec)]
+
+
+def test_fields_of_features_and_head_are_searched_by_their_paths() -> None:
+    found = models(recipe(*SETTINGS))
+    assert {model.features.layers for model in found if model.features} == {"0+2", "1"}
+    assert {model.head.slots for model in found} == {"softmax", "crf"}
+    assert all_state_names(found) == ["sentence_mean_last", "token_first_0", "token_first_1", "token_first_2"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("space.model.features.public.choice=[snips]", r"space\.model\.features\.public cannot be searched"),
+        ("space.training.validate_every.choice=[1, 2]", r"space\.training\.validate_every cannot be searched"),
+        ("model.features=null", r"features"),
+    ],
+)
+def test_what_a_sweep_shares_is_not_searched(setting: str, message: str) -> None:
+    with pytest.raises((ValidationError, ValueError), match=message):
+        recipe(setting)
+
+
+def test_its_plan_is_one_step_an_epoch_of_everybody() -> None:
+    found = recipe()
+    plan = plan_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), examples=2641)
+    assert plan == {"micro_batches": 2641, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
+
+
+def test_trials_that_report_every_so_many_epochs_are_judged_at_the_next_report() -> None:
+    stopper = Stopper(StopSpec(grace_epochs=3), epochs=24, every=4)
+    verdicts: dict[int, list[int]] = {}
+    for trial in range(12):
+        for epoch in (4, 8, 12, 16, 20, 24):
+            if stopper.after_epoch(trial, epoch, (0.1 + trial / 10, 0.5 + trial / 100, 1 + trial / 10)) is not None:
+                verdicts.setdefault(trial, []).append(epoch)
+    assert verdicts, "trials that others dominate are stopped"
+    assert {epochs[0] for epochs in verdicts.values()} == {4}
+    assert not any(24 in epochs for epochs in verdicts.values()), "there is nothing left to stop"
+
+
+def test_a_curve_with_gaps_says_which_epochs_it_is_of() -> None:
+    assert list(by_epoch([{"a": 1.0}, {"a": 2.0}])) == [1, 2]
+    assert list(by_epoch([{"epoch": 20, "a": 1.0}, {"epoch": 40, "a": 2.0}, {"a": 3.0}])) == [20, 40, 41]
