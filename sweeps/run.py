@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from edp.spec import UserError
 from sweeps.attack import attack_front
@@ -28,6 +32,7 @@ from sweeps.watch import Watch
 from sweeps.watchdog import watchdog
 from trainables.corpora.types import Splits
 from trainables.files import disk_full
+from trainables.spec import TrialSpec
 from trainables.submit import TrialStopped
 
 __all__ = ["SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"]
@@ -73,7 +78,7 @@ def start_sweep(
         check_candidates(recipe)
     if recipe.search.study is not None:
         study_storage(recipe.search.study)
-    check_encoders(recipe.trial(params) for params in corners(recipe.dimensions, recipe.shapes))
+    check_encoders(_corner_trials(recipe))
     sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")
     prepared = locate(recipe.baseline(), sweep.cache)
     corpora = read_missing(recipe.baseline(), prepared)
@@ -173,7 +178,7 @@ def _run(
         with lifeline(ray_died, last_words), watchdog(watch, placed.group), interrupts.catching():
             base = recipe.baseline()
             watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
-            corner_trials = (recipe.trial(params) for params in corners(recipe.dimensions))
+            corner_trials = _corner_trials(recipe)
             encode_missing(base, prepared, corpora, watch.say, corner_trials)
             with worker_group(sweep, placed, watch) as workers, interrupts.jobs(workers.switch):
                 ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
@@ -213,3 +218,10 @@ def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: s
     except Exception as problem:
         if disk_full(problem) is None:
             raise
+
+
+def _corner_trials(recipe: Recipe) -> Iterator[TrialSpec]:
+    """Configurations at the corners of the space. Those that do not fit together are no trials, there as elsewhere."""
+    for params in corners(recipe.dimensions, recipe.shapes):
+        with suppress(ValidationError):
+            yield recipe.trial(params)
