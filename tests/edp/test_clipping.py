@@ -90,7 +90,7 @@ def test_a_norm_that_is_not_finite_gives_nan_and_zero_stays_zero(clip: str) -> N
 def test_factors_count_and_next_clip_wait_for_no_device(clip: str) -> None:
     """A meta tensor has no value: whoever asks for one fails, as he would wait for a GPU."""
     norms_g, C = torch.ones(4, device="meta"), torch.ones((), dtype=torch.float64, device="meta")
-    with pytest.raises((RuntimeError, NotImplementedError)):
+    with pytest.raises(RuntimeError):
         float(C)
     assert clip_factors(norms_g, C, clip).shape == clip_factors(norms_g, 1.0, clip).shape == (4,)
     assert next_clip(C, count_within(norms_g, C), 4, 0.5).device.type == "meta"

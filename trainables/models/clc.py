@@ -59,7 +59,7 @@ class CLC(JointModel):
         chars_nf = self.chars(inputs.chars_uc, word_n, packing.utterance_n)
         token_ne = torch.cat([inputs.vectors_ud[word_n], chars_nf], 1)
         token_ne = self.dropout(token_ne, packing.flat_n, packing.time_steps)
-        hidden_nh = self.lstm(token_ne, packing)
+        hidden_nh = self.lstm.packed(token_ne, packing)
         padded_nh = hidden_nh.new_zeros(inputs.word_bt.numel(), hidden_nh.shape[1])
         hidden_bth = padded_nh.index_copy(0, packing.flat_n, hidden_nh).unflatten(0, inputs.word_bt.shape)
         sentence_bh = hidden_bth.masked_fill(~batch.mask_bt[:, :, None], -torch.inf).amax(1)

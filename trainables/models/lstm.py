@@ -75,15 +75,15 @@ class PackedLSTM(nn.LSTM):
         super().__init__(*sizes, **options)
         self.between = nn.ModuleList()
 
-    def forward(self, input_ne: Tensor, packing: Packing) -> Tensor:  # type: ignore[override]
+    def packed(self, input_ne: Tensor, packing: Packing) -> Tensor:
         """Packed tokens (N, E) to (N, 2·H); dropout between the layers is as the mode says."""
         if input_ne.device.type == "cpu":
             return bidirectional_lstm(self, input_ne, packing, between=self.between)
-        hidden: PackedSequence = super().forward(PackedSequence(input_ne, torch.tensor(packing.starts).diff()))[0]
+        hidden: PackedSequence = self(PackedSequence(input_ne, torch.tensor(packing.starts).diff()))[0]
         return hidden.data
 
 
-@teach(PackedLSTM)
+@teach(PackedLSTM, method="packed")
 def _noted_lstm(book: Book, lstm: PackedLSTM, input_ne: Tensor, packing: Packing) -> Tensor:
     """Over all time steps the gates are one linear layer of (input, state before, 1, 1)."""
     rows = book.rows_of(torch.arange(len(packing.utterance_n)), packing.utterance_n)
