@@ -147,8 +147,9 @@ def _is_encoded(folder: Path) -> bool:
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:
     """The shadow model's training: the target's settings on the shadow corpus, without privacy."""
-    epochs = spec.shadow.epochs or spec.training.epochs
-    training = spec.training.without_privacy().model_copy(update={"epochs": epochs})
+    training = spec.without_privacy()
+    if spec.shadow.epochs is not None:
+        training = training.model_copy(update={"epochs": spec.shadow.epochs})
     # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
     return spec.model_copy(update={"corpus": spec.shadow.corpus, "canaries": CanariesSpec(), "training": training})
 

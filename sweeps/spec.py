@@ -302,14 +302,10 @@ class Recipe(Frozen):
         return TrialSpec.model_validate(data)
 
     def baseline(self) -> TrialSpec:
-        """The same without privacy: plain SGD with the recipe's training settings, and adam in place of adam_bc."""
+        """The same without privacy, as `TrialSpec.without_privacy` says, with the recipe's own settings."""
         noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
-        data = self.trial(noise).model_dump()
-        data["training"] = self.training.without_privacy().model_dump() | {
-            # Plain SGD has no use for it, but workers must divide it.
-            "micro_batches": self.training.clips or self.training.workers
-        }
-        return TrialSpec.model_validate(data)
+        private = self.trial(noise)
+        return private.model_copy(update={"training": private.without_privacy()})
 
 
 def example_params(dimensions: dict[str, Dimension | dict[str, Dimension]]) -> dict[str, Any]:

@@ -205,6 +205,16 @@ class BERTSpec(Frozen):
 ModelSpec = Annotated[CLCSpec | BERTSpec, Field(discriminator="kind")]
 
 
+class PlainSpec(Frozen):
+    """Training without privacy where its settings are not the private ones: a learning rate that was chosen for clipped
+    gradients of full batches would throw a model off whose gradients are not clipped."""
+
+    epochs: Annotated[int, Field(ge=1)] = 15
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    optimizer: Annotated[Literal["adam", "adamw", "sgd"], Field(description="with its default settings")] = "adam"
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-2
+
+
 class TrainingSpec(Frozen):
     """How it is trained. `micro_batches` belongs to the mechanism, `workers` to the hardware (DESIGN)."""
 
@@ -261,6 +271,13 @@ class TrainingSpec(Frozen):
         int,
         Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last has all"),
     ] = 1
+    plain: Annotated[
+        PlainSpec | None,
+        Field(
+            description="of the SGD baseline, the shadow and reference models; null: the settings above, and with "
+            "model.features the defaults here"
+        ),
+    ] = None
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
     device: Device = "auto"
 
@@ -295,6 +312,14 @@ class TrainingSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _plain_batches_are_shared_evenly(self) -> TrainingSpec:
+        if self.plain is not None and self.plain.batch_size % self.workers:
+            raise ValueError(
+                f"plain.batch_size = {self.plain.batch_size} is not a multiple of workers = {self.workers}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _optimizer_has_a_use_for_its_settings(self) -> TrainingSpec:
         for field, owner in _OPTIMIZER_OF.items():
             value = getattr(self, field)
@@ -312,10 +337,16 @@ class TrainingSpec(Frozen):
 
     def without_privacy(self) -> TrainingSpec:
         """The same training without clip and noise. adam takes the place of adam_bc, which corrects for noise alone."""
-        changes: dict[str, Any] = {"method": "sgd"}
+        # SGD has no use for micro-batches, but workers must divide them.
+        changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers}
         if self.optimizer == "adam_bc":
             changes |= {"optimizer": "adam", "noise_floor": None}
         return self.model_copy(update=changes)
+
+    def as_plain(self, plain: PlainSpec) -> TrainingSpec:
+        """`plain`, on the same machines with the same seed."""
+        same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
+        return TrainingSpec(method="sgd", micro_batches=self.workers, **same, **plain.model_dump())
 
     @property
     def clips(self) -> int | None:
@@ -387,6 +418,15 @@ class TrialSpec(Frozen):
     canaries: CanariesSpec = CanariesSpec()
     training: TrainingSpec = TrainingSpec()
     edp: EDPSpec = EDPSpec()
+
+    def without_privacy(self) -> TrainingSpec:
+        """The training of the SGD baseline, the shadow and reference models: what `training.plain` says, or the same
+        without clip and noise."""
+        plain = self.training.plain
+        if plain is None and isinstance(self.model, BERTSpec) and self.model.features is not None:
+            workers = self.training.workers
+            plain = PlainSpec(batch_size=-(-64 // workers) * workers)
+        return self.training.without_privacy() if plain is None else self.training.as_plain(plain)
 
     @model_validator(mode="after")
     def _a_full_batch_is_not_drawn(self) -> TrialSpec:

@@ -29,7 +29,7 @@ BLOCK = 4096
 """Utterances that one call of `write_block` takes: what a process is given at a time."""
 _PIECES_AT_ONCE = 4096
 _IN_MEMORY = 1 << 30
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 12
 
 
 def has_states(model: ModelSpec) -> TypeGuard[BERTSpec]:
@@ -213,8 +213,8 @@ class States:
             for name in (*names, sentence)
         }
         self.read_u = np.load(folder / "states" / "read.npy")
-        self._tokens = _Whitened(folder, names, [of[name] for name in names])
-        self._sentences = _Whitened(folder, [sentence], [of[sentence]])
+        self._tokens = _Whitened(folder, names, [of[name] for name in names], exponent)
+        self._sentences = _Whitened(folder, [sentence], [of[sentence]], exponent)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -232,23 +232,25 @@ class States:
 
 
 class _Whitened:
-    def __init__(self, folder: Path, names: Sequence[str], whiteners: Sequence[Any]) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], whiteners: Sequence[Any], exponent: float) -> None:
         self._parts = [np.load(folder / "states" / f"{name}.npy", mmap_mode="r") for name in names]
-        self._whiteners = whiteners
+        self._whiteners, self._key = whiteners, (str(folder.resolve()), *names, exponent)
         self.width = sum(part.shape[1] for part in self._parts) + 1
         self.small = 4 * len(self._parts[0]) * self.width <= _IN_MEMORY
-        self._whole: Tensor | None = None
 
     def rows(self, row_n: np.ndarray) -> Tensor:
         """Rows (N,) as (N, width)."""
         if not self.small:
             return self._read(row_n)
-        if self._whole is None:
-            self._whole = self._read_all()
-        return self._whole.index_select(0, torch.from_numpy(row_n))
+        if self._key not in _whole:
+            found = self._read_all()
+            while _whole and sum(4 * x.numel() for x in (found, *_whole.values())) > _IN_MEMORY:
+                del _whole[next(iter(_whole))]
+            _whole[self._key] = found
+        return _whole[self._key].index_select(0, torch.from_numpy(row_n))
 
     def _read(self, rows: Any) -> Tensor:
-        return whitened(self._whiteners, [torch.from_numpy(part[rows].astype(np.float32)) for part in self._parts])
+        return whitened(self._whiteners, [torch.from_numpy(np.array(part[rows])).float() for part in self._parts])
 
     def _read_all(self) -> Tensor:
         rows = len(self._parts[0])
@@ -257,6 +259,10 @@ class _Whitened:
             part = slice(first, min(first + _ROWS_AT_ONCE, rows))
             whole[part] = self._read(part)
         return whole
+
+
+_whole: dict[tuple[Any, ...], Tensor] = {}
+"""What this process has whitened, for the trials after this one: the latest, up to `_IN_MEMORY` together."""
 
 
 class NewStates:

@@ -67,8 +67,7 @@ class Trainer:
     ) -> None:
         if checkpoint is not None:
             model.load_state_dict(checkpoint.model)
-        self.key, self.is_private = spec_key(spec), spec.training.method != "sgd"
-        spec = _as_stepped(spec)
+        self.key = spec_key(spec)
         self.corpus, self.spec, self.device = corpus, spec, device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.examples = corpus.size("train")
@@ -158,7 +157,7 @@ class Trainer:
     @property
     def ledger(self) -> Ledger:
         """What touched the weights so far."""
-        return self.hook.ledger if self.hook is not None and self.is_private else Ledger(private=False)
+        return self.hook.ledger if self.hook is not None else Ledger(private=False)
 
     def run_epoch(self, epoch: int) -> float:
         """One epoch; returns the mean training loss of an utterance.
@@ -288,16 +287,6 @@ class Trainer:
         entropy: list[Any] = [np.random.SeedSequence().entropy]
         dist.broadcast_object_list(entropy, src=0)
         return [int(entropy[0])]
-
-
-def _as_stepped(spec: TrialSpec) -> TrialSpec:
-    """Without privacy, heads on states take the steps of DP-SGD without its noise: without the clip, a learning rate
-    that was chosen for clipped gradients of full batches would throw baseline and shadow model far off."""
-    if spec.training.method != "sgd" or not has_states(spec.model):
-        return spec
-    quiet = {"z0": 0.0, "decay": "none", "tau": 0.0, "alpha": "none", "clip": "fixed", "sampling": "shuffle"}
-    training = spec.training.model_copy(update={"method": "dpsgd"})
-    return spec.model_copy(update={"training": training, "edp": spec.edp.model_copy(update=quiet)})
 
 
 @contextmanager

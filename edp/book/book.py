@@ -12,6 +12,7 @@ Shapes: b examples, m micro-batches, n rows, k layers, i inputs, o outputs of a 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -49,7 +50,8 @@ class Book:
         self._squares: list[list[Tensor]] = [[] for _ in self.layer_names]
         self._writes: list[Write] = []
         self._rows: dict[tuple[int, int], Rows] = {}
-        self._packed: tuple[Any, ...] = (None, None, None)
+        # The last two: between query's adapter and value's, whose input is the same, stands one of another input.
+        self._packed: deque[tuple[Tensor, Rows, _Packed]] = deque(maxlen=2)
 
     @property
     def is_open(self) -> bool:
@@ -168,14 +170,22 @@ class Book:
         self._squares[self._layer[id(parameters[0])]].append(squares_m)
         self._writes.append(write)
 
-    def note_gradient(self, parameter: nn.Parameter, gradient_m: Tensor) -> None:
-        """Notes the gradient of each micro-batch, (M, *shape): for small parameters, and for few micro-batches."""
+    def note_gradient(self, parameter: nn.Parameter, gradient_m: Tensor, order_m: Tensor | None = None) -> None:
+        """Notes the gradient of each micro-batch, (M, *shape): for small parameters, and for few micro-batches.
+
+        Args:
+            order_m: the micro-batches that the gradients are of; the others have none. None: all, in their order.
+        """
         flat = gradient_m.reshape(len(gradient_m), -1)
+        squares_m = torch.linalg.vecdot(flat, flat)
+        if order_m is not None:
+            squares_m = squares_m.new_zeros(self.micro_batches).index_copy_(0, order_m, squares_m)
 
         def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
-            _put(sums[id(parameter)], (factor_m @ flat).view(parameter.shape), add)
+            chosen = factor_m if order_m is None else factor_m[order_m]
+            _put(sums[id(parameter)], (chosen @ flat).view(parameter.shape), add)
 
-        self.note([parameter], torch.linalg.vecdot(flat, flat), write)
+        self.note([parameter], squares_m, write)
 
     def note_linear(
         self,
@@ -199,7 +209,7 @@ class Book:
         width, outputs = sum(x.shape[1] for x, _ in inputs), g_no.shape[1]
         if rows.micro_batches == 1 or rows.micro_batches * width * outputs <= len(g_no) * (width + outputs):
             for x_ni, weight in inputs:
-                self.note_gradient(weight, rows.products(x_ni, g_no))
+                self.note_gradient(weight, rows.products(x_ni, g_no), rows.order_m)
             for bias in biases:
                 self.note_gradient(bias, rows.sums(g_no))
             return
@@ -221,11 +231,13 @@ class Book:
     def packed(self, rows: Rows, x: Tensor, like: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
         """Rows of an input, in the type of `like`, and what gives their Gram matrices.
 
-        Layers that are given the same input one after the other (query, key and value) share both.
+        Layers that are given the same input (query, key and value, or their adapters) share both.
         """
-        if self._packed[0] is not x or self._packed[1] is not rows:
-            self._packed = (x, rows, _Packed(rows, rows.take(x).to(like.dtype)))
-        packed: _Packed = self._packed[2]
+        for known, its_rows, packed in self._packed:
+            if known is x and its_rows is rows:
+                return packed.x_ni, packed.gram
+        packed = _Packed(rows, rows.take(x).to(like.dtype))
+        self._packed.append((x, rows, packed))
         return packed.x_ni, packed.gram
 
     # What follows from the notes.

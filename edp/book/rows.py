@@ -128,14 +128,15 @@ class Rows:
         return pairs.new_zeros(self.micro_batches).index_add_(0, self._pair_micro_batch, pairs)
 
     def products(self, x_ni: Tensor, g_no: Tensor) -> Tensor:
-        """`Σ g xᵀ` over the rows of each micro-batch: (M, O, I)."""
-        found = x_ni.new_zeros(self.micro_batches, g_no.shape[1], x_ni.shape[1])
-        ordered, done = [], 0
+        """`Σ g xᵀ` over the rows of each micro-batch, (M, O, I), in the order `order_m`."""
+        found = x_ni.new_empty(len(self.order_m), g_no.shape[1], x_ni.shape[1])
+        done = 0
         for block in self.blocks:
             rows, shape = slice(block.first, block.end), (block.micro_batches, block.rows, -1)
-            ordered.append(g_no[rows].view(shape).transpose(1, 2) @ x_ni[rows].view(shape))
+            g, x = g_no[rows].view(shape), x_ni[rows].view(shape)
+            torch.bmm(g.transpose(1, 2), x, out=found[done : done + block.micro_batches])
             done += block.micro_batches
-        return found.index_copy_(0, self.order_m, torch.cat(ordered)) if ordered else found
+        return found
 
     def sums(self, values_n: Tensor) -> Tensor:
         """Rows (N, …) added up by micro-batch: (M, …)."""

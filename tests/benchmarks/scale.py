@@ -49,7 +49,7 @@ def child(what: str, size: int, folder: Path) -> dict[str, float]:
     from sweeps.settings import load_recipe
 
     settings = [f"corpus.utterances={size}", "training.workers=1", "training.epochs=1"]
-    _, recipe = load_recipe("quickstart", settings)
+    _, recipe = load_recipe("quickstart_paper", settings)
     spec = recipe.trial({"C": 1.0, "z0": 0.01, "decay": "none", "tau": 0.0})
     prepared = locate(spec, folder / "cache")
     if what == "encode":

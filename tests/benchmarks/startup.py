@@ -38,7 +38,7 @@ def measure(workers: int, trials: int, folder: Path) -> dict[str, Any]:
         "-m",
         "dashboards.cli",
         "run",
-        "quickstart",
+        "quickstart_paper",
         "--name",
         "s",
         "--storage",

@@ -58,7 +58,7 @@ def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, sta
     Args:
         tracked: whether MLflow has runs of it; its front is only written there then.
     """
-    stem, recipe = load_recipe("quickstart", [f"search.trials={max(trials, 1)}", "search.sampler=random"])
+    stem, recipe = load_recipe("quickstart_paper", [f"search.trials={max(trials, 1)}", "search.sampler=random"])
     sweep = Sweep.new(storage, name)
     uri = default_tracking_uri(storage)
     tracker = Tracker(uri, stem, storage / "mlflow-artifacts") if tracked else None

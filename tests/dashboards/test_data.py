@@ -125,7 +125,7 @@ def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(so
     assert all(isinstance(colour, str) for colour in colours)
     lines = parallel(found, {}, None, list(axes.values()), axes["epsilon"], "light")["data"]
     assert len([line for line in lines if line["name"] == "Pareto-optimal" and line["x"]]) == 1
-    leak = load_recipe("quickstart", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
+    leak = load_recipe("quickstart_paper", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
     assert opening_axes(leak) == ("ser", "mia_tpr_at_1pct_fpr")
     shown = str(parts.table(replace(found, recipe=leak), found.front, None, None, False))
     assert "MIA TPR at 1% FPR" in shown

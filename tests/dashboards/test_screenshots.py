@@ -35,7 +35,7 @@ def served() -> Iterator[Served]:
     storage = Path(str(STORAGE)).resolve()
     root = str(Path(__file__).parents[2])
     if not (storage / "quickstart" / "sweep.json").is_file():
-        words = ["run", "quickstart", "--name", "quickstart", "--trials", "12", "--storage", str(storage)]
+        words = ["run", "quickstart", "--name", "quickstart", "--storage", str(storage)]
         subprocess.run(
             [sys.executable, "-m", "dashboards.cli", *words], env={**os.environ, "PYTHONPATH": root}, check=True
         )

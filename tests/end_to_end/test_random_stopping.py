@@ -53,7 +53,7 @@ def test_the_number_of_trials_is_geometric_with_the_stated_mean() -> None:
 
 def test_its_cost_grows_slowly_with_the_expected_number() -> None:
     def cost(trials: int) -> float:
-        _, recipe = load_recipe("quickstart", [*SETTINGS[:3], f"search.trials={trials}"])
+        _, recipe = load_recipe("quickstart_paper", [*SETTINGS[:3], f"search.trials={trials}"])
         return epsilon_of_best(recipe)
 
     assert 8 < cost(2) < cost(50) < 8 * 4

@@ -53,7 +53,7 @@ def test_the_mechanisms_of_one_configuration(command: Command, more: tuple[str, 
 
 @pytest.mark.parametrize("batch_size", [64, 600, 1_200, 2_000])
 def test_it_says_what_a_poisson_trial_of_that_rate_will_cost(command: Command, batch_size: int) -> None:
-    _, recipe = load_recipe("quickstart", ["edp.sampling=poisson", f"training.batch_size={batch_size}"])
+    _, recipe = load_recipe("quickstart_paper", ["edp.sampling=poisson", f"training.batch_size={batch_size}"])
     trial = planned(recipe.trial({"C": 1.0, "z0": 4.0, "decay": "none", "tau": 0.0}), 1_350)
     rate = str(trial.entries[0].mechanism.rate)
     words = ("--z0", "4", "--epochs", str(len(trial.entries)), "--sampling", "poisson", "--rate", rate, "--json")

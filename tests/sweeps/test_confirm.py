@@ -45,7 +45,7 @@ def test_a_sweep_that_bounds_its_cost_by_secrecy_or_runs_or_has_no_front_is_not_
     with pytest.raises(UserError, match="has not ended"):
         confirm(empty, 3, WATCH)
     _, secret = load_recipe(
-        "quickstart", ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
+        "quickstart_paper", ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
     )
     empty.save_recipe(secret)
     with pytest.raises(UserError, match="secret number of trials"):

@@ -83,4 +83,4 @@ def test_a_budget_that_is_spent_starts_no_more_trials_also_on_resume(name: str, 
 def test_a_budget_that_lasts_is_no_reason(tmp_path: Path) -> None:
     assert ran(tmp_path, "budget.gpu_hours=1.8")[1] == []
     with pytest.raises(UserError, match=r"budget\.gpu_hours = 0"):
-        load_recipe("quickstart", ["budget.gpu_hours=0"])
+        load_recipe("quickstart_paper", ["budget.gpu_hours=0"])

@@ -13,7 +13,7 @@ from sweeps.space import ask
 from sweeps.spec import Recipe
 
 
-def recipe(*settings: str, name: str = "quickstart") -> Recipe:
+def recipe(*settings: str, name: str = "quickstart_paper") -> Recipe:
     return load_recipe(name, list(settings))[1]
 
 

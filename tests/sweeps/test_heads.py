@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from sweeps.prepare import shadow_trial
 from sweeps.privacy import plan_of
 from sweeps.settings import load_recipe
 from sweeps.space import corners
 from sweeps.spec import Recipe
 from sweeps.stopping import Stopper, StopSpec
+from trainables.attacks.references import side_spec
 from trainables.epochs import by_epoch
 from trainables.spec import BERTSpec
 from trainables.states import all_state_names
@@ -44,6 +46,21 @@ def test_fields_of_features_and_head_are_searched_by_their_paths() -> None:
 def test_what_a_sweep_shares_is_not_searched(setting: str, message: str) -> None:
     with pytest.raises((ValidationError, ValueError), match=message):
         recipe(setting)
+
+
+def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
+    plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1}
+    found = recipe("training.workers=3")
+    private = found.trial({**next(corners(found.dimensions)), "z0": 1.0})
+    for training in (found.baseline().training, shadow_trial(private).training, side_spec(private, "sgd", 0).training):
+        assert {name: getattr(training, name) for name in plain} == plain
+        assert (training.epochs, training.batch_size, training.learning_rate) == (15, 66, 3e-2)
+    found = recipe("training.plain={epochs: 4, batch_size: 32, optimizer: adamw, learning_rate: 0.01}")
+    training = found.baseline().training
+    assert (training.epochs, training.batch_size, training.optimizer, training.learning_rate) == (4, 32, "adamw", 0.01)
+    with pytest.raises(ValueError, match=r"plain\.batch_size = 32 is not a multiple of workers = 3"):
+        recipe("training.workers=3", "training.plain.batch_size=32")
+    assert found.trial({**next(corners(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
 
 
 def test_its_plan_is_one_step_an_epoch_of_everybody() -> None:

@@ -32,14 +32,14 @@ from trainables.spec import TrainingSpec
 )
 def test_a_setting_without_a_meaning_is_refused_in_one_line(settings: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
-        load_recipe("quickstart", settings.split(" "))
+        load_recipe("quickstart_paper", settings.split(" "))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -> None:
     _, recipe = load_recipe(
-        "quickstart",
+        "quickstart_paper",
         [
             "space.training.optimizer.choice=[adam, momentum, adamw, adam_bc]",
             "space.training.momentum.uniform=[0.5, 0.99]",
@@ -60,7 +60,7 @@ def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -
 
 def test_what_is_trained_without_noise_beside_a_private_run_takes_adam_for_adam_bc() -> None:
     changes = ["training.optimizer=adam_bc", "training.noise_floor=0.2", "training.average=0.9"]
-    _, recipe = load_recipe("quickstart", changes)
+    _, recipe = load_recipe("quickstart_paper", changes)
     private = recipe.trial(next(corners(recipe.dimensions)))
     for training in (
         recipe.baseline().training,

@@ -27,7 +27,7 @@ SECRET = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=
 
 
 def recipe(*settings: str) -> Recipe:
-    return load_recipe("quickstart", [*SECRET, *settings])[1]
+    return load_recipe("quickstart_paper", [*SECRET, *settings])[1]
 
 
 def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> None:
@@ -73,7 +73,7 @@ def test_a_target_out_of_reach_is_found_out_before_anything_is_made(
     settings: list[str], says: str, command: Command, tmp_path: Path
 ) -> None:
     words = [word for setting in [*SECRET, *settings] for word in ("--set", setting)]
-    code, out, err = command("run", "quickstart", "--name", "one", "--storage", str(tmp_path / "runs"), *words)
+    code, out, err = command("run", "quickstart_paper", "--name", "one", "--storage", str(tmp_path / "runs"), *words)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert says in err
@@ -101,7 +101,7 @@ def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_numb
 ) -> None:
     searched, tracker = recipe(), _Tracker()
     sweep = Sweep.new(tmp_path, "one")
-    about = {"recipe": "quickstart", "state": "running", "tracking_uri": "", "run_id": "0", "wanted": 8, "pid": 1}
+    about = {"recipe": "quickstart_paper", "state": "running", "tracking_uri": "", "run_id": "0", "wanted": 8, "pid": 1}
     sweep.save(SweepRecord.model_validate({"name": "one", **about}))
     plain = SweepCallback(sweep, searched, tracker, Watch(Console()))
     callback = SecretCallback(sweep, searched, tracker) if secret else plain

@@ -25,7 +25,7 @@ EXAMPLES = 1_350
 
 
 def recipe(*settings: str) -> Recipe:
-    return load_recipe("quickstart", list(settings))[1]
+    return load_recipe("quickstart_paper", list(settings))[1]
 
 
 def study(one: Recipe) -> optuna.Study:

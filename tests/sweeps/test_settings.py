@@ -14,7 +14,7 @@ from sweeps.spec import Recipe
 from trainables.spec import BERTSpec, TrialSpec
 
 EXPECTED = {
-    "quickstart",
+    "quickstart_paper",
     *(f"{corpus}_{model}" for corpus in ("atis", "snips", "nlu_eval") for model in ("clc", "bert")),
     *(f"{corpus}_{model}" for corpus in ("communication", "health", "video") for model in ("clc",)),
 }
@@ -85,7 +85,7 @@ def test_the_default_space_is_the_papers() -> None:
 )
 def test_a_mistake_is_refused_in_one_line(settings: str, says: list[str]) -> None:
     with pytest.raises(UserError) as caught:
-        load_recipe("quickstart", settings.split(" "))
+        load_recipe("quickstart_paper", settings.split(" "))
     message = str(caught.value)
     assert "\n" not in message
     for words in says:
@@ -124,16 +124,16 @@ def test_overrides_read_numbers_as_people_write_them() -> None:
 
 
 def test_a_fixed_value_leaves_the_space_and_a_fixed_decay_keeps_its_own_taus() -> None:
-    _, recipe = load_recipe("quickstart", ["edp.C=1", "edp.decay=linear"])
+    _, recipe = load_recipe("quickstart_paper", ["edp.C=1", "edp.decay=linear"])
     assert set(recipe.dimensions) == {"z0", "tau"}
     assert 0.9 in recipe.dimensions["tau"].choice
-    _, recipe = load_recipe("quickstart", ["edp.decay=none"])
+    _, recipe = load_recipe("quickstart_paper", ["edp.decay=none"])
     assert set(recipe.dimensions) == {"C", "z0"}
 
 
 def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
     _, recipe = load_recipe(
-        "quickstart",
+        "quickstart_paper",
         [
             "space.training.learning_rate.log_uniform=[1e-4, 1e-2]",
             "space.model.hidden_size.int=[16, 64]",
@@ -147,7 +147,7 @@ def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
 
 
 def test_the_baseline_has_the_recipes_own_training_settings_whatever_is_searched() -> None:
-    _, recipe = load_recipe("quickstart", ["space.training.learning_rate.log_uniform=[1e-6, 1]"])
+    _, recipe = load_recipe("quickstart_paper", ["space.training.learning_rate.log_uniform=[1e-6, 1]"])
     assert recipe.baseline().training == recipe.training.model_copy(update={"method": "sgd"})
 
 
@@ -178,7 +178,7 @@ def test_a_pretrained_folder_is_seen_from_everywhere_and_minilm_is_none(
 
 
 def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -> None:
-    _, recipe = load_recipe("quickstart", [])
+    _, recipe = load_recipe("quickstart_paper", [])
     trial = recipe.baseline()
     write_yaml(trial, tmp_path / "picked.yaml", "a heading\nof two lines")
     assert load_config(tmp_path / "picked.yaml", []) == trial
@@ -204,7 +204,7 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
 )
 def test_privacy_settings_that_cannot_hold_are_refused(settings: str, says: str) -> None:
     with pytest.raises(UserError, match=says.replace("(", r"\(")):
-        load_recipe("quickstart", settings.split(" "))
+        load_recipe("quickstart_paper", settings.split(" "))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_privacy_settings_that_cannot_hold_are_refused(settings: str, says: str)
 )
 def test_what_could_only_fail_after_training_is_refused_before(settings: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        load_recipe("quickstart", settings.split(" "))
+        load_recipe("quickstart_paper", settings.split(" "))
 
 
 @pytest.mark.parametrize(
@@ -236,20 +236,20 @@ def test_what_could_only_fail_after_training_is_refused_before(settings: str, sa
     ],
 )
 def test_the_objectives_follow_what_is_searched_unless_they_are_named(settings: str, objectives: tuple[str]) -> None:
-    recipe = load_recipe("quickstart", settings.split())[1]
+    recipe = load_recipe("quickstart_paper", settings.split())[1]
     assert recipe.search.objectives == objectives
     assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
 
 
 def test_the_long_name_of_a_dimension_means_the_short_one() -> None:
-    _, recipe = load_recipe("quickstart", ["space.edp.z0.log_uniform=[0.1, 1]"])
+    _, recipe = load_recipe("quickstart_paper", ["space.edp.z0.log_uniform=[0.1, 1]"])
     assert set(recipe.dimensions) == {"C", "z0", "decay", "tau"}
     assert recipe.dimensions["z0"].log_uniform == (0.1, 1)
 
 
 def test_a_baseline_exists_for_every_valid_dpsgd_recipe() -> None:
     settings = ["training.method=dpsgd", "training.workers=16"]
-    _, recipe = load_recipe("quickstart", settings)
+    _, recipe = load_recipe("quickstart_paper", settings)
     assert recipe.baseline().training.workers == 16
 
 

@@ -35,7 +35,7 @@ SHAPES = {
 
 
 def recipe(*settings: str) -> Recipe:
-    return load_recipe("quickstart", list(settings))[1]
+    return load_recipe("quickstart_paper", list(settings))[1]
 
 
 def shape(params: dict[str, Any]) -> tuple[Any, Any, Any]:

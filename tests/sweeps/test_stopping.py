@@ -106,4 +106,4 @@ def test_a_trial_that_goes_on_from_a_checkpoint_is_judged_by_its_whole_curve() -
     [["search.stop=null"], ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]],
 )
 def test_no_stopper_is_started_where_nothing_may_be_stopped(overrides: list[str], tmp_path: Path) -> None:
-    assert start_stopper(load_recipe("quickstart", overrides)[1], tmp_path) is None
+    assert start_stopper(load_recipe("quickstart_paper", overrides)[1], tmp_path) is None

@@ -26,10 +26,10 @@ METRICS = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0, "d
 
 
 def sweep(storage: Path, *settings: str) -> tuple[Sweep, Recipe]:
-    recipe = load_recipe("quickstart", list(settings))[1]
+    recipe = load_recipe("quickstart_paper", list(settings))[1]
     made = Sweep.new(storage, "one")
     made.save_recipe(recipe)
-    record = {"recipe": "quickstart", "state": "running", "tracking_uri": "", "run_id": "0123456789", "wanted": 8}
+    record = {"recipe": "quickstart_paper", "state": "running", "tracking_uri": "", "run_id": "0123456789", "wanted": 8}
     made.save(SweepRecord.model_validate({"name": "one", "pid": 1, **record}))
     return made, recipe
 

@@ -127,7 +127,7 @@ def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> Non
     for rare in (False, True):
         if rare:
             words = ["search.objectives=[ser, mia_tpr_at_1pct_fpr]", "search.sampler=random"]
-            sweep.save_recipe(load_recipe("quickstart", words)[1])
+            sweep.save_recipe(load_recipe("quickstart_paper", words)[1])
         write_report(sweep, tmp_path / "report.html")
         report = (tmp_path / "report.html").read_text()
         note = parent_description(sweep, sweep.recipe, sweep.trials(), front_of(sweep), "1")

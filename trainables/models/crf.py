@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from edp.book import Book, teach
+from trainables.models.bio import UNLIKELY, bio_marginals, bio_nll, bio_path_score
 
 FORBIDDEN = -1e4
 """Score of what is not allowed, where paths are compared: no emission makes up for it."""
-_UNLIKELY = -30.0  # the same where paths are added up: small, and within what a factor can say
 
 
 class CRF(nn.Module):
@@ -53,13 +53,15 @@ class CRF(nn.Module):
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
         """Negative log-likelihood of each utterance's tags, (B,)."""
+        if not self.learnt:
+            return bio_nll(emissions_btk, tags_bt, mask_bt)
         return crf_nll(emissions_btk, tags_bt, mask_bt, *self.scores())
 
     def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
         """Likeliest tags, (B, T); 0 beyond the utterance."""
         return viterbi(emissions_btk, mask_bt, *self.scores(FORBIDDEN))
 
-    def scores(self, forbidden: float = _UNLIKELY) -> tuple[Tensor, Tensor, Tensor]:
+    def scores(self, forbidden: float = UNLIKELY) -> tuple[Tensor, Tensor, Tensor]:
         """Of a tag after another (K, K), first (K,) and last (K,), `forbidden` where that is not allowed."""
         if self.allowed_jk is None or self.first_k is None:
             return self.transitions_jk, self.start_k, self.end_k
@@ -71,6 +73,10 @@ class CRF(nn.Module):
 
         In the precision of the emissions.
         """
+        if not self.learnt:
+            marginals_btk, log_z_b = bio_marginals(emissions_btk, mask_bt)
+            gold_b = None if tags_bt is None else bio_path_score(emissions_btk, tags_bt, mask_bt)
+            return marginals_btk, None if gold_b is None else log_z_b - gold_b
         transitions_jk, start_k, end_k = (score.to(emissions_btk.dtype) for score in self.scores())
         marginals_btk, log_z_b = marginals(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
         if tags_bt is None:

@@ -53,6 +53,8 @@ class Pool:
     tags_n: np.ndarray
     intents: np.ndarray
     corpus: np.ndarray
+    slotless: np.ndarray
+    """Of each utterance, whether it has no slot though its corpus has some."""
 
     def batch(self, rows_b: np.ndarray) -> tuple[Batch, Tensor]:
         """The utterances of some rows, labels counted over all corpora, and the corpus of each, (B,) int64."""
@@ -80,6 +82,7 @@ def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]
     intent_columns: list[Column] = []
     tags: list[int] = []
     intents: list[int] = []
+    slotless: list[bool] = []
     for number, (spec, utterances) in enumerate(zip(specs, corpora, strict=True)):
         labels = Labels.of(utterances)
         kept_tags = labels.tags if len(labels.tags) > 1 else ()
@@ -90,6 +93,7 @@ def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]
         intent_columns += [Column(number, intent) for intent in kept_intents]
         tags += [tag_of.get(tag, IGNORED) for utterance in utterances for tag in utterance.tags]
         intents += [intent_of.get(utterance.intent, IGNORED) for utterance in utterances]
+        slotless += [len(kept_tags) > 0 and set(utterance.tags) == {"O"} for utterance in utterances]
         about.append(
             {
                 "name": spec.name,
@@ -112,6 +116,7 @@ def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]
         tags_n=np.array(tags),
         intents=np.array(intents),
         corpus=np.repeat(np.arange(len(corpora)), [len(utterances) for utterances in corpora]),
+        slotless=np.array(slotless),
     )
 
 
@@ -134,13 +139,15 @@ def stage_batches(spec: PretrainSpec, number: int, pool: Pool) -> list[np.ndarra
 
 def _stage_rows(spec: PretrainSpec, number: int, pool: Pool) -> np.ndarray:
     stage: StageSpec = spec.stages[number]
+    # The same utterances in all stages, whatever they draw.
+    kept = ~pool.slotless | (np.random.default_rng(spec.training.seed).random(len(pool.slotless)) < spec.slotless)
     chosen = [
         index for index, corpus in enumerate(spec.corpora) if stage.corpora is None or corpus.name in stage.corpora
     ]
     inside = np.isin(pool.corpus, chosen)
-    others = np.flatnonzero(~inside)
+    others = np.flatnonzero(~inside & kept)
     replayed = np.random.default_rng([spec.training.seed, number]).permutation(others)[: stage.replay]
-    return np.concatenate([np.flatnonzero(inside), replayed])
+    return np.concatenate([np.flatnonzero(inside & kept), replayed])
 
 
 def _one_pass(rows: np.ndarray, lengths: np.ndarray, size: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -59,6 +59,10 @@ class PretrainSpec(Frozen):
         Literal["supervised", "masked"],
         Field(description="supervised: slots and intents, with heads for each corpus; masked: sub-words left out"),
     ] = "supervised"
+    slotless: Annotated[
+        float,
+        Field(ge=0, le=1, description="share of the utterances without a slot that is kept, of corpora with slots"),
+    ] = 1.0
     label_names: Annotated[
         bool | None,
         Field(description="of supervised: labels are also scored by what their names mean; null: true"),

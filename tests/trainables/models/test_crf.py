@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainables.models.crf import CRF, crf_nll, marginals, path_score, viterbi
+from trainables.models.tags import allowed_first_k, allowed_jk
+from trainables.tokens import Labels
 
 Scores = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, mask, transitions, start, end
 
@@ -132,3 +134,40 @@ def test_the_module_owns_its_scores() -> None:
     expected_b = log_z_b - path_score(emissions, gold_bt, mask, *parts)
     torch.testing.assert_close(crf.nll(emissions, gold_bt, mask), expected_b, rtol=0, atol=1e-12)
     assert crf.viterbi(emissions, mask).shape == (2, 3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 3), st.integers(0, 99), st.floats(0.1, 40))
+def test_what_bio_alone_allows_needs_no_table_of_transitions(
+    lengths: list[int], types: int, seed: int, scale: float
+) -> None:
+    """Emissions, and paths that BIO forbids too, against the CRF that has a score for every move."""
+    tags = 1 + 2 * types
+    labels = Labels(("x",), ("O", *(f"{kind}-{name}" for name in range(types) for kind in "BI")))
+    crf = CRF(tags, (allowed_jk(labels), allowed_first_k(labels)), learnt=False).double()
+    emissions, mask, *_ = scores(lengths, tags, seed, scale)
+    gold_bt = torch.randint(tags, mask.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(~mask, 0)
+    weight_b = torch.rand(len(lengths), dtype=torch.float64)
+    found, expected = emissions.clone().requires_grad_(), emissions.clone().requires_grad_()
+    nll_b, table_b = crf.nll(found, gold_bt, mask), crf_nll(expected, gold_bt, mask, *crf.scores())
+    torch.testing.assert_close(nll_b, table_b, rtol=1e-9, atol=1e-9)
+    (nll_b * weight_b).sum().backward()
+    (table_b * weight_b).sum().backward()
+    torch.testing.assert_close(found.grad, expected.grad, rtol=0, atol=1e-9)
+    posterior_btk, loss_b = crf.certainty(emissions, gold_bt, mask)
+    torch.testing.assert_close(posterior_btk, marginals(emissions, mask, *crf.scores())[0], rtol=0, atol=1e-9)
+    assert loss_b is not None
+    torch.testing.assert_close(loss_b, nll_b.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_confident_emissions_that_bio_forbids_give_finite_losses_in_float32() -> None:
+    labels = Labels(("x",), ("O", "B-a", "I-a", "B-b", "I-b"))
+    crf = CRF(5, (allowed_jk(labels), allowed_first_k(labels)), learnt=False)
+    emissions = torch.full((1, 4, 5), -500.0)
+    emissions[0, :, 2], emissions[0, 2, 4] = 500, 1000
+    emissions.requires_grad_()
+    nll_b = crf.nll(emissions, torch.tensor([[0, 1, 2, 0]]), torch.ones(1, 4, dtype=torch.bool))
+    nll_b.sum().backward()
+    assert torch.isfinite(nll_b).all()
+    assert emissions.grad is not None
+    assert torch.isfinite(emissions.grad).all()

@@ -277,20 +277,6 @@ def test_a_trial_of_full_batches_learns_and_reports_every_so_many_epochs(
         assert torch.allclose(two[name], tensor, rtol=0.05, atol=0.05 * float(tensor.abs().max())), name
 
 
-def test_without_privacy_gradients_are_clipped_and_not_noised(
-    folder: Path, encoder_folder: Path, tmp_path: Path
-) -> None:
-    found = []
-    for method in ("sgd", "dpsgd"):
-        spec = trial_spec(model_spec(encoder_folder), method=method, micro_batches=1)
-        spec = spec.model_copy(update={"edp": spec.edp.model_copy(update={"z0": 0.0})})
-        ((result, _),) = run_workers(trial, 1, TrialJob(spec, folder, tmp_path / method))
-        assert isinstance(result, TrialResult)
-        assert result.ledger.private == (method == "dpsgd")
-        found.append(torch.load(tmp_path / method / "model.pt", weights_only=True)["state_dict"]["slot_head.weight"])
-    assert torch.allclose(*found, rtol=1e-4, atol=1e-4)
-
-
 def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     folder: Path, encoder_folder: Path, tmp_path: Path
 ) -> None:

@@ -159,6 +159,20 @@ def test_a_stage_sees_its_corpora_pass_after_pass_and_what_it_replays(place: Pat
     assert spread < np.ptp(lengths) / 2, "utterances of like length go together"
 
 
+def test_utterances_without_a_slot_are_left_out_of_corpora_that_have_slots(place: Path) -> None:
+    def rows(share: float) -> np.ndarray:
+        spec = recipe(place, slotless=share, stages=[{"steps": 400, "batch_size": 16}])
+        return np.unique(np.concatenate(stage_batches(spec, 0, pool_of(spec))))
+
+    spec = recipe(place)
+    bare = np.array([set(u.tags) == {"O"} for corpus in spec.corpora for u in read_utterances(corpus)])
+    intents_alone = pool_of(spec).corpus == list(CORPORA).index("intents")
+    assert (bare & ~intents_alone).any()
+    assert rows(1.0).tolist() == list(range(len(bare)))
+    assert rows(0.0).tolist() == np.flatnonzero(~bare | intents_alone).tolist()
+    assert len(rows(0.0)) < len(rows(0.5)) < len(bare)
+
+
 def test_a_killed_training_ends_with_the_same_weights(place: Path, tmp_path: Path) -> None:
     """Killed after every kind of step: in a stage, at its end, and before the first checkpoint."""
     spec = recipe(place)
