@@ -75,11 +75,10 @@ def opened(chromium: Any, url: str, width: int, height: int, scheme: str = "ligh
 def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, height: int, scheme: str) -> None:
     tab = opened(chromium, served.page, width, height, scheme)
     tab.wait_for_selector("#scatter .point")
-    if name == "pareto":
-        tab.focus("#limit-ser")
-        while float(tab.input_value("#limit-ser")) > 0.9:
-            tab.keyboard.press("ArrowLeft")
-        settled(tab, "[id*=limit-text][id*=ser]", "≤ 9")
+    tab.focus("#limit-ser")
+    while float(tab.input_value("#limit-ser")) > 0.05:
+        tab.keyboard.press("ArrowLeft")
+    settled(tab, "[id*=limit-text][id*=ser]", "≤")
     tab.click("#best")
     tab.wait_for_selector("#curves .point")
     tab.wait_for_selector("button.row[aria-pressed=true]")
