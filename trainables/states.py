@@ -237,17 +237,20 @@ class _Whitened:
         self._whiteners, self._key = whiteners, (str(folder.resolve()), *names, exponent)
         self.width = sum(part.shape[1] for part in self._parts) + 1
         self.small = 4 * len(self._parts[0]) * self.width <= _IN_MEMORY
+        self._whole: Tensor | None = None
 
     def rows(self, row_n: np.ndarray) -> Tensor:
         """Rows (N,) as (N, width)."""
         if not self.small:
             return self._read(row_n)
-        if self._key not in _whole:
-            found = self._read_all()
-            while _whole and sum(4 * x.numel() for x in (found, *_whole.values())) > _IN_MEMORY:
-                del _whole[next(iter(_whole))]
-            _whole[self._key] = found
-        return _whole[self._key].index_select(0, torch.from_numpy(row_n))
+        if self._whole is None:
+            self._whole = _kept.pop(self._key, None)
+            if self._whole is None:
+                self._whole = self._read_all()
+            while _kept and sum(4 * x.numel() for x in (self._whole, *_kept.values())) > _IN_MEMORY:
+                del _kept[next(iter(_kept))]
+            _kept[self._key] = self._whole
+        return self._whole.index_select(0, torch.from_numpy(row_n))
 
     def _read(self, rows: Any) -> Tensor:
         return whitened(self._whiteners, [torch.from_numpy(np.array(part[rows])).float() for part in self._parts])
@@ -261,8 +264,9 @@ class _Whitened:
         return whole
 
 
-_whole: dict[tuple[Any, ...], Tensor] = {}
-"""What this process has whitened, for the trials after this one: the latest, up to `_IN_MEMORY` together."""
+_kept: dict[tuple[Any, ...], Tensor] = {}
+"""What this process has whitened, by folder, states and exponent, for the trials after this one: what was used last, up
+to `_IN_MEMORY` together. Whoever reads one of them holds it, whatever is dropped here meanwhile."""
 
 
 class NewStates:
