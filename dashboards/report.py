@@ -32,7 +32,7 @@ from sweeps.summary import TPR, epsilon_of_sweep, tie_line
 from sweeps.tracking import Tracker, environment_tags
 from trainables.attacks.roc import measure
 from trainables.attacks.shadow import attack_scores, load_attack
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.spec import CLCSpec, TrialSpec
 
 

@@ -30,7 +30,7 @@ from trainables.attacks.references import Arrays, Kind, Side, attacked, same_cor
 from trainables.attacks.roc import AttackResult, strongest
 from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.ledger_file import read_ledger
 from trainables.measuring import privacy_metrics
 from trainables.spec import TrialSpec

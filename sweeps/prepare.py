@@ -19,7 +19,8 @@ from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.corpora import corpus_digest, load_corpus
 from trainables.corpora.types import Splits
 from trainables.embeddings import WordVectors
-from trainables.encoding import EncodedCorpus, encode
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.epochs import Metrics
 from trainables.files import replacing
 from trainables.job import TrialJob, TrialResult

@@ -15,7 +15,7 @@ from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from pydantic import BaseModel, TypeAdapter
 
-from trainables.encoding import encode_utterances
+from trainables.batching import encode_utterances
 from trainables.features import load_features
 from trainables.models import JointModel, build_model
 from trainables.ser import slot_spans

@@ -34,7 +34,7 @@ from sweeps.sync import Tracked
 from sweeps.tracking import Tracker
 from sweeps.tune_trial import TrialContext, tune_trial
 from sweeps.watch import Watch
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.mailbox import RETRIES, ending
 from trainables.submit import TrialStopped
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.attacks.features import FEATURES, attack_features
 from trainables.confidence import ser_interval
-from trainables.encoding import EncodedCorpus, Split
+from trainables.encoded_corpus import EncodedCorpus, Split
 from trainables.models.joint import JointModel
 from trainables.ser import by_length, semantic_error_rate, semantic_errors, slot_f1, slot_matches
 

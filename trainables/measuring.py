@@ -15,7 +15,7 @@ import torch.distributed as dist
 from edp.ledger import Ledger
 from trainables.answers import Answers, collect_answers, utility_metrics
 from trainables.attacks.features import MOST_MEMBERS, membership_indices
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.epochs import EpochLog, Metrics, epoch_folder
 from trainables.job import EpochResult, TrialJob
 from trainables.ledger_file import read_ledger

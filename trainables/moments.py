@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.batching import encode_utterances
 from trainables.corpora import load_corpus
-from trainables.encoding import EncodedCorpus, encode_utterances
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.features import Features
 from trainables.files import replacing
 from trainables.models.encoders import config_to_json

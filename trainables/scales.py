@@ -16,7 +16,8 @@ from edp.book import keep_book
 from edp.ledger import Ledger
 from edp.sampling import Indices, shuffled_epoch
 from trainables.batch import Batch
-from trainables.encoding import EncodedCorpus, encode_utterances
+from trainables.batching import encode_utterances
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.features import Features
 from trainables.models import JointModel
 from trainables.spec import TrialSpec

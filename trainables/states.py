@@ -89,7 +89,7 @@ def write_block(
     Args:
         out: where `NAME-NUMBER.npy` goes, for each name and for `read`, the tokens that the encoder had room for.
     """
-    from trainables.encoding import EncodedCorpus
+    from trainables.encoded_corpus import EncodedCorpus
     from trainables.models.frozen import hidden_states
 
     corpus, encoder = EncodedCorpus.open(folder), frozen_encoder(model)

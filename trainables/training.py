@@ -26,7 +26,7 @@ from trainables.checkpoint import (
     restored_ledger,
     spec_key,
 )
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.job import TrialFailed
 from trainables.models import JointModel
 from trainables.optimizers import averaged, make_optimizer

@@ -17,7 +17,7 @@ from trainables.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.epochs import EpochLog, Metrics, write_model
 from trainables.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.ledger_file import write_ledger

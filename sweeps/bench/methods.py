@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from edp.sampling import Indices, shuffled_epoch
 from edp.spec import EDPSpec, UserError
 from sweeps.errors import one_line
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.models import build_model
 from trainables.spec import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
 from trainables.training import Trainer

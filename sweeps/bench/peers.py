@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sweeps.bench.methods import CannotRun, Step, batches
 from sweeps.bench.plain import plain_bert
 from trainables.batch import Batch, PieceInputs, WordInputs
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.spec import CLCSpec, TrialSpec
 from trainables.tokens import ALPHABET_SIZE
 

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from sweeps.bench.methods import Step, batches
 from trainables.batch import Batch, PieceInputs, WordInputs
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.spec import BERTSpec, CLCSpec, TrialSpec
 from trainables.tokens import ALPHABET_SIZE, MAX_PIECES
 

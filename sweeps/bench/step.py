@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from sweeps.bench.children import end_with_parent
 from sweeps.bench.methods import CannotRun, Step, compared_with, stepper
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.memory import keep_freed_memory
 from trainables.spec import TrialSpec
 

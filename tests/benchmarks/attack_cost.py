@@ -29,7 +29,7 @@ from sweeps.settings import load_recipe
 from trainables.answers import collect_answers, utility_metrics
 from trainables.attacks.features import FEATURES
 from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.job import TrialJob
 from trainables.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
 from trainables.models import build_model

@@ -90,7 +90,7 @@ def _train(recipe: Any, rate: float, seed: int, cache: Path, scratch: Path) -> d
     from sweeps.prepare import encode_missing, locate, read_missing
     from sweeps.privacy import settle
     from sweeps.space import corners
-    from trainables.encoding import EncodedCorpus
+    from trainables.encoded_corpus import EncodedCorpus
     from trainables.epochs import read_curve
     from trainables.job import TrialJob
     from trainables.worker import run_trial

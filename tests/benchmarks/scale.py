@@ -66,7 +66,7 @@ def train(spec: Any, corpus: Path, output: Path) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
-    from trainables.encoding import EncodedCorpus
+    from trainables.encoded_corpus import EncodedCorpus
     from trainables.job import TrialJob
     from trainables.worker import run_trial
 

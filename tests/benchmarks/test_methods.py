@@ -12,7 +12,7 @@ from sweeps.bench.methods import stepper
 from tests.edp.workers import run_workers
 from tests.trainables.tiny import corpus, spec
 from trainables.batch import Batch
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 
 __all__ = ["corpus"]
 

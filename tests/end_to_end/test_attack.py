@@ -22,7 +22,7 @@ from sweeps.spec import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
 from tests.trainables.tiny import corpus, spec
 from trainables.attacks.references import Side, attacked, halves, same_corpus_parts, side_spec
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.submit import TrialError
 
 __all__ = ["corpus"]

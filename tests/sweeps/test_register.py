@@ -19,8 +19,10 @@ from sweeps.register import Registered, privacy_tags, register
 from sweeps.tracking import Tracker
 from tests.trainables.models.encoder_folders import make_encoder
 from trainables.batch import Batch
+from trainables.batching import encode_utterances
 from trainables.corpora import load_corpus
-from trainables.encoding import EncodedCorpus, encode, encode_utterances
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.measuring import contents
 from trainables.models import JointModel, build_model
 from trainables.models.pretrained import pretrained_folder

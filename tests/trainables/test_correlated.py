@@ -14,7 +14,8 @@ from tests.edp.workers import run_workers
 from tests.trainables.test_resuming import epochs_run, interrupted
 from tests.trainables.tiny import corpus, run, spec, weights
 from trainables.corpora import load_corpus
-from trainables.encoding import EncodedCorpus, encode
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.job import TrialJob
 from trainables.models import build_model
 from trainables.training import Trainer

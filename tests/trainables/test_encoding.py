@@ -12,8 +12,10 @@ import torch
 from edp.spec import UserError
 from tests.trainables.toy import BERT, CLC, PUBLIC_TOKENS, SPLITS, TRAIN, encoded, features, utterance
 from trainables.batch import Batch, PieceInputs, WordInputs
+from trainables.batching import encode_utterances
 from trainables.corpora.types import Splits
-from trainables.encoding import EncodedCorpus, encode, encode_utterances
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.features import features_for, load_features
 from trainables.spec import CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
 from trainables.tokens import MAX_CHARS, MAX_PIECES, Labels, WordPieces, char_ids

@@ -19,7 +19,8 @@ from tests.trainables.test_resuming import interrupted
 from tests.trainables.tiny import corpus, run, spec, trial, weights
 from trainables.answers import collect_answers, utility_metrics
 from trainables.corpora import load_corpus
-from trainables.encoding import EncodedCorpus, Split, encode
+from trainables.encoded_corpus import EncodedCorpus, Split
+from trainables.encoding import encode
 from trainables.epochs import read_curve
 from trainables.job import TrialJob
 from trainables.models import build_model

@@ -15,7 +15,8 @@ from tests.trainables.models.encoder_folders import make_encoder
 from tests.trainables.tiny import SPEC, corpus, run, spec, trial, weights
 from trainables.checkpoint import discard_checkpoint
 from trainables.corpora import load_corpus
-from trainables.encoding import EncodedCorpus, encode
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.job import TrialJob, TrialResult
 from trainables.models import build_model
 from trainables.scales import layer_scales

@@ -8,7 +8,8 @@ import numpy as np
 
 from trainables.corpora.types import Splits, Utterance
 from trainables.embeddings import WordVectors
-from trainables.encoding import EncodedCorpus, encode
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
 from trainables.tokens import WordPieces
 

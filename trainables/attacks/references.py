@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from trainables.answers import Answers, collect_answers
 from trainables.attacks.features import membership_indices
-from trainables.encoding import EncodedCorpus, Split
+from trainables.encoded_corpus import EncodedCorpus, Split
 from trainables.models import JointModel, build_model
 from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training import Trainer, pick_device

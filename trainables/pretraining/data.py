@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from trainables.batch import Batch
+from trainables.batching import make_batch
 from trainables.corpora import Utterance, corpus_digest, load_corpus
-from trainables.encoding import make_batch
 from trainables.features import Table, make_table
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.spec import CorpusSpec

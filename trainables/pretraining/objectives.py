@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from edp.spec import UserError
 from trainables.batch import Batch, PieceInputs
-from trainables.encoding import make_batch
+from trainables.batching import make_batch
 from trainables.features import make_table
 from trainables.pretraining.data import IGNORED, Column, Pool
 from trainables.tokens import WordPieces

@@ -20,7 +20,7 @@ from trainables.attacks.canary import (
 )
 from trainables.corpora import load_corpus
 from trainables.corpora.types import Splits
-from trainables.encoding import EncodedCorpus
+from trainables.encoded_corpus import EncodedCorpus
 from trainables.spec import CorpusSpec
 
 

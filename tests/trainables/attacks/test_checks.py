@@ -21,7 +21,8 @@ from trainables.attacks.shadow import fit_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
 from trainables.confidence import clopper_pearson
 from trainables.corpora import load_corpus
-from trainables.encoding import EncodedCorpus, encode
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.job import TrialJob, TrialResult
 from trainables.models import build_model
 from trainables.spec import TrialSpec

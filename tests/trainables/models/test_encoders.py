@@ -20,8 +20,10 @@ from tests.conftest import Command
 from tests.trainables.models.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
 from tests.trainables.toy import BERT, SPLITS, utterance
 from trainables.batch import Batch, PieceInputs
+from trainables.batching import encode_utterances
 from trainables.corpora.types import Splits
-from trainables.encoding import EncodedCorpus, encode, encode_utterances
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.models import JointModel, build_model
 from trainables.models.bert import BERT as Encoder
 from trainables.models.encoders import config_from_json, config_to_json, empty_encoder, load_encoder

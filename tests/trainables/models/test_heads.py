@@ -18,8 +18,10 @@ from sweeps.frozen import ensure_states
 from tests.edp.workers import run_workers
 from tests.trainables.models.encoder_folders import make_encoder
 from trainables.batch import PieceInputs, StateInputs
+from trainables.batching import encode_utterances
 from trainables.corpora import load_corpus
-from trainables.encoding import EncodedCorpus, encode, encode_utterances
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.job import TrialFailed, TrialJob, TrialResult
 from trainables.models import JointModel, build_model
 from trainables.models.frozen import encoder_digest, hidden_states, load_frozen

@@ -16,7 +16,8 @@ from edp.spec import UserError
 from tests.conftest import Command
 from tests.trainables.toy import BERT, SPLITS
 from trainables.batch import PieceInputs
-from trainables.encoding import encode, encode_utterances
+from trainables.batching import encode_utterances
+from trainables.encoding import encode
 from trainables.models import build_model, minilm
 from trainables.models.bert import BERT as Encoder
 from trainables.models.minilm import MINILM, PACKAGE, SHA256, VERSION, minilm_folder

@@ -14,8 +14,10 @@ from torch import Tensor
 from tests.trainables.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
 from trainables.answers import collect_answers, utility_metrics
 from trainables.batch import Batch, WordInputs
+from trainables.batching import encode_utterances
 from trainables.corpora.types import Splits
-from trainables.encoding import EncodedCorpus, encode, encode_utterances
+from trainables.encoded_corpus import EncodedCorpus
+from trainables.encoding import encode
 from trainables.models import JointModel, build_model
 from trainables.models.pretrained import pretrained_folder
 from trainables.spec import BERTSpec, ModelSpec

@@ -1,0 +1,25 @@
+"""What one trial is, whole: corpus, model, training, mechanism. Frozen, and the same in YAML and JSON."""
+
+from trainables.spec.corpus import CorpusSpec
+from trainables.spec.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpec, HeadSpec, ModelSpec
+from trainables.spec.training import Device, Method, Optimizer, PlainSpec, TrainingSpec, for_its_optimizer
+from trainables.spec.trial import CanariesSpec, ShadowSpec, TrialSpec
+
+__all__ = [
+    "BERTSpec",
+    "CLCSpec",
+    "CanariesSpec",
+    "CorpusSpec",
+    "Device",
+    "EmbeddingsSpec",
+    "FeaturesSpec",
+    "HeadSpec",
+    "Method",
+    "ModelSpec",
+    "Optimizer",
+    "PlainSpec",
+    "ShadowSpec",
+    "TrainingSpec",
+    "TrialSpec",
+    "for_its_optimizer",
+]

@@ -1,0 +1,27 @@
+"""Which utterances a trial reads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edp.spec import Frozen
+
+
+class CorpusSpec(Frozen):
+    """Which utterances: a public corpus by name, a generated one, or a user's own by path."""
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            description="a public one (edp-sweep data fetch --help), communication, health, video, or any with a path",
+        ),
+    ]
+    path: Annotated[str | None, Field(description="folder or file of the corpus; comes before everything")] = None
+    format: Annotated[
+        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll"], Field(description="format of `path`")
+    ] = "auto"
+    utterances: Annotated[int | None, Field(ge=20, description="how many to generate (generated corpora)")] = None
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="of the generator and of the 45:5:50 split")] = 0

@@ -1,0 +1,177 @@
+"""What is trained: CLC, or a Transformer encoder, with their heads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from edp.spec import Frozen
+from trainables.spec.corpus import CorpusSpec
+
+
+class EmbeddingsSpec(Frozen):
+    """Where CLC's token embeddings come from. Never from the private corpus: they are released with the model."""
+
+    path: Annotated[str | None, Field(description="a .vec or .bin file of fastText")] = None
+    corpus: Annotated[CorpusSpec | None, Field(description="a public corpus to train fastText on with gensim")] = None
+    epochs: Annotated[int, Field(ge=1)] = 10
+
+    @model_validator(mode="after")
+    def _one_source(self) -> EmbeddingsSpec:
+        if (self.path is None) == (self.corpus is None):
+            raise ValueError("give either path or corpus")
+        return self
+
+
+class HeadSpec(Frozen):
+    """What stands on the states of tokens: how tags are scored, and which sequences of them are allowed."""
+
+    slots: Annotated[
+        Literal["crf", "bio_crf", "softmax"],
+        Field(
+            description="crf: with scores of a tag after another, learnt; bio_crf: of all sequences that BIO allows, "
+            "alike, so that nothing of them is learnt or noised; softmax: each token by itself"
+        ),
+    ] = "crf"
+    shared_types: Annotated[
+        bool, Field(description="score of B-x is that of B plus that of x, of I-x that of I plus that of x")
+    ] = False
+    bio: Annotated[bool, Field(description="I-x is answered after B-x and I-x only, whatever was learnt")] = False
+
+
+class FeaturesSpec(Frozen):
+    """What the heads of a frozen encoder read: hidden states, computed once a corpus, whitened by public moments.
+
+    Dropout is off: before the states nothing is trained, and after them there is a linear layer alone.
+    """
+
+    layers: Annotated[
+        str,
+        BeforeValidator(lambda value: str(value) if type(value) is int else value),  # as YAML reads one alone
+        Field(
+            pattern=r"^(0|[1-9]\d*)(\+(0|[1-9]\d*))*$",
+            description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
+        ),
+    ] = "2+4"
+    pieces: Annotated[
+        Literal["first", "mean"], Field(description="of a word's pieces: the first one's state, or the mean")
+    ] = "first"
+    sentence: Annotated[
+        Literal["mean", "first"], Field(description="of an utterance: the mean of all states of the last layer")
+    ] = "mean"
+    whiten: Annotated[
+        float, Field(ge=0, le=1, description="exponent: 1 gives equal variances, 0 leaves them as they are")
+    ] = 1.0
+    public: Annotated[
+        tuple[CorpusSpec, ...],
+        Field(min_length=1, description="public corpora whose states give mean, covariance and scale"),
+    ]
+
+    @model_validator(mode="after")
+    def _each_layer_once(self) -> FeaturesSpec:
+        if len(set(self.layer_numbers)) < len(self.layer_numbers):
+            raise ValueError(f"layers = {self.layers} names a layer twice; allowed: each once")
+        return self
+
+    @property
+    def layer_numbers(self) -> tuple[int, ...]:
+        """The hidden states, in the order given."""
+        return tuple(int(number) for number in self.layers.split("+"))
+
+
+class CLCSpec(Frozen):
+    """Character CNN and token embeddings, bi-LSTM, CRF (Ma and Hovy 2016). Defaults are the paper's sizes."""
+
+    kind: Literal["clc"] = "clc"
+    embeddings: EmbeddingsSpec
+    embedding_size: Annotated[int, Field(ge=1)] = 300
+    hidden_size: Annotated[int, Field(ge=1, description="of one direction of a layer")] = 384
+    layers: Annotated[int, Field(ge=1)] = 2
+    char_embedding_size: Annotated[int, Field(ge=1)] = 30
+    char_filters: Annotated[int, Field(ge=1)] = 50
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    trainable: Annotated[Literal["all", "heads"], Field(description="heads: what is before them stays as it is")] = (
+        "all"
+    )
+    head: HeadSpec = HeadSpec()
+
+
+class BERTSpec(Frozen):
+    """A Transformer encoder (BERT, or any that `pretrained` names) with an intent head and a CRF on the first sub-word
+    of a token."""
+
+    kind: Literal["bert"] = "bert"
+    pretrained: Annotated[
+        str | None,
+        Field(description="minilm (the extra `pretrained`), a folder, or a Hugging Face name; null: random start"),
+    ] = "huawei-noah/TinyBERT_General_4L_312D"
+    vocabulary: Annotated[
+        CorpusSpec,
+        Field(description="public corpus that a WordPiece vocabulary is built on where `pretrained` has none"),
+    ]
+    hidden_size: Annotated[int, Field(ge=1, description="where the start is random")] = 312
+    layers: Annotated[
+        int | None,
+        Field(ge=1, description="first so many of a pretrained encoder, null: all; of a random start, null: 4"),
+    ] = None
+    heads: Annotated[int, Field(ge=1, description="where the start is random")] = 12
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    trainable: Annotated[
+        Literal["all", "heads", "lora", "bitfit", "top_k"],
+        Field(description="what is trained beside the heads: lora: adapters, bitfit: biases, top_k: the last layers"),
+    ] = "all"
+    lora_rank: Annotated[int | None, Field(ge=1, description="of lora; null: 8")] = None
+    lora_target: Annotated[
+        Literal["query_value", "attention", "all"] | None,
+        Field(description="linear layers that lora adapts; null: query_value"),
+    ] = None
+    top_layers: Annotated[int | None, Field(ge=1, description="k of top_k; null: 1")] = None
+    head: HeadSpec = HeadSpec()
+    features: Annotated[
+        FeaturesSpec | None,
+        Field(description="of trainable = heads: the encoder's states are computed once; null: in every step"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _features_are_of_a_frozen_encoder(self) -> BERTSpec:
+        if self.features is None:
+            return self
+        if self.trainable != "heads":
+            raise ValueError(
+                f"model.features has no meaning with model.trainable = {self.trainable}; "
+                "allowed: null, or model.trainable = heads"
+            )
+        if self.pretrained is None:
+            raise ValueError(
+                "model.features: states of a random start say nothing; allowed: null, or an encoder in model.pretrained"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _options_belong_to_what_is_trained(self) -> BERTSpec:
+        for name, kind in (("lora_rank", "lora"), ("lora_target", "lora"), ("top_layers", "top_k")):
+            if getattr(self, name) is not None and self.trainable != kind:
+                raise ValueError(
+                    f"model.{name} = {getattr(self, name)} has no meaning with model.trainable = {self.trainable}; "
+                    f"allowed: null, or model.trainable = {kind}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _heads_share_the_hidden_size(self) -> BERTSpec:
+        if self.hidden_size % self.heads:
+            fit = [str(heads) for heads in range(1, self.hidden_size) if self.hidden_size % heads == 0]
+            raise ValueError(
+                f"model.heads = {self.heads} does not divide model.hidden_size = {self.hidden_size}; "
+                f"allowed: {', '.join(fit)}"
+            )
+        return self
+
+    @property
+    def random_layers(self) -> int:
+        """How many layers a random start has: the paper's four, unless told."""
+        return 4 if self.layers is None else self.layers
+
+
+ModelSpec = Annotated[CLCSpec | BERTSpec, Field(discriminator="kind")]

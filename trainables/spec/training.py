@@ -1,0 +1,211 @@
+"""How it is trained, with privacy and without."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from edp.spec import Frozen, UserError
+
+Method = Literal["sgd", "edp", "dpsgd"]
+Device = Literal["auto", "cpu", "cuda"]
+Optimizer = Literal["adam", "adamw", "sgd", "momentum", "adam_bc"]
+
+_OPTIMIZER_OF: dict[str, Optimizer] = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
+"""The optimiser that alone has a setting. Null is that optimiser's default (`trainables.optimizers`)."""
+
+_MOST_WORKERS = 1024
+"""Of those that a message lists."""
+
+
+class PlainSpec(Frozen):
+    """Training without privacy where its settings are not the private ones: a learning rate that was chosen for clipped
+    gradients of full batches would throw a model off whose gradients are not clipped."""
+
+    epochs: Annotated[int, Field(ge=1)] = 15
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    optimizer: Annotated[Literal["adam", "adamw", "sgd"], Field(description="with its default settings")] = "adam"
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-2
+
+
+class TrainingSpec(Frozen):
+    """How it is trained. `micro_batches` belongs to the mechanism, `workers` to the hardware (DESIGN)."""
+
+    method: Method = "edp"
+    epochs: Annotated[int, Field(ge=1)] = 15
+    batch_size: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["full"],
+        Field(description="utterances a step, all workers together; full: all of the training split"),
+    ] = 64
+    micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
+    workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-3
+    optimizer: Annotated[
+        Optimizer,
+        Field(
+            description="takes the step with what `method` made of the gradient: sgd is the plain step here, noisy "
+            "or not; momentum: heavy-ball; adam_bc: Adam with the noise's variance taken out of its second moment"
+        ),
+    ] = "adam"
+    momentum: Annotated[
+        float | None, Field(ge=0, lt=1, description="of momentum: v = momentum v + g, w -= learning_rate v; null: 0.9")
+    ] = None
+    weight_decay: Annotated[
+        float | None, Field(ge=0, description="of adamw: a step takes learning_rate weight_decay w off w; null: 0.01")
+    ] = None
+    noise_floor: Annotated[
+        float | None, Field(gt=0, description="of adam_bc: least second moment, over the noise's variance; null: 0.1")
+    ] = None
+    average: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            lt=1,
+            description="decay of an exponential moving average of the weights, which is what is measured and "
+            "released; costs no epsilon; 0 and null: the weights themselves",
+        ),
+    ] = None
+    learning_rate_decay: Annotated[
+        Literal["none", "linear"], Field(description="linear: epoch t of T at learning_rate (1 - t/T)")
+    ] = "none"
+    decay_epochs: Annotated[
+        int | None, Field(ge=1, description="T of learning_rate_decay, where training ends before; null: epochs")
+    ] = None
+    precision: Annotated[
+        Literal["float32", "bfloat16"],
+        Field(description="of the products in training; weights, gradients, clip and noise are float32 in any case"),
+    ] = "float32"
+    memory_batch: Annotated[
+        int | None,
+        Field(ge=1, description="most utterances that a worker runs at once; null: what fits. Changes no result"),
+    ] = None
+    sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces that a worker's share is run in")] = 1
+    validate_every: Annotated[
+        int,
+        Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last has all"),
+    ] = 1
+    plain: Annotated[
+        PlainSpec | None,
+        Field(
+            description="of the SGD baseline, the shadow and reference models; null: the settings above, and with "
+            "model.features the defaults here"
+        ),
+    ] = None
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
+    device: Device = "auto"
+
+    @field_validator("batch_size", mode="before")
+    @classmethod
+    def _a_number_or_full(cls, size: Any) -> Any:
+        if isinstance(size, str) and size != "full" and not size.isdecimal():
+            raise ValueError(f"{size!r}; allowed: a number of utterances, or full")
+        return size
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TrainingSpec:
+        if self.batch_size != "full" and self.clips is not None:
+            if self.batch_size < self.clips:
+                raise ValueError(
+                    f"micro_batches = {self.micro_batches} is more than batch_size = {self.batch_size}; "
+                    "allowed: at most one micro-batch an utterance"
+                )
+            if self.batch_size % self.clips:
+                raise ValueError(
+                    f"batch_size = {self.batch_size} is not a multiple of micro_batches = {self.micro_batches}"
+                )
+        if self.decay_epochs is not None and self.decay_epochs < self.epochs:
+            raise ValueError(
+                f"decay_epochs = {self.decay_epochs} is less than epochs = {self.epochs}; allowed: at least epochs"
+            )
+        if self.clips is not None and self.clips % self.workers:
+            raise ValueError(
+                f"workers = {self.workers} does not divide micro_batches = {self.clips}; "
+                f"allowed: {', '.join(str(d) for d in _divisors(self.clips))}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _plain_batches_are_shared_evenly(self) -> TrainingSpec:
+        if self.plain is not None and self.plain.batch_size % self.workers:
+            raise ValueError(
+                f"plain.batch_size = {self.plain.batch_size} is not a multiple of workers = {self.workers}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _optimizer_has_a_use_for_its_settings(self) -> TrainingSpec:
+        for field, owner in _OPTIMIZER_OF.items():
+            value = getattr(self, field)
+            if value is not None and self.optimizer != owner:
+                raise ValueError(
+                    f"{field} = {value:g} has no meaning with optimizer {self.optimizer}; "
+                    f"leave it out, or set optimizer to {owner}"
+                )
+        if self.optimizer == "adam_bc" and self.method == "sgd":
+            raise ValueError(
+                "optimizer = adam_bc has no meaning with method sgd, which adds no noise; "
+                "allowed: adam, adamw, sgd, momentum"
+            )
+        return self
+
+    def without_privacy(self) -> TrainingSpec:
+        """The same training without clip and noise. adam takes the place of adam_bc, which corrects for noise alone."""
+        # SGD has no use for micro-batches, but workers must divide them.
+        changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers}
+        if self.optimizer == "adam_bc":
+            changes |= {"optimizer": "adam", "noise_floor": None}
+        return self.model_copy(update=changes)
+
+    def as_plain(self, plain: PlainSpec) -> TrainingSpec:
+        """`plain`, on the same machines with the same seed."""
+        same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
+        return TrainingSpec(method="sgd", micro_batches=self.workers, **same, **plain.model_dump())
+
+    @property
+    def clips(self) -> int | None:
+        """Micro-batches a step, as executed: DP-SGD clips every example. None: as many as there are examples."""
+        if self.method != "dpsgd":
+            return self.micro_batches
+        return None if self.batch_size == "full" else self.batch_size
+
+    def batch_in(self, examples: int) -> int:
+        """`batch_size` on so many training examples."""
+        return examples if self.batch_size == "full" else self.batch_size
+
+    def clips_in(self, examples: int) -> int:
+        """`clips`, the N that a step's clipped sum is divided by, on so many training examples.
+
+        With shuffled epochs their number may be public: neighbours differ by an example that is replaced by nothing.
+
+        Raises:
+            UserError: for more clips than examples, whose sum would be divided by more than it can hold.
+        """
+        clips = examples if self.clips is None else self.clips
+        if self.method == "dpsgd" and clips > examples:
+            raise UserError(
+                f"training.batch_size = {clips}: the corpus has {examples} utterances to train on, and method dpsgd "
+                "divides by the batch size; allowed: at most that many, or full"
+            )
+        if clips < self.workers:
+            raise UserError(
+                f"training.workers = {self.workers}: a step has {clips} clips; allowed: at most one worker a clip"
+            )
+        return clips
+
+    def learning_rate_in(self, epoch: int) -> float:
+        """The optimiser's learning rate in an epoch, counted from 0."""
+        decay = epoch / (self.decay_epochs or self.epochs) if self.learning_rate_decay == "linear" else 0
+        return self.learning_rate * (1 - decay)
+
+
+def _divisors(clips: int) -> list[int]:
+    """Numbers of workers that share so many micro-batches evenly; those that somebody may have."""
+    return [workers for workers in range(1, min(clips, _MOST_WORKERS) + 1) if clips % workers == 0]
+
+
+def for_its_optimizer(training: dict[str, Any], optimizers: Collection[Any]) -> dict[str, Any]:
+    """The settings of `training` less those that belong to another one of `optimizers` than its own."""
+    others = set(optimizers) - {training["optimizer"]}
+    return {name: value for name, value in training.items() if _OPTIMIZER_OF.get(name) not in others}

@@ -1,0 +1,83 @@
+"""One configuration, whole: corpus, model, training, mechanism, and who attacks it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from edp.spec import EDPSpec, Frozen
+from trainables.spec.corpus import CorpusSpec
+from trainables.spec.model import BERTSpec, CLCSpec, ModelSpec
+from trainables.spec.training import PlainSpec, TrainingSpec
+
+
+class ShadowSpec(Frozen):
+    """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
+
+    corpus: CorpusSpec
+    epochs: Annotated[int | None, Field(ge=1, description="null: as many as the model under attack")] = None
+
+
+class CanariesSpec(Frozen):
+    """Utterances put in to audit a run: about half of them are trained on (`trainables.attacks.canary`)."""
+
+    count: Annotated[int, Field(ge=0, le=1_000_000, description="0: none, and no audited epsilon")] = 0
+
+
+class TrialSpec(Frozen):
+    """One configuration: what `edp-sweep train` runs, what a sweep's trial runs, what `pick` writes."""
+
+    corpus: CorpusSpec
+    model: ModelSpec
+    shadow: ShadowSpec
+    canaries: CanariesSpec = CanariesSpec()
+    training: TrainingSpec = TrainingSpec()
+    edp: EDPSpec = EDPSpec()
+
+    def without_privacy(self) -> TrainingSpec:
+        """The training of the SGD baseline, the shadow and reference models: what `training.plain` says, or the same
+        without clip and noise."""
+        plain = self.training.plain
+        if plain is None and isinstance(self.model, BERTSpec) and self.model.features is not None:
+            workers = self.training.workers
+            plain = PlainSpec(batch_size=-(-64 // workers) * workers)
+        return self.training.without_privacy() if plain is None else self.training.as_plain(plain)
+
+    @model_validator(mode="after")
+    def _a_full_batch_is_not_drawn(self) -> TrialSpec:
+        if self.training.batch_size == "full" and self.edp.sampling != "shuffle":
+            raise ValueError(
+                f"training.batch_size = full leaves edp.sampling = {self.edp.sampling} nothing to draw; "
+                "allowed: edp.sampling=shuffle, or a number"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _public_scales_need_the_encoder(self) -> TrialSpec:
+        if self.edp.alpha == "public" and isinstance(self.model, BERTSpec) and self.model.features is not None:
+            raise ValueError(
+                "edp.alpha = public has no meaning with model.features, whose heads read no words; "
+                "allowed: none, fixed, private"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _public_means_another_corpus(self) -> TrialSpec:
+        private = (self.corpus.name, self.corpus.path)
+        public: dict[str, CorpusSpec | None] = {"shadow.corpus": self.shadow.corpus}
+        if isinstance(self.model, CLCSpec):
+            public["model.embeddings.corpus"] = self.model.embeddings.corpus
+        else:
+            public["model.vocabulary"] = self.model.vocabulary
+            if self.model.features is not None:
+                public |= {f"model.features.public.{i}": corpus for i, corpus in enumerate(self.model.features.public)}
+        for field, corpus in public.items():
+            if corpus is not None and (
+                (corpus.name, corpus.path) == private or (corpus.path is not None and corpus.path == self.corpus.path)
+            ):
+                raise ValueError(
+                    f"{field} = {corpus.name}: it is released with the model or shown to the attacker, "
+                    "so it must not be the private corpus; allowed: another, public one"
+                )
+        return self
