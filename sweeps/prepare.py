@@ -148,7 +148,7 @@ def _is_encoded(folder: Path) -> bool:
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:
     """The shadow model's training: the target's settings on the shadow corpus, without privacy."""
-    training = spec.without_privacy()
+    training = spec.plain_training()
     if spec.shadow.epochs is not None:
         training = training.model_copy(update={"epochs": spec.shadow.epochs})
     # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.

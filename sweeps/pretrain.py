@@ -57,8 +57,9 @@ def pretrain(
         UserError: before anything was made, or when the registry does not take the encoder.
         KeyboardInterrupt: when stopped by hand; what was done is kept.
     """
+    from trainables.models.frozen import encoder_digest
     from trainables.pretraining.data import make_pool, read_utterances
-    from trainables.pretraining.folder import describe, encoder_digest, write_folder
+    from trainables.pretraining.folder import describe, write_folder
     from trainables.pretraining.run import PretrainingStopped, device_of, pieces_of, start_of, train
 
     stem, spec = load_pretraining(recipe, overrides)

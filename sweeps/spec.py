@@ -302,10 +302,10 @@ class Recipe(Frozen):
         return TrialSpec.model_validate(data)
 
     def baseline(self) -> TrialSpec:
-        """The same without privacy, as `TrialSpec.without_privacy` says, with the recipe's own settings."""
+        """The same without privacy, as `TrialSpec.plain_training` says, with the recipe's own settings."""
         noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
         private = self.trial(noise)
-        return private.model_copy(update={"training": private.without_privacy()})
+        return private.model_copy(update={"training": private.plain_training()})
 
 
 def example_params(dimensions: dict[str, Dimension | dict[str, Dimension]]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from trainables.job import TrialFailed
 from trainables.models import JointModel
 from trainables.optimizers import averaged, make_optimizer
 from trainables.pieces import Piece, examples_that_fit, pieces
+from trainables.precision import in_bfloat16
 from trainables.scales import layer_scales
 from trainables.spec import TrainingSpec, TrialSpec
 from trainables.states import has_states
@@ -78,7 +79,7 @@ class Trainer:
         except UserError as error:
             raise TrialFailed(str(error)) from error
         self.step = checkpoint.step if checkpoint is not None else 0
-        self.low_precision = training.precision == "bfloat16"
+        self.low_precision = in_bfloat16(training.precision, device)
         self.average = averaged(model, training.average) if training.average is not None else None
         if self.average is not None and checkpoint is not None and checkpoint.average is not None:
             self.average.load_state_dict(checkpoint.average)

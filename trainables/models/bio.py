@@ -1,8 +1,9 @@
 """A CRF that has nothing to learn: all sequences of tags that BIO allows score alike, but for what their tags score.
 
-I-x may follow B-x and I-x only, and anything may follow anything else. So forward-backward needs no product with a
-matrix of transitions: what may come before O and B-x is everything, and the shares of the paths so far add up to 1;
-what may come before I-x is B-x and I-x. A step costs O(K) where a learnt CRF's costs O(K²).
+I-x may follow B-x and I-x only, and anything may follow anything else. So forward-backward (Rabiner 1989, "A Tutorial
+on Hidden Markov Models", section III) needs no product with a matrix of transitions: what may come before O and B-x is
+everything, and the shares of the paths so far add up to 1; what may come before I-x is B-x and I-x. A step costs O(K)
+where a learnt CRF's costs O(K²).
 
 Tags are O and then B-x, I-x of each type x in turn (`Labels`). Shapes: b utterances, t time, k tags, x types.
 """

@@ -64,7 +64,7 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
         kind, pieces, layer = name.split("_")
         state_bsh = output.hidden_states[-1 if layer == "last" else int(layer)]
         if kind == "sentence":
-            found.append(_mean(state_bsh, mask_bs) if pieces == "mean" else state_bsh[:, 0])
+            found.append(mean_state(state_bsh, mask_bs) if pieces == "mean" else state_bsh[:, 0])
         elif pieces == "first":
             index_bth = first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2])
             found.append(state_bsh.gather(1, index_bth) * real_bt1)
@@ -73,8 +73,10 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     return found
 
 
-def _mean(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
-    return (state_bsh * mask_bs[:, :, None]).sum(1) / mask_bs.sum(1, keepdim=True)
+def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
+    """Mean state (B, H) of each utterance's sub-words, the special ones too."""
+    mask_bs1 = mask_bs[:, :, None].to(state_bsh.dtype)
+    return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
 
 
 def _mean_of_pieces(state_bsh: Tensor, first_bt: Tensor, real_bt: Tensor, pieces_b: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class Pool:
     intents: np.ndarray
     corpus: np.ndarray
     slotless: np.ndarray
-    """Of each utterance, whether it has no slot though its corpus has some."""
+    """(U,) bool: the utterance has no slot, though its corpus has some."""
 
     def batch(self, rows_b: np.ndarray) -> tuple[Batch, Tensor]:
         """The utterances of some rows, labels counted over all corpora, and the corpus of each, (B,) int64."""

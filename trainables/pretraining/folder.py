@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -25,15 +24,6 @@ from trainables.pretraining.spec import PretrainSpec
 from trainables.tokens import WordPieces
 
 _PACKAGES = ("edp-sweeps", "torch", "transformers")
-
-
-def encoder_digest(encoder: PreTrainedModel) -> str:
-    """SHA-256 of an encoder's weights and their names, wherever and in whatever format they are kept."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(encoder.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
-    return digest.hexdigest()
 
 
 def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from edp.spec import UserError
 from trainables.batch import Batch, PieceInputs
 from trainables.batching import make_batch
 from trainables.features import make_table
+from trainables.models.frozen import mean_state
 from trainables.pretraining.data import IGNORED, Column, Pool
 from trainables.tokens import WordPieces
 
@@ -47,7 +48,7 @@ def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[s
     training = encoder.training
     encoder.eval()
     with torch.no_grad():
-        vectors = _mean(states(encoder, batch), _pieces(batch))
+        vectors = mean_state(states(encoder, batch), _pieces(batch).piece_mask_bs)
     encoder.train(training)
     vectors = F.normalize(vectors, dim=1) * vectors.shape[1] ** 0.5
     return vectors[[distinct.index(name) for name in names]]
@@ -137,7 +138,7 @@ class Supervised(nn.Module):
         token_nh = self.dropout(token_bth[batch.mask_bt])
         corpus_n = corpus_b[:, None].expand_as(batch.mask_bt)[batch.mask_bt]
         tag_n = batch.tags_bt[batch.mask_bt]
-        text_bh = self.dropout(_mean(state_bsh, inputs))
+        text_bh = self.dropout(mean_state(state_bsh, inputs.piece_mask_bs))
 
         tag_x, intent_x = self.get_buffer("tag_corpus_x"), self.get_buffer("intent_corpus_x")
         loss = _among_own(self.tags(token_nh), tag_x, corpus_n, tag_n)
@@ -212,12 +213,6 @@ def _embedding(encoder: PreTrainedModel) -> Tensor:
 def _pieces(batch: Batch) -> PieceInputs:
     assert isinstance(batch.inputs, PieceInputs), "encoders read sub-words"
     return batch.inputs
-
-
-def _mean(state_bsh: Tensor, inputs: PieceInputs) -> Tensor:
-    """Mean state of each utterance's sub-words, the special ones too."""
-    mask_bs1 = inputs.piece_mask_bs[:, :, None].float()
-    return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
 
 
 def _among_own(score_nx: Tensor, corpus_x: Tensor, corpus_n: Tensor, label_n: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from edp.spec import UserError
 from trainables.files import save_tensors
 from trainables.models.encoders import load_encoder
 from trainables.models.pretrained import pretrained_folder, pretrained_pieces
+from trainables.precision import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors
 from trainables.pretraining.spec import PretrainSpec, StageSpec
@@ -117,7 +118,7 @@ def train(
         PretrainingStopped: when `stopped` said so.
     """
     device = device_of(spec.training.device)
-    objective = _objective(spec, pool, encoder).to(device)
+    objective = _objective(spec, pool, encoder, device).to(device)
     nn.Module.to(encoder, device)
     getattr(encoder, "embeddings", encoder.get_input_embeddings()).requires_grad_(False)
     record = Record()
@@ -207,10 +208,10 @@ def _steps(
             saved_at = time.monotonic()
 
 
-def _objective(spec: PretrainSpec, pool: Pool, encoder: PreTrainedModel) -> nn.Module:
+def _objective(spec: PretrainSpec, pool: Pool, encoder: PreTrainedModel, device: torch.device) -> nn.Module:
     pieces = pieces_of(spec)
     torch.manual_seed(spec.training.seed)
-    low = spec.training.precision == "bfloat16"
+    low = in_bfloat16(spec.training.precision, device)
     if spec.objective == "masked":
         return Masked(encoder, pieces, low_precision=low)
     vectors = None if spec.label_names is False else column_vectors(encoder, pieces, pool)

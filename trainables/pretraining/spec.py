@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from edp.spec import Frozen
+from trainables.precision import Precision
 from trainables.spec import CorpusSpec, Device
 
 
@@ -40,8 +41,8 @@ class PretrainingSpec(Frozen):
         150
     )
     precision: Annotated[
-        Literal["float32", "bfloat16"], Field(description="of the encoder's products; all else is float32")
-    ] = "bfloat16"
+        Precision, Field(description="of the encoder's products, as in `training.precision`; all else is float32")
+    ] = "auto"
     checkpoint_minutes: Annotated[float, Field(ge=0, description="what a killed process loses at most")] = 5
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of heads, dropout, masks and data order")] = 0
     device: Device = "auto"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
+from trainables.precision import Precision
 
 Method = Literal["sgd", "edp", "dpsgd"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -74,8 +75,12 @@ class TrainingSpec(Frozen):
         int | None, Field(ge=1, description="T of learning_rate_decay, where training ends before; null: epochs")
     ] = None
     precision: Annotated[
-        Literal["float32", "bfloat16"],
-        Field(description="of the products in training; weights, gradients, clip and noise are float32 in any case"),
+        Precision,
+        Field(
+            description="of the products in training; auto: bfloat16 where the device multiplies it in hardware (a "
+            "processor that does not is some fifty times slower with it). Weights, gradients, clip and noise are "
+            "float32 in any case"
+        ),
     ] = "float32"
     memory_batch: Annotated[
         int | None,

@@ -35,7 +35,7 @@ class TrialSpec(Frozen):
     training: TrainingSpec = TrainingSpec()
     edp: EDPSpec = EDPSpec()
 
-    def without_privacy(self) -> TrainingSpec:
+    def plain_training(self) -> TrainingSpec:
         """The training of the SGD baseline, the shadow and reference models: what `training.plain` says, or the same
         without clip and noise."""
         plain = self.training.plain

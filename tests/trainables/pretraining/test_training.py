@@ -17,9 +17,10 @@ from edp.spec import UserError
 from tests.trainables.models.encoder_folders import make_encoder
 from tests.trainables.pretraining.public import CORPORA, pool_of, recipe
 from trainables.models.bert import BERT
+from trainables.models.frozen import encoder_digest
 from trainables.models.pretrained import pretrained_folder, pretrained_pieces
 from trainables.pretraining.data import IGNORED, read_utterances, stage_batches
-from trainables.pretraining.folder import describe, encoder_digest, write_folder
+from trainables.pretraining.folder import describe, write_folder
 from trainables.pretraining.objectives import Supervised, column_vectors, readable
 from trainables.pretraining.overlap import pretrained_on
 from trainables.pretraining.run import PretrainingStopped, Record, pieces_of, start_of, train
