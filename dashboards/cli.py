@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from sweeps.cli import Storage, TrackingUri, app, main
-from sweeps.console import out
+from sweeps.cli.app import Storage, TrackingUri, app, main
+from sweeps.cli.console import out
 
 __all__ = ["app", "main"]
 
@@ -29,7 +29,7 @@ def ui(
 ) -> None:
     """The Pareto page, where a configuration is picked, and the MLflow UI; also while the sweep runs."""
     from dashboards.serve import serve
-    from sweeps.store import Sweep
+    from sweeps.state.sweep import Sweep
 
     serve(
         Sweep.existing(storage, name),
@@ -50,7 +50,7 @@ def report(
 ) -> None:
     """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
     from dashboards.report import write_report
-    from sweeps.store import Sweep
+    from sweeps.state.sweep import Sweep
 
     chosen = write_report(Sweep.existing(storage, name), output, tracking_uri)
     out.print(f"wrote {output}, about trial {chosen.name}", highlight=False, soft_wrap=True)

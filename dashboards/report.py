@@ -19,20 +19,21 @@ from mlflow.exceptions import MlflowException
 
 from dashboards.report_figures import Curve, front_svg, roc_svg
 from edp.spec import UserError
-from sweeps.confidence import ties
-from sweeps.front import audited_text, epsilon_cell, epsilon_text, params_text, pareto_front, relative_change
-from sweeps.guarantee import NO_GUARANTEE
-from sweeps.pick import choose, picked_spec
-from sweeps.prepare import Prepared, locate
-from sweeps.records import Point, TrialRecord
-from sweeps.register import NEIGHBOURS, privacy_tags
-from sweeps.spec import Recipe
-from sweeps.store import Sweep
-from sweeps.summary import TPR, epsilon_of_sweep, tie_line
-from sweeps.tracking import Tracker, environment_tags
+from sweeps.execution.prepare import Prepared, locate
+from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
+from sweeps.formatting.guarantee import NO_GUARANTEE
+from sweeps.recipes.recipe import Recipe
+from sweeps.registry.register import NEIGHBOURS, privacy_tags
+from sweeps.results.choice import choose, picked_spec
+from sweeps.results.front import pareto_front
+from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line
+from sweeps.results.ties import ties
+from sweeps.state.records import Point, TrialRecord
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import Tracker, environment_tags
 from trainables.attacks.roc import measure
 from trainables.attacks.shadow import attack_scores, load_attack
-from trainables.encoded_corpus import EncodedCorpus
+from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.spec import CLCSpec, TrialSpec
 
 

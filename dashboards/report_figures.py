@@ -12,8 +12,8 @@ import matplotlib as mpl
 import matplotlib.ticker
 from matplotlib.figure import Figure
 
-from sweeps.front import epsilon_varies
-from sweeps.records import Point
+from sweeps.results.front import epsilon_varies
+from sweeps.state.records import Point
 
 _STYLE: Any = {
     "svg.fonttype": "none",

@@ -21,8 +21,8 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from dashboards.pareto.app import create
 from dashboards.pareto.data import Source
 from edp.spec import UserError
-from sweeps.console import err, out
-from sweeps.store import Sweep
+from sweeps.cli.console import err, out
+from sweeps.state.sweep import Sweep
 
 PAGE_PORT, MLFLOW_PORT = 8050, 5000
 _PATIENCE = 90.0

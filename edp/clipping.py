@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from edp.mechanism import count_noise_std
-from edp.noise import count_stream, gaussian_
+from edp.noise.gaussian import count_stream, gaussian_
 from edp.spec import Clipping, EDPSpec
 
 AUTOMATIC_GAMMA = 0.01

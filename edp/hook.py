@@ -32,10 +32,11 @@ True DP-SGD (Poisson sampling, `single_example`) is the same with the examples t
 as there are: each is a micro-batch of its own, and a worker without one backpropagates a loss times 0, since all must
 reach the all-reduce. The sum is divided by the fixed N, the expected batch size.
 
-With `noise_correlation = banded` the loop's part is to give every example the same step in every epoch (`edp.banded`).
+With `noise_correlation = banded` the loop's part is to give every example the same step in every epoch
+(`edp.noise.banded`).
 
-Formal guarantee: what `hook.ledger` holds, priced by `edp.epsilon`. The aggregator is trusted: a single worker's
-message carries only its share of the noise.
+Formal guarantee: what `hook.ledger` holds, priced by `edp.accounting.epsilon`. The aggregator is trusted: a single
+worker's message carries only its share of the noise.
 """
 
 # No `from __future__ import annotations` here: DDP checks the hook's annotations themselves.
@@ -48,13 +49,13 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from edp.banded import CorrelatedNoise
 from edp.book import Book
 from edp.clipping import Clip, count_noise
-from edp.ledger import Ledger, mechanism_of
-from edp.mechanism import micro_batch_noise_std
-from edp.noise import add_gaussian_, reproducible_key, secret_key, stream
-from edp.scaling import fixed_alpha, layer_norms, layer_of_parameter, normalised
+from edp.layer_scales import fixed_alpha, layer_norms, layer_of_parameter, normalised
+from edp.ledger import Ledger
+from edp.mechanism import mechanism_of
+from edp.noise.banded import CorrelatedNoise
+from edp.noise.gaussian import add_gaussian_, reproducible_key, secret_key, stream
 from edp.spec import EDPSpec
 
 # One bucket whatever the model's size: DDP's limit, in MiB.
@@ -284,7 +285,7 @@ class EDPHook:
 
         However many micro-batches it takes: how many there are must not show in the noise.
         """
-        std = micro_batch_noise_std(self.mechanism) / self.micro_batches
+        std = self.mechanism.micro_batch_noise_std() / self.micro_batches
         if self.spec.reproducible_noise is None:
             # The sum of independent Gaussians is one Gaussian: one draw serves all of the worker's micro-batches.
             std, streams = std * math.sqrt(self.per_worker), range(self.first, self.first + 1)

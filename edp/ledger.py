@@ -1,4 +1,4 @@
-"""What was executed. The ledger says *what happened*; the accountants in `edp.epsilon` say what it costs.
+"""What was executed. The ledger says *what happened*; the accountants in `edp.accounting` say what it costs.
 
 The training loop writes one step at a time; steps of an epoch that ran under the same mechanism are condensed
 into one entry, so a ledger of a million steps stays small. ε is computed from here, never from a recipe.
@@ -10,76 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from edp.banded import band_of
-from edp.decay import noise_multiplier
-from edp.mechanism import count_noise_std, noise_std
-from edp.spec import Alpha, AlphaNoise, Clipping, EDPSpec, Frozen, Noise, NoiseCorrelation, Sampling, Unit
-
-
-class Mechanism(Frozen):
-    """One step's Gaussian mechanism, as executed: everything that an accountant needs and nothing else."""
-
-    C: Annotated[float, Field(gt=0)]
-    """Clip. With `clip = quantile` it moves from step to step, and this is what the run began with: noise moves with
-    it, so that no guarantee depends on it."""
-    z: Annotated[float, Field(ge=0)]
-    """Noise multiplier z_t of Algorithm 1; a micro-batch's noise is drawn from it as `noise` says."""
-    N: Annotated[int, Field(ge=1)]
-    """Micro-batches a step: what the sum is divided by."""
-    noise: Noise = "corrected"
-    alpha: Alpha = "fixed"
-    alpha_noise: AlphaNoise = "isotropic"
-    max_alpha: Annotated[float, Field(gt=0)] = 1.0
-    unit: Unit = "example"
-    sampling: Sampling = "shuffle"
-    rate: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Probability that an example is in a step (Poisson), or the share of the data a step holds (shuffle)."""
-    single_example: bool = False
-    """True when no micro-batch held more than one example: DP-SGD."""
-    replayable: bool = False
-    """True when the noise came from a seed that somebody knows: no guarantee."""
-    clip: Clipping = "fixed"
-    count_std: Annotated[float, Field(ge=0)] = 0.0
-    """Standard deviation, in micro-batches, of the noise on the count that moves the clip; used by `clip = quantile`
-    alone, which guarantees nothing at 0."""
-    correlation: NoiseCorrelation = "none"
-    """`banded`: noise was correlated over `band` steps, and a unit in the same step of every epoch (`edp.banded`)."""
-    band: Annotated[int, Field(ge=1)] = 1
-
-
-def mechanism_of(
-    spec: EDPSpec,
-    epoch: int,
-    *,
-    micro_batches: int,
-    rate: float,
-    single_example: bool,
-    max_alpha: float = 1.0,
-) -> Mechanism:
-    """What `spec` makes of a step of epoch `epoch`, counted from 0; arguments as for `edp.epsilon.planned_ledger`.
-
-    Raises:
-        UserError: for a band that is longer than an epoch.
-        pydantic.ValidationError: for a value that a ledger does not allow.
-    """
-    return Mechanism(
-        C=spec.C,
-        z=noise_multiplier(spec, epoch),
-        N=micro_batches,
-        noise=spec.noise,
-        alpha=spec.alpha,
-        alpha_noise=spec.alpha_noise,
-        max_alpha=max_alpha,
-        unit=spec.unit,
-        sampling=spec.sampling,
-        rate=rate,
-        single_example=single_example,
-        replayable=spec.reproducible_noise is not None,
-        clip=spec.clip,
-        count_std=count_noise_std(micro_batches) if spec.clip == "quantile" else 0.0,
-        correlation=spec.noise_correlation,
-        band=band_of(spec, rate),
-    )
+from edp.mechanism import Mechanism
+from edp.spec import Frozen
 
 
 class LedgerEntry(Frozen):
@@ -99,7 +31,7 @@ class LedgerEntry(Frozen):
         correlated this is one step's after many; steps take back part of it from each other, so sums of it have less.
         """
         m = self.mechanism
-        return noise_std(m) * (m.max_alpha if m.alpha_noise == "per_layer" else 1.0)
+        return m.noise_std() * (m.max_alpha if m.alpha_noise == "per_layer" else 1.0)
 
     # Written for whoever reads the file, and not read back: it follows from the mechanism.
     @model_serializer(mode="wrap")

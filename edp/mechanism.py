@@ -17,7 +17,7 @@ With `clip = quantile` a step asks one thing more: how many micro-batches had a 
 Gaussians, so the step is one Gaussian mechanism, whose 1/z² is the sum of theirs.
 
 With correlated noise no single step is such a mechanism, but all steps that a unit's part in one of them shows in are
-together, at the same noise multiplier (`edp.banded`).
+together, at the same noise multiplier (`edp.noise.banded`).
 
 Sources: Dupuy et al., Algorithm 1, for the noise; McMahan & Andrew (2018), section 3.1, for clipping in
 scaled space; Ponomareva et al., "How to DP-fy ML" (2023), section 5.6, for the factor of 2 of micro-batches;
@@ -27,61 +27,13 @@ Andrew et al., "Differentially Private Learning with Adaptive Clipping" (2021), 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from edp.banded import marginal_std
+from pydantic import Field
 
-if TYPE_CHECKING:
-    from edp.ledger import Mechanism
-
-
-def sensitivity(m: Mechanism) -> float:
-    """`Δ`: the farthest that one unit moves the *sum* over micro-batches, in the gradient's own unit (L2).
-
-    Infinite for `alpha = paper`: the scales are read off the private data, so no neighbour bounds them. For
-    `alpha_noise = per_layer` the norm is that of the scaled space, in which the noise is isotropic.
-    """
-    return m.C * _relative_sensitivity(m)
-
-
-def noise_std(m: Mechanism) -> float:
-    """Standard deviation of each coordinate's noise on the *aggregate* (the mean over micro-batches).
-
-    `N` independent draws of `micro_batch_noise_std`, added and divided by N. For `alpha_noise = per_layer` it
-    is that of the scaled space: layer k gets α_k times as much. For correlated noise it is that of a single step after
-    many; the first steps' is less.
-    """
-    return micro_batch_noise_std(m) / math.sqrt(m.N) * marginal_std(m.band)
-
-
-def micro_batch_noise_std(m: Mechanism) -> float:
-    """Standard deviation of what each micro-batch adds to its clipped gradient, before the division by N.
-
-    Algorithm 1 adds `y/N` with `y ~ N(0, (C·z)²)`. Variances of independent draws add up, so the noise
-    multiplier of the sum is then only `z/√N`; the corrected noise is `y/√N`, which makes it `z`. Correlated noise is
-    made of such draws, one a step (`edp.banded`).
-    """
-    return m.C * m.z / (m.N if m.noise == "paper" else math.sqrt(m.N))
-
-
-def kappa(m: Mechanism) -> float:
-    """`κ`: by how much the noise multiplier of the noisy sum falls short of z (dimensionless).
-
-    Infinite, which means no guarantee, for `alpha = paper`, and when the noise can be replayed: whoever knows
-    its seed subtracts it.
-    """
-    if m.replayable:
-        return math.inf
-    shortfall = math.sqrt(m.N) if m.noise == "paper" else 1.0
-    return _relative_sensitivity(m) * shortfall
-
-
-def count_sensitivity(m: Mechanism) -> float:
-    """The farthest that one unit moves the count of `clip = quantile`, in micro-batches.
-
-    A micro-batch counts ±1/2, or 0 without a gradient; one example of several can turn one into the other.
-    """
-    return 1.0 if _turns_round(m) else 0.5
+from edp.decay import noise_multiplier
+from edp.noise.banded import band_of, marginal_std
+from edp.spec import Alpha, AlphaNoise, Clipping, EDPSpec, Frozen, Noise, NoiseCorrelation, Sampling, Unit
 
 
 def count_noise_std(micro_batches: int) -> float:
@@ -93,26 +45,136 @@ def count_noise_std(micro_batches: int) -> float:
     return max(micro_batches / 20, 5.0)
 
 
-def effective_noise_multiplier(m: Mechanism) -> float:
-    """`z/κ`: std of the noise over sensitivity, all that an accountant needs. 0 means no guarantee.
+class Mechanism(Frozen):
+    """One step's Gaussian mechanism, as executed: everything that an accountant needs and nothing else."""
 
-    With `clip = quantile`, of the noisy sum and the noisy count together: 1/√((κ/z)² + (s/σ)²).
+    C: Annotated[float, Field(gt=0)]
+    """Clip. With `clip = quantile` it moves from step to step, and this is what the run began with: noise moves with
+    it, so that no guarantee depends on it."""
+    z: Annotated[float, Field(ge=0)]
+    """Noise multiplier z_t of Algorithm 1; a micro-batch's noise is drawn from it as `noise` says."""
+    N: Annotated[int, Field(ge=1)]
+    """Micro-batches a step: what the sum is divided by."""
+    noise: Noise = "corrected"
+    alpha: Alpha = "fixed"
+    alpha_noise: AlphaNoise = "isotropic"
+    max_alpha: Annotated[float, Field(gt=0)] = 1.0
+    unit: Unit = "example"
+    sampling: Sampling = "shuffle"
+    rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Probability that an example is in a step (Poisson), or the share of the data a step holds (shuffle)."""
+    single_example: bool = False
+    """True when no micro-batch held more than one example: DP-SGD."""
+    replayable: bool = False
+    """True when the noise came from a seed that somebody knows: no guarantee."""
+    clip: Clipping = "fixed"
+    count_std: Annotated[float, Field(ge=0)] = 0.0
+    """Standard deviation, in micro-batches, of the noise on the count that moves the clip; used by `clip = quantile`
+    alone, which guarantees nothing at 0."""
+    correlation: NoiseCorrelation = "none"
+    """`banded`: noise was correlated over `band` steps, and a unit in the same step of every epoch
+    (`edp.noise.banded`)."""
+    band: Annotated[int, Field(ge=1)] = 1
+
+    def sensitivity(self) -> float:
+        """`Δ`: the farthest that one unit moves the *sum* over micro-batches, in the gradient's own unit (L2).
+
+        Infinite for `alpha = paper`: the scales are read off the private data, so no neighbour bounds them. For
+        `alpha_noise = per_layer` the norm is that of the scaled space, in which the noise is isotropic.
+        """
+        return self.C * self._relative_sensitivity()
+
+    def noise_std(self) -> float:
+        """Standard deviation of each coordinate's noise on the *aggregate* (the mean over micro-batches).
+
+        `N` independent draws of `micro_batch_noise_std`, added and divided by N. For `alpha_noise = per_layer` it
+        is that of the scaled space: layer k gets α_k times as much. For correlated noise it is that of a single step
+        after many; the first steps' is less.
+        """
+        return self.micro_batch_noise_std() / math.sqrt(self.N) * marginal_std(self.band)
+
+    def micro_batch_noise_std(self) -> float:
+        """Standard deviation of what each micro-batch adds to its clipped gradient, before the division by N.
+
+        Algorithm 1 adds `y/N` with `y ~ N(0, (C·z)²)`. Variances of independent draws add up, so the noise
+        multiplier of the sum is then only `z/√N`; the corrected noise is `y/√N`, which makes it `z`. Correlated noise
+        is made of such draws, one a step (`edp.noise.banded`).
+        """
+        return self.C * self.z / (self.N if self.noise == "paper" else math.sqrt(self.N))
+
+    def kappa(self) -> float:
+        """`κ`: by how much the noise multiplier of the noisy sum falls short of z (dimensionless).
+
+        Infinite, which means no guarantee, for `alpha = paper`, and when the noise can be replayed: whoever knows
+        its seed subtracts it.
+        """
+        if self.replayable:
+            return math.inf
+        shortfall = math.sqrt(self.N) if self.noise == "paper" else 1.0
+        return self._relative_sensitivity() * shortfall
+
+    def count_sensitivity(self) -> float:
+        """The farthest that one unit moves the count of `clip = quantile`, in micro-batches.
+
+        A micro-batch counts ±1/2, or 0 without a gradient; one example of several can turn one into the other.
+        """
+        return 1.0 if self._turns_round() else 0.5
+
+    def effective_noise_multiplier(self) -> float:
+        """`z/κ`: std of the noise over sensitivity, all that an accountant needs. 0 means no guarantee.
+
+        With `clip = quantile`, of the noisy sum and the noisy count together: 1/√((κ/z)² + (s/σ)²).
+        """
+        if self.clip != "quantile":
+            return self.z / self.kappa()
+        if self.z == 0 or self.count_std == 0:
+            return 0.0
+        return 1 / math.hypot(self.kappa() / self.z, self.count_sensitivity() / self.count_std)
+
+    def _turns_round(self) -> bool:
+        """Whether the clipped mean of several examples can turn round when one of them goes: from +C to -C."""
+        return self.unit == "example" and not self.single_example
+
+    def _relative_sensitivity(self) -> float:
+        """`Δ/C`, times the largest scale where the noise does not follow the scales."""
+        if self.alpha == "paper":
+            return math.inf
+        stretch = self.max_alpha if self.alpha_noise == "isotropic" else 1.0
+        return (2.0 if self._turns_round() else 1.0) * stretch
+
+
+def mechanism_of(
+    spec: EDPSpec,
+    epoch: int,
+    *,
+    micro_batches: int,
+    rate: float,
+    single_example: bool,
+    max_alpha: float = 1.0,
+) -> Mechanism:
+    """What `spec` makes of a step of epoch `epoch`, counted from 0.
+
+    Arguments are as for `edp.accounting.epsilon.planned_ledger`.
+
+    Raises:
+        UserError: for a band that is longer than an epoch.
+        pydantic.ValidationError: for a value that a ledger does not allow.
     """
-    if m.clip != "quantile":
-        return m.z / kappa(m)
-    if m.z == 0 or m.count_std == 0:
-        return 0.0
-    return 1 / math.hypot(kappa(m) / m.z, count_sensitivity(m) / m.count_std)
-
-
-def _turns_round(m: Mechanism) -> bool:
-    """Whether the clipped mean of several examples can turn round when one of them goes: from +C to -C."""
-    return m.unit == "example" and not m.single_example
-
-
-def _relative_sensitivity(m: Mechanism) -> float:
-    """`Δ/C`, times the largest scale where the noise does not follow the scales."""
-    if m.alpha == "paper":
-        return math.inf
-    stretch = m.max_alpha if m.alpha_noise == "isotropic" else 1.0
-    return (2.0 if _turns_round(m) else 1.0) * stretch
+    return Mechanism(
+        C=spec.C,
+        z=noise_multiplier(spec, epoch),
+        N=micro_batches,
+        noise=spec.noise,
+        alpha=spec.alpha,
+        alpha_noise=spec.alpha_noise,
+        max_alpha=max_alpha,
+        unit=spec.unit,
+        sampling=spec.sampling,
+        rate=rate,
+        single_example=single_example,
+        replayable=spec.reproducible_noise is not None,
+        clip=spec.clip,
+        count_std=count_noise_std(micro_batches) if spec.clip == "quantile" else 0.0,
+        correlation=spec.noise_correlation,
+        band=band_of(spec, rate),
+    )

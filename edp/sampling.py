@@ -41,7 +41,7 @@ def shuffled_epoch(
         batch_size: a multiple of `micro_batches`; or at least `examples`, all of which are then one step's, dealt to
             micro-batches whose sizes differ by one at most.
         seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one. Where noise
-            is correlated (`edp.banded`), every epoch takes that of epoch 0.
+            is correlated (`edp.noise.banded`), every epoch takes that of epoch 0.
     """
     order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(examples)
     if batch_size >= examples:

@@ -57,7 +57,8 @@ class EDPOptions(Frozen):
     noise_correlation: Annotated[
         NoiseCorrelation,
         Field(
-            description="banded: a step takes back part of earlier steps' noise (edp.banded); one order for all epochs"
+            description="banded: a step takes back part of earlier steps' noise (`edp.noise.banded`); "
+            "one order for all epochs"
         ),
     ] = "none"
     band: Annotated[

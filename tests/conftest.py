@@ -78,7 +78,13 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     """Runs `edp-sweep WORDS…` in this process; gives its exit code, standard output and standard error."""
     from dashboards import cli as outer
     from dashboards.cli import main
-    from sweeps import cli, cli_attack, cli_bench, cli_data, cli_epsilon, cli_pretrain, console
+    from sweeps.cli import app as cli
+    from sweeps.cli import attack as cli_attack
+    from sweeps.cli import bench as cli_bench
+    from sweeps.cli import console
+    from sweeps.cli import data as cli_data
+    from sweeps.cli import epsilon as cli_epsilon
+    from sweeps.cli import pretrain as cli_pretrain
 
     def run(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()

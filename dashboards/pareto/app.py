@@ -30,8 +30,8 @@ from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.selection import picking, selection
 from dashboards.pareto.style import blank
-from sweeps.front import epsilon_varies
-from sweeps.spec import metric_of
+from sweeps.recipes.parts import metric_of
+from sweeps.results.front import epsilon_varies
 
 _HERE = Path(__file__).parent
 

@@ -12,13 +12,15 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
-from sweeps.confidence import ties
-from sweeps.front import epsilon_cell, pareto_front
-from sweeps.records import Point, SweepRecord, TrialRecord
-from sweeps.spec import Objective, Recipe, metric_of, objective_values
-from sweeps.store import Sweep
-from sweeps.summary import epsilon_of_sweep
-from trainables.pareto import dominates
+from sweeps.formatting.figures import epsilon_cell
+from sweeps.recipes.parts import Objective, metric_of, objective_values
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.front import pareto_front
+from sweeps.results.summary import epsilon_of_sweep
+from sweeps.results.ties import ties
+from sweeps.state.records import Point, SweepRecord, TrialRecord
+from sweeps.state.sweep import Sweep
+from trainables.records.pareto import dominates
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Candidate:
     dominated_by: str | None
     """Key of a candidate of the front that is nowhere worse; None on the front."""
     tied_with: tuple[str, ...] = ()
-    """Keys of the front's candidates that it is not told apart from, beyond noise (`sweeps.confidence.ties`)."""
+    """Keys of the front's candidates that it is not told apart from, beyond noise (`sweeps.results.ties.ties`)."""
 
     @property
     def key(self) -> str:
@@ -227,7 +229,7 @@ def within(candidate: Candidate, limits: Limits) -> bool:
 
 
 def text(axis: Axis, value: Any) -> str:
-    """A value as a person reads it; an ε that guarantees nothing is marked (`sweeps.front.MARK`)."""
+    """A value as a person reads it; an ε that guarantees nothing is marked (`sweeps.formatting.figures.MARK`)."""
     if not isinstance(value, int | float):
         return str(value)
     if math.isnan(value):

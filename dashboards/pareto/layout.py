@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from sweeps.front import MARK
+from sweeps.formatting.figures import MARK
 
 INDEX = """<!DOCTYPE html>
 <html lang="en">

@@ -8,8 +8,8 @@ from dash import html
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
 from dashboards.pareto.layout import aria
-from sweeps.front import epsilon_text, privacy_statement, relative_change
-from sweeps.spec import metric_of
+from sweeps.formatting.figures import epsilon_text, privacy_statement, relative_change
+from sweeps.recipes.parts import metric_of
 
 ROWS = 25
 """Of the table, a page."""

@@ -6,7 +6,7 @@ import math
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
 from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, shade_of, varies
-from sweeps.front import epsilon_words
+from sweeps.formatting.figures import epsilon_words
 
 
 def scatter(

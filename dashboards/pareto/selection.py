@@ -11,8 +11,9 @@ from dashboards.pareto import detail, parts
 from dashboards.pareto.data import Limits, Source, within
 from dashboards.pareto.style import blank
 from edp.spec import UserError
-from sweeps.pick import choose, keep
-from sweeps.register import check_name, register_point
+from sweeps.commands.pick import keep
+from sweeps.registry.register import check_name, register_point
+from sweeps.results.choice import choose
 
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from edp.book.rows import Rows
-from edp.scaling import layer_of_parameter
+from edp.layer_scales import layer_of_parameter
 
 Sums = dict[int, Tensor]
 """A tensor of each parameter's shape, by the parameter's `id`."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.corpora import load_corpus
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
 from trainables.spec import TrialSpec
 
 MODELS = ("clc", "bert")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from edp.compiled import kernel
+from edp.noise.compiled import kernel
 
 
 def machine() -> dict[str, str | int | float | bool]:

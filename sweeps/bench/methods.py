@@ -14,20 +14,21 @@ Ours also train a part: `dpsgd:trainable=heads`, which is compared with `sgd:tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any, TypeVar, get_args
 
 import torch
 from pydantic import BaseModel, ValidationError
 
-from edp.sampling import Indices, shuffled_epoch
 from edp.spec import EDPSpec, UserError
-from sweeps.errors import one_line
-from trainables.encoded_corpus import EncodedCorpus
+from sweeps.bench.peers import opacus_stepper
+from sweeps.bench.plain import plain_stepper
+from sweeps.bench.steps import CannotRun, Step
+from sweeps.formatting.errors import one_line
+from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.models import build_model
 from trainables.spec import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
-from trainables.training import Trainer
+from trainables.training.trainer import Trainer
 
 OURS = ("sgd", "edp", "dpsgd", "dpsgd_loop")
 OTHERS = ("plain", "opacus", "opacus-ghost")
@@ -44,12 +45,7 @@ DEFAULT = (
     "sgd:precision=bfloat16,sgd:sub_chunks=4,dpsgd,dpsgd_loop,dpsgd:trainable=heads,dpsgd:trainable=lora,"
     "plain,opacus,opacus-ghost"
 )
-Step = Callable[[], None]
 Spec = TypeVar("Spec", bound=BaseModel)
-
-
-class CannotRun(RuntimeError):
-    """A method cannot run a model; the text is the reason."""
 
 
 def checked(methods: list[str]) -> list[str]:
@@ -122,12 +118,8 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
         CannotRun: with the reason.
     """
     if method == "plain":
-        from sweeps.bench.plain import plain_stepper
-
         return plain_stepper(spec, corpus, device)
     if method.startswith("opacus"):
-        from sweeps.bench.peers import opacus_stepper
-
         return opacus_stepper(spec, corpus, device, ghost=method == "opacus-ghost")
     part = _options(method).get("trainable", "all")
     if isinstance(spec.model, CLCSpec) and part not in ("all", "heads"):
@@ -145,15 +137,3 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
         trainer.train_step(next(steps))
 
     return step
-
-
-def batches(spec: TrialSpec, corpus: EncodedCorpus, rank: int, world: int) -> Iterator[Indices]:
-    """Indices of this worker's share of each step, for the methods that are not ours: the utterances that ours take.
-
-    Shuffled epochs without end; the last step of each, which may be short, is left out.
-    """
-    size, seed = corpus.size("train"), spec.training.seed
-    batch_size = spec.training.batch_in(size)
-    for epoch in count():
-        steps = shuffled_epoch(size, batch_size=batch_size, micro_batches=world, seed=seed, epoch=epoch)
-        yield from (step[rank] for step in islice(steps, size // batch_size))

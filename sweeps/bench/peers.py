@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sweeps.bench.methods import CannotRun, Step, batches
 from sweeps.bench.plain import plain_bert
-from trainables.batch import Batch, PieceInputs, WordInputs
-from trainables.encoded_corpus import EncodedCorpus
+from sweeps.bench.steps import CannotRun, Step, batches
+from trainables.data.batch import Batch, PieceInputs, WordInputs
+from trainables.data.characters import ALPHABET_SIZE
+from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.spec import CLCSpec, TrialSpec
-from trainables.tokens import ALPHABET_SIZE
 
 WITHOUT_CRF = "slot loss without the CRF: Opacus cannot hook its parameters"
 

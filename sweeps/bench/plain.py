@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from sweeps.bench.methods import Step, batches
-from trainables.batch import Batch, PieceInputs, WordInputs
-from trainables.encoded_corpus import EncodedCorpus
+from sweeps.bench.steps import Step, batches
+from trainables.data.batch import Batch, PieceInputs, WordInputs
+from trainables.data.characters import ALPHABET_SIZE
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.encoders.word_pieces import MAX_PIECES
 from trainables.spec import BERTSpec, CLCSpec, TrialSpec
-from trainables.tokens import ALPHABET_SIZE, MAX_PIECES
 
 
 class PlainCRF(nn.Module):

@@ -8,7 +8,7 @@ The surrogate (CLC on ATIS in the paper's Tables 1 and 2; E = 30 epochs, 8 GPUs,
     s_t      = speed_1 + ... + speed_t                      what has been learnt
     SER_t    = 0.060 + 0.90 exp(-0.35 s_t) + 0.25 n_t       n_t = (C z_t)^2 / ((C z_t)^2 + 0.1^2): weights that shake
     AUC_t    = 0.5 + 0.175 (1 - exp(-0.12 s_t)) / (1 + (C z_t / 0.05)^0.5)
-    eps_t    = the honest epsilon of the executed ledger, by `edp.epsilon`
+    eps_t    = the honest epsilon of the executed ledger, by `edp.accounting.epsilon`
 
 and normal noise on each measurement: 0.012 (SER) and 0.02 (AUC) on the validation split, a quarter of it on the test
 split. At the end plain SGD has SER 6.0 % and AUC 0.669 here (6.3 % and 0.675 there), linear decay from z0 = 0.008 an
@@ -30,20 +30,21 @@ from typing import Any
 import numpy as np
 import optuna
 
+from edp.accounting.epsilon import epsilon
 from edp.decay import noise_multiplier
-from edp.epsilon import epsilon
 from edp.ledger import Ledger
 from edp.spec import EDPSpec
 from sweeps.bench.children import end_with_parent
-from sweeps.guesses import enqueue_guesses
-from sweeps.privacy import planned
-from sweeps.search import StudySearcher, sampler
-from sweeps.settings import load_recipe
-from sweeps.spec import Recipe, objective_values
-from sweeps.stopping import Stopper
-from trainables.epochs import point_of, worth_keeping
-from trainables.job import EpochResult, TrialResult
-from trainables.pareto import hypervolume
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.parts import objective_values
+from sweeps.recipes.recipe import Recipe
+from sweeps.search.early_stopping import Stopper
+from sweeps.search.searcher import StudySearcher, sampler
+from sweeps.search.study import enqueue_initial_points
+from sweeps.search.target_epsilon import planned
+from trainables.records.epochs import point_of, worth_keeping
+from trainables.records.job import EpochResult, TrialResult
+from trainables.records.pareto import hypervolume
 
 EXAMPLES = 2_600
 EPOCHS = 30
@@ -85,7 +86,7 @@ def epsilons(edp: EDPSpec) -> list[float]:
 
 @functools.cache
 def _epsilon_table() -> tuple[Any, Any]:
-    """log10 of 1/z² and of the ε that one epoch at z costs, by `edp.epsilon`; good to 1e-3 of ε between its places."""
+    """log10 of 1/z² and of the ε that one epoch at z costs; good to 1e-3 of ε between its places."""
     recipe = load_recipe("atis_clc", ["training.epochs=1"])[1]
     places = np.linspace(-1, 28, 291)
     ledgers = (
@@ -97,7 +98,7 @@ def _epsilon_table() -> tuple[Any, Any]:
 def run(recipe: Recipe, budget: float) -> list[tuple[float, float]]:
     """A sweep, one trial at a time, until `budget` GPU-seconds are spent: (spent, hypervolume) after each trial."""
     study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler(recipe.search))
-    enqueue_guesses(study, recipe)
+    enqueue_initial_points(study, recipe)
     searcher = StudySearcher(
         study,
         recipe.dimensions,

@@ -24,10 +24,11 @@ import torch
 import torch.distributed as dist
 
 from sweeps.bench.children import end_with_parent
-from sweeps.bench.methods import CannotRun, Step, compared_with, stepper
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.memory import keep_freed_memory
+from sweeps.bench.methods import compared_with, stepper
+from sweeps.bench.steps import CannotRun, Step
+from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.spec import TrialSpec
+from trainables.training.memory import keep_freed_memory
 
 SLOW = 4.0
 SLOW_ROUNDS = 3

@@ -24,16 +24,16 @@ import torch.distributed as dist
 from rich.console import Console
 
 from sweeps.bench.machine import machine, versions
-from sweeps.prepare import encode_missing, locate, read_missing
-from sweeps.settings import load_recipe
-from trainables.answers import collect_answers, utility_metrics
-from trainables.attacks.features import FEATURES
+from sweeps.execution.prepare import encode_missing, locate, read_missing
+from sweeps.recipes.loading import load_recipe
+from trainables.attacks.membership_features import FEATURES
 from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.job import TrialJob
-from trainables.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.evaluation.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
+from trainables.evaluation.predictions import collect_answers, utility_metrics
 from trainables.models import build_model
-from trainables.training import Trainer
+from trainables.records.job import TrialJob
+from trainables.training.trainer import Trainer
 
 _ROUNDS = 3
 

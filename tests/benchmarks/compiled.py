@@ -25,8 +25,8 @@ import torch.distributed as dist
 
 from sweeps.bench import corpora, methods
 from sweeps.bench.machine import machine, versions
-from trainables.memory import keep_freed_memory
 from trainables.models import build_model
+from trainables.training.memory import keep_freed_memory
 
 BATCH_SIZE, ROUNDS, SETTLED = 32, 25, 8
 _LONGEST_S = 900

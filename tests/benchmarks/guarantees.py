@@ -44,7 +44,7 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> list[dict[st
     import torch
     import torch.distributed as dist
 
-    from sweeps.settings import load_recipe
+    from sweeps.recipes.loading import load_recipe
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -64,7 +64,7 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> list[dict[st
 
 
 def _row(recipe: Any, epsilon: float, candidates: list[Any], best: Any, again: list[Any]) -> dict[str, Any]:
-    from edp.selection import composed_epsilon
+    from edp.accounting.selection import composed_epsilon
 
     return {
         "recipe": recipe.description,
@@ -87,13 +87,13 @@ def _row(recipe: Any, epsilon: float, candidates: list[Any], best: Any, again: l
 
 def _train(recipe: Any, rate: float, seed: int, cache: Path, scratch: Path) -> dict[str, Any]:
     """One training and its test figures."""
-    from sweeps.prepare import encode_missing, locate, read_missing
-    from sweeps.privacy import settle
-    from sweeps.space import corners
-    from trainables.encoded_corpus import EncodedCorpus
-    from trainables.epochs import read_curve
-    from trainables.job import TrialJob
-    from trainables.worker import run_trial
+    from sweeps.execution.prepare import encode_missing, locate, read_missing
+    from sweeps.recipes.space import corners
+    from sweeps.search.target_epsilon import settle
+    from trainables.data.encoded_corpus import EncodedCorpus
+    from trainables.execution.worker import run_trial
+    from trainables.records.epochs import read_curve
+    from trainables.records.job import TrialJob
 
     # What the recipe searches besides the rate is what it says where it is not searched.
     own = {"training.learning_rate": rate, "training.seed": seed}

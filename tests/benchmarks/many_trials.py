@@ -27,19 +27,20 @@ from rich.console import Console
 
 from edp.ledger import Ledger
 from sweeps.bench.machine import machine, versions
-from sweeps.finish import finish
-from sweeps.prepare import encode_missing, locate, read_missing
-from sweeps.records import SweepRecord
-from sweeps.resources import plan
-from sweeps.session import Workers
-from sweeps.settings import load_recipe
-from sweeps.store import Sweep
-from sweeps.tracking import Tracker, default_tracking_uri
-from sweeps.trials import run_trials
-from sweeps.watch import Watch
+from sweeps.commands.finish import finish
+from sweeps.execution.prepare import encode_missing, locate, read_missing
+from sweeps.execution.resources import plan
+from sweeps.execution.session import Workers
+from sweeps.execution.trials import run_trials
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.loading import load_recipe
+from sweeps.search.study import open_study
+from sweeps.state.records import SweepRecord
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import Tracker, default_tracking_uri
 from tests.conftest import TINY_RECIPE
-from trainables.job import EpochResult, TrialJob, TrialResult
-from trainables.mailbox import Message, Switch, beside_caller
+from trainables.execution.job_queue import Message, Switch, beside_caller
+from trainables.records.job import EpochResult, TrialJob, TrialResult
 
 NODES, GPUS = 5, 8
 
@@ -109,7 +110,7 @@ def measure(trials: int, seconds: float, folder: Path) -> dict[str, Any]:
         run_trials(sweep, recipe, prepared, placed, workers, tracker, watch)
     trained = time.monotonic() - began
     finish(sweep, recipe, tracker, "finished", watch)
-    states = [trial.state for trial in sweep.study(recipe).get_trials(deepcopy=False)]
+    states = [trial.state for trial in open_study(sweep, recipe).get_trials(deepcopy=False)]
     assert states == [optuna.trial.TrialState.COMPLETE] * trials, "every trial once, and none left over"
     return {
         "plan": placed.line,

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from edp.compiled import kernel
-from edp.noise import gaussian_, stream
+from edp.noise.compiled import kernel
+from edp.noise.gaussian import gaussian_, stream
 
 DRAWS, PIECE, BINS = 100_000_000, 1_000_000, 10_000
 THRESHOLDS = (2.0, 3.0, 4.0, 5.0)

@@ -24,7 +24,7 @@ from typing import Any
 import ray
 
 from sweeps.bench.machine import machine, versions
-from trainables.epochs import read_curve
+from trainables.records.epochs import read_curve
 
 _POLL_S = 0.02
 

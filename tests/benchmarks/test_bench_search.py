@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from edp.spec import EDPSpec
 from sweeps.bench.search import EPOCHS, EXAMPLES, epsilons, run, true_curve
-from sweeps.privacy import planned
-from sweeps.settings import load_recipe
+from sweeps.recipes.loading import load_recipe
+from sweeps.search.target_epsilon import planned
 from tests.conftest import Command
 
 

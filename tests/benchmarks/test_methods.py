@@ -11,8 +11,8 @@ import torch
 from sweeps.bench.methods import stepper
 from tests.edp.workers import run_workers
 from tests.trainables.tiny import corpus, spec
-from trainables.batch import Batch
-from trainables.encoded_corpus import EncodedCorpus
+from trainables.data.batch import Batch
+from trainables.data.encoded_corpus import EncodedCorpus
 
 __all__ = ["corpus"]
 

@@ -11,17 +11,18 @@ import numpy as np
 from rich.console import Console
 
 from edp.ledger import Ledger
-from sweeps.callback import close_trial_run, open_trial_run
-from sweeps.finish import finish
-from sweeps.privacy import planned
-from sweeps.records import SweepRecord
-from sweeps.search import StudySearcher
-from sweeps.settings import load_recipe
-from sweeps.spec import Recipe
-from sweeps.store import Sweep
-from sweeps.tracking import Tracker, default_tracking_uri, flat
-from sweeps.watch import Watch
-from trainables.job import EpochResult, TrialResult
+from sweeps.commands.finish import finish
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.search.searcher import StudySearcher
+from sweeps.search.study import open_study
+from sweeps.search.target_epsilon import planned
+from sweeps.state.records import SweepRecord
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat
+from sweeps.tracking.trial_runs import close_trial_run, open_trial_run
+from trainables.records.job import EpochResult, TrialResult
 
 EXAMPLES = 1350
 
@@ -95,7 +96,7 @@ def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> Non
     recipe, rng = sweep.recipe, np.random.default_rng(len(sweep.trials()))
     found: dict[str, Any] = {}
     searcher = StudySearcher(
-        sweep.study(recipe),
+        open_study(sweep, recipe),
         recipe.dimensions,
         recipe.search.objectives,
         settle=lambda params: params,

@@ -26,9 +26,10 @@ from dashboards.pareto.detail import epsilons
 from dashboards.pareto.layout import page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
-from sweeps.front import epsilon_cell, epsilon_words, pareto_front
-from sweeps.privacy import planned
-from sweeps.settings import load_recipe
+from sweeps.formatting.figures import epsilon_cell, epsilon_words
+from sweeps.recipes.loading import load_recipe
+from sweeps.results.front import pareto_front
+from sweeps.search.target_epsilon import planned
 from tests.dashboards.synthetic import add_trials, sweep_of
 from tests.sweeps.test_study import searcher
 from tests.sweeps.test_study import sweep as new_sweep

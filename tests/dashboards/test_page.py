@@ -16,7 +16,7 @@ import pytest
 import requests
 from mlflow.tracking import MlflowClient
 
-from sweeps.settings import load_config
+from sweeps.recipes.loading import load_config
 from tests.conftest import TinySweep
 from tests.dashboards.browser import Served, settled
 

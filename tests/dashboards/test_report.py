@@ -13,11 +13,12 @@ import pytest
 
 from dashboards.report import write_report
 from edp.spec import UserError
-from sweeps.front import epsilon_cell, epsilon_text, pareto_front
-from sweeps.pick import keep
-from sweeps.records import Point
-from sweeps.store import Sweep
-from sweeps.summary import epsilon_of_sweep
+from sweeps.commands.pick import keep
+from sweeps.formatting.figures import epsilon_cell, epsilon_text
+from sweeps.results.front import pareto_front
+from sweeps.results.summary import epsilon_of_sweep
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
 from tests.conftest import Command
 from tests.dashboards.synthetic import sweep_of
 from trainables.attacks.roc import measure

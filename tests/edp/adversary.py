@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from edp.hook import EDPHook, one_bucket_ddp
-from edp.mechanism import effective_noise_multiplier
 from edp.spec import EDPSpec
 
 SIZES = (15_000, 30_000)
@@ -120,7 +119,7 @@ def moved_and_noise(rank: int, world: int, case: Case, layer: int, z: float) -> 
     noisy, hook = aggregate(rank, world, case, with_it, z)
     moved, noise = in_noise_space(hook, here - there), in_noise_space(hook, noisy - here)
     own_noise = noise.split(SIZES)[layer]
-    return float(moved.norm()), float(own_noise.std()), effective_noise_multiplier(hook.mechanism)
+    return float(moved.norm()), float(own_noise.std()), hook.mechanism.effective_noise_multiplier()
 
 
 def in_noise_space(hook: EDPHook, flat: torch.Tensor) -> torch.Tensor:

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from edp.banded import band_of, coefficients
 from edp.hook import EDPHook, one_bucket_ddp
+from edp.layer_scales import layer_of_parameter
 from edp.ledger import Ledger
-from edp.noise import add_gaussian_, reproducible_key, stream
-from edp.scaling import layer_of_parameter
+from edp.noise.banded import band_of, coefficients
+from edp.noise.gaussian import add_gaussian_, reproducible_key, stream
 from edp.spec import EDPSpec
 from tests.edp.literal import optimizer_of, small_model, step_data
 

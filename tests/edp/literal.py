@@ -12,9 +12,9 @@ from torch import nn
 from edp.book import keep_book
 from edp.decay import noise_multiplier
 from edp.hook import EDPHook, one_bucket_ddp
+from edp.layer_scales import layer_of_parameter
 from edp.ledger import Ledger
-from edp.noise import add_gaussian_, count_stream, gaussian_, reproducible_key, stream
-from edp.scaling import layer_of_parameter
+from edp.noise.gaussian import add_gaussian_, count_stream, gaussian_, reproducible_key, stream
 from edp.spec import EDPSpec
 
 INPUTS, CLASSES = 6, 4

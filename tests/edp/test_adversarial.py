@@ -12,9 +12,8 @@ import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edp.alpha import VOTE_NORM, noisy_sum_of_votes, private_alpha, votes
-from edp.mechanism import sensitivity
-from edp.noise import secret_key
+from edp.noise.gaussian import secret_key
+from edp.scale_estimates import VOTE_NORM, noisy_sum_of_votes, private_alpha, votes
 from edp.spec import EDPSpec
 from tests.edp.adversary import (
     SIZES,
@@ -104,7 +103,7 @@ def test_no_choice_of_gradients_moves_the_sum_farther_than_stated(case: Case, ch
     here, hook = aggregate(0, 1, case, step, 0.0)
     there, _ = aggregate(0, 1, case, without_first_unit(case, step), 0.0)
     moved = case.micro_batches * float(in_noise_space(hook, here - there).norm())
-    assert moved <= sensitivity(hook.mechanism) * (1 + 1e-5)
+    assert moved <= hook.mechanism.sensitivity() * (1 + 1e-5)
 
 
 def test_scales_read_off_a_private_gradient_have_no_sensitivity() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edp.alpha import gradient_layer_norms, public_alpha, votes
-from edp.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon, planned_ledger
 from edp.ledger import PRIVATE_ALPHA_Z
+from edp.scale_estimates import gradient_layer_norms, public_alpha, votes
 from edp.spec import EDPSpec
 from tests.edp.alpha_workers import batch_loss, estimate, run_once, without_scales
 from tests.edp.literal import small_model

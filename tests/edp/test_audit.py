@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from edp.accountants.gaussian import gaussian_epsilon
-from edp.audit import audited_epsilon
+from edp.accounting.audit import audited_epsilon
+from edp.accounting.gaussian import gaussian_epsilon
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from edp.accountants.gaussian import gaussian_epsilon
-from edp.banded import CorrelatedNoise, band_of, coefficients, column_norm, marginal_std
-from edp.calibrate import z0_for_epsilon
-from edp.epsilon import epsilon, epsilon_curve, planned_ledger
-from edp.ledger import Ledger, LedgerEntry, Mechanism
-from edp.mechanism import sensitivity
+from edp.accounting.calibrate import z0_for_epsilon
+from edp.accounting.epsilon import epsilon, epsilon_curve, planned_ledger
+from edp.accounting.gaussian import gaussian_epsilon
+from edp.ledger import Ledger, LedgerEntry
+from edp.mechanism import Mechanism
+from edp.noise.banded import CorrelatedNoise, band_of, coefficients, column_norm, marginal_std
 from edp.spec import EDPSpec, UserError
 from tests.edp.banded_workers import hook_training, literal_training, resumed_training, strategy
 from tests.edp.workers import run_workers
@@ -177,7 +177,7 @@ def test_the_price_is_that_of_the_worst_unit_of_a_literal_strategy(single: bool,
     """An example in a micro-batch of several can turn its mean round, and so move each of its steps by 2C."""
     spec = EDPSpec(C=0.5, z0=4.0, unit=unit, noise_correlation="banded", band=4)
     ledger = planned_ledger(spec, epochs=3, micro_batches=2, steps_per_epoch=4, rate=0.25, single_example=single)
-    assert {sensitivity(entry.mechanism) for entry in ledger.entries} == {move * spec.C}
+    assert {entry.mechanism.sensitivity() for entry in ledger.entries} == {move * spec.C}
     C = strategy(12 + 4, 4)[:, :12]  # the run goes on for longer
     mu = move * math.sqrt(largest_squared_move(C, apart=4)) / spec.z0
     assert epsilon(ledger, 1e-5) == pytest.approx(gaussian_epsilon(mu, 1e-5))

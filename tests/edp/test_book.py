@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach, teaching
-from edp.scaling import layer_of_parameter
+from edp.layer_scales import layer_of_parameter
 
 VOCABULARY, LENGTH, WIDTH = 11, 5, 6
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edp.calibrate import epochs_within, z0_for_epsilon
-from edp.epsilon import epsilon, planned_ledger
+from edp.accounting.calibrate import epochs_within, z0_for_epsilon
+from edp.accounting.epsilon import epsilon, planned_ledger
 from edp.spec import EDPSpec, UserError
 
 PLAN = {"micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}

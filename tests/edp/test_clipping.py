@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from edp.calibrate import z0_for_epsilon
+from edp.accounting.calibrate import z0_for_epsilon
+from edp.accounting.epsilon import epsilon, epsilon_paper, planned_ledger
 from edp.clipping import QUANTILE_RATE, clip_factors, count_noise, count_within, next_clip
-from edp.epsilon import epsilon, epsilon_paper, planned_ledger
-from edp.ledger import Ledger, Mechanism
-from edp.mechanism import count_noise_std, count_sensitivity, effective_noise_multiplier, sensitivity
-from edp.noise import alpha_stream, count_stream, stream
+from edp.ledger import Ledger
+from edp.mechanism import Mechanism, count_noise_std
+from edp.noise.gaussian import alpha_stream, count_stream, stream
 from edp.spec import EDPSpec, UserError
 from tests.edp.adversary import Case, aggregate, in_noise_space, without_first_unit, worst_pair
 from tests.edp.clip_workers import clips, executed, noise_at
@@ -136,9 +136,9 @@ def test_no_choice_of_gradients_moves_sum_or_count_farther_than_stated(case: Cas
     here, hook = aggregate(0, 1, case, step, 0.0)
     there, other = aggregate(0, 1, case, without_first_unit(case, step), 0.0)
     moved = case.micro_batches * float(in_noise_space(hook, here - there).norm())
-    assert moved <= sensitivity(hook.mechanism) * (1 + 1e-5)
+    assert moved <= hook.mechanism.sensitivity() * (1 + 1e-5)
     if case.spec.clip == "quantile":
-        assert count_moved(case, hook.clip_state, other.clip_state) <= count_sensitivity(hook.mechanism) + 1e-9
+        assert count_moved(case, hook.clip_state, other.clip_state) <= hook.mechanism.count_sensitivity() + 1e-9
 
 
 @pytest.mark.parametrize("case", QUANTILE_CASES, ids=name)
@@ -148,7 +148,7 @@ def test_the_worst_unit_moves_the_count_by_what_is_stated(case: Case) -> None:
     whole = [[whole[0][0], *[(0.0, 0.01)] * (case.size - 1)], *whole[1:]]
     (_, hook), (_, other) = (aggregate(0, 1, case, s, 0.0) for s in (whole, without_first_unit(case, whole)))
     moved = count_moved(case, hook.clip_state, other.clip_state)
-    assert moved == pytest.approx(count_sensitivity(hook.mechanism), abs=1e-9)
+    assert moved == pytest.approx(hook.mechanism.count_sensitivity(), abs=1e-9)
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
@@ -192,7 +192,7 @@ def test_the_noise_of_the_count_is_a_twentieth_of_n_and_at_least_5() -> None:
     for unit, single in itertools.product(("example", "micro_batch"), (False, True)):
         at_floor = Mechanism(C=1, z=1, N=8, unit=unit, single_example=single, clip="quantile", count_std=5)
         without = at_floor.model_copy(update={"clip": "fixed"})
-        ratio = (effective_noise_multiplier(without) / effective_noise_multiplier(at_floor)) ** 2
+        ratio = (without.effective_noise_multiplier() / at_floor.effective_noise_multiplier()) ** 2
         assert ratio == pytest.approx(1.01), "a hundredth of what a step costs at z = 1"
 
 
@@ -246,7 +246,7 @@ def test_poisson_steps_are_priced_as_those_of_the_joint_gaussian() -> None:
 @pytest.mark.parametrize("settings", [{"count_std": 0.0}, {"z": 0.0}, {"replayable": True}, {"alpha": "paper"}])
 def test_without_noise_on_both_there_is_no_guarantee(settings: dict) -> None:
     mechanism = Mechanism(**{"C": 1.0, "z": 2.0, "N": 8, "clip": "quantile", "count_std": 5.0} | settings)
-    assert effective_noise_multiplier(mechanism) == 0
+    assert mechanism.effective_noise_multiplier() == 0
     assert epsilon(Ledger().record(0, mechanism), 1e-5) == math.inf
 
 

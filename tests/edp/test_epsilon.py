@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edp.accountants.pld import pld_epsilon_at
-from edp.accountants.rdp import rdp_epsilon
-from edp.epsilon import (
+from edp.accounting.epsilon import (
     composition_of,
     epsilon,
     epsilon_curve,
@@ -18,7 +16,10 @@ from edp.epsilon import (
     log10_epsilon_paper,
     planned_ledger,
 )
-from edp.ledger import AlphaRelease, Ledger, LedgerEntry, Mechanism
+from edp.accounting.pld import pld_epsilon_at
+from edp.accounting.rdp import rdp_epsilon
+from edp.ledger import AlphaRelease, Ledger, LedgerEntry
+from edp.mechanism import Mechanism
 from edp.spec import EDPSpec, UserError
 
 

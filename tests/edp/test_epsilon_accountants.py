@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from edp.accountants.composition import compose, sampled, unsampled
-from edp.accountants.gaussian import gaussian_epsilon
-from edp.accountants.participation import participation_epsilon
-from edp.accountants.pld import pld_epsilon, pld_epsilon_at
-from edp.accountants.rdp import ORDERS, event_of, quick_rdp_epsilon, rdp_epsilon
-from edp.epsilon import epsilon_of
+from edp.accounting.composition import compose, sampled, unsampled
+from edp.accounting.epsilon import epsilon_of
+from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.participation import participation_epsilon
+from edp.accounting.pld import pld_epsilon, pld_epsilon_at
+from edp.accounting.rdp import ORDERS, event_of, quick_rdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
 # Rounding, relative, that is forgiven when two ways to the same figure are compared.

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edp.epsilon import epsilon, planned_ledger
-from edp.selection import composed_epsilon
+from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.selection import composed_epsilon
 from edp.spec import EDPSpec
 
 DELTA = 1e-5

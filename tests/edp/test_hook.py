@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
-from edp.ledger import Ledger, Mechanism
-from edp.mechanism import noise_std
+from edp.ledger import Ledger
+from edp.mechanism import Mechanism
 from edp.spec import EDPSpec
 from tests.edp.literal import (
     DPSGD_POOL,
@@ -175,7 +175,7 @@ def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tup
             ddp(torch.ones(1)).backward()
         hook.take()
     ddp(torch.ones(1)).backward()
-    return ddp.module.weight.grad.clone(), noise_std(hook.mechanism)
+    return ddp.module.weight.grad.clone(), hook.mechanism.noise_std()
 
 
 @pytest.mark.parametrize("noise", ["corrected", "paper"])

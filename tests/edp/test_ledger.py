@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from edp.epsilon import epsilon
-from edp.ledger import AlphaRelease, Ledger, Mechanism
+from edp.accounting.epsilon import epsilon
+from edp.ledger import AlphaRelease, Ledger
+from edp.mechanism import Mechanism
 
 FULL = Mechanism(C=1.0, z=1.0, N=8)
 LESS = FULL.model_copy(update={"z": 0.5})

@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edp.ledger import Mechanism
 from edp.mechanism import (
-    effective_noise_multiplier,
-    kappa,
-    micro_batch_noise_std,
-    noise_std,
-    sensitivity,
+    Mechanism,
 )
 
 
@@ -36,47 +31,47 @@ mechanisms = st.builds(
 
 
 def test_one_example_among_several_can_turn_a_clipped_mean_round():
-    assert sensitivity(mechanism()) == 2 * 0.5
+    assert mechanism().sensitivity() == 2 * 0.5
 
 
 @pytest.mark.parametrize("settings", [{"unit": "micro_batch"}, {"single_example": True}])
 def test_what_fills_a_micro_batch_alone_moves_the_sum_by_the_clip(settings):
-    assert sensitivity(mechanism(**settings)) == 0.5
+    assert mechanism(**settings).sensitivity() == 0.5
 
 
 def test_isotropic_noise_must_hide_the_largest_scale():
-    assert kappa(mechanism(max_alpha=3.0)) == 3 * kappa(mechanism())
-    assert kappa(mechanism(max_alpha=3.0, alpha_noise="per_layer")) == kappa(mechanism())
+    assert mechanism(max_alpha=3.0).kappa() == 3 * mechanism().kappa()
+    assert mechanism(max_alpha=3.0, alpha_noise="per_layer").kappa() == mechanism().kappa()
 
 
 def test_noise_as_printed_loses_the_square_root_of_n():
-    assert noise_std(mechanism()) == pytest.approx(0.5 * 3 / 8)
-    assert micro_batch_noise_std(mechanism()) == pytest.approx(0.5 * 3 / math.sqrt(8))
-    assert noise_std(mechanism(noise="paper")) == pytest.approx(0.5 * 3 / 8**1.5)
-    assert micro_batch_noise_std(mechanism(noise="paper")) == pytest.approx(0.5 * 3 / 8)
-    assert kappa(mechanism(noise="paper")) == pytest.approx(2 * math.sqrt(8))
+    assert mechanism().noise_std() == pytest.approx(0.5 * 3 / 8)
+    assert mechanism().micro_batch_noise_std() == pytest.approx(0.5 * 3 / math.sqrt(8))
+    assert mechanism(noise="paper").noise_std() == pytest.approx(0.5 * 3 / 8**1.5)
+    assert mechanism(noise="paper").micro_batch_noise_std() == pytest.approx(0.5 * 3 / 8)
+    assert mechanism(noise="paper").kappa() == pytest.approx(2 * math.sqrt(8))
 
 
 @pytest.mark.parametrize("settings", [{"alpha": "paper"}, {"replayable": True}])
 def test_no_guarantee_has_an_infinite_kappa_and_a_multiplier_of_zero(settings):
-    assert kappa(mechanism(**settings)) == math.inf
-    assert effective_noise_multiplier(mechanism(**settings)) == 0
+    assert mechanism(**settings).kappa() == math.inf
+    assert mechanism(**settings).effective_noise_multiplier() == 0
 
 
 def test_no_noise_has_a_multiplier_of_zero():
-    assert effective_noise_multiplier(mechanism(z=0.0)) == 0
+    assert mechanism(z=0.0).effective_noise_multiplier() == 0
 
 
 @given(mechanisms)
 def test_the_multiplier_is_noise_over_sensitivity_on_the_aggregate(m):
-    assert effective_noise_multiplier(m) == pytest.approx(noise_std(m) * m.N / sensitivity(m), rel=1e-12)
+    assert m.effective_noise_multiplier() == pytest.approx(m.noise_std() * m.N / m.sensitivity(), rel=1e-12)
 
 
 @pytest.mark.parametrize("noise", ["corrected", "paper"])
 def test_simulated_aggregates_have_the_stated_noise(noise):
     m = mechanism(noise=noise)
-    draws = np.random.default_rng(0).normal(0, micro_batch_noise_std(m), (200_000, m.N)).mean(axis=1)
-    assert draws.std() == pytest.approx(noise_std(m), rel=0.01)
+    draws = np.random.default_rng(0).normal(0, m.micro_batch_noise_std(), (200_000, m.N)).mean(axis=1)
+    assert draws.std() == pytest.approx(m.noise_std(), rel=0.01)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=6), st.floats(0.1, 3))
@@ -88,4 +83,4 @@ def test_no_example_moves_a_clipped_mean_by_more_than_the_stated_sensitivity(gra
         return max(-clip, min(clip, mean))
 
     moved = abs(clipped(gradients) - clipped([*gradients[:-1], 0.0]))
-    assert moved <= sensitivity(mechanism(C=clip)) + 1e-12
+    assert moved <= mechanism(C=clip).sensitivity() + 1e-12

@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import edp.compiled
-import edp.noise
-from edp.compiled import GROUP, chacha8_block, kernel
-from edp.noise import add_gaussian_, alpha_stream, gaussian_, secret_key, stream
+import edp.noise.compiled
+import edp.noise.gaussian
+from edp.noise.compiled import GROUP, chacha8_block, kernel
+from edp.noise.gaussian import add_gaussian_, alpha_stream, gaussian_, secret_key, stream
 
 
 # Where there is no C compiler, the product draws with PyTorch alone, and so do the tests.
 @pytest.fixture(params=["compiled", "torch", "gpu"] if kernel() else ["torch", "gpu"], autouse=True)
 def generator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != "compiled":
-        monkeypatch.setattr(edp.noise, "kernel", lambda: None)
+        monkeypatch.setattr(edp.noise.gaussian, "kernel", lambda: None)
     if request.param == "gpu":  # what is done there, with tensors that are here
-        monkeypatch.setattr(edp.noise, "_tensor_by_tensor", edp.noise._in_few_kernels)
+        monkeypatch.setattr(edp.noise.gaussian, "_tensor_by_tensor", edp.noise.gaussian._in_few_kernels)
     return request.param
 
 
@@ -107,7 +107,7 @@ def test_a_gpu_starts_a_few_kernels_however_many_tensors_there_are(stds: list[fl
 @pytest.mark.skipif(kernel() is None, reason="without a C compiler there is no compiled generator to compare")
 @pytest.mark.parametrize("generator", ["compiled"], indirect=True)
 def test_the_compiled_generator_is_chacha8_followed_by_box_muller(generator: str) -> None:
-    library = ctypes.CDLL(str(edp.compiled._compiled()))
+    library = ctypes.CDLL(str(edp.noise.compiled._compiled()))
     library.edp_words.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64]
     key, compiled = bytes(range(100, 132)), kernel()
     assert compiled is not None
@@ -137,11 +137,11 @@ def test_without_a_compiler_or_with_a_broken_one_torch_draws(
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\necho sorry >&2\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(edp.compiled, "user_cache_path", lambda name: tmp_path / "cache")
+    monkeypatch.setattr(edp.noise.compiled, "user_cache_path", lambda name: tmp_path / "cache")
     for command, reason in (("no-such-compiler", "no C compiler"), (str(broken), "sorry")):
         monkeypatch.setenv("CC", command)
         caplog.clear()
-        with caplog.at_level("INFO", logger="edp.compiled"):
+        with caplog.at_level("INFO", logger="edp.noise.compiled"):
             assert kernel.__wrapped__() is None
         assert reason in caplog.text
     assert not list(tmp_path.glob("cache/**/*.so"))

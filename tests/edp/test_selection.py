@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from edp.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
 from edp.ledger import Ledger
-from edp.selection import composed_epsilon, random_stopping_epsilon
 from edp.spec import EDPSpec, UserError
 
 

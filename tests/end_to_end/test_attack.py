@@ -16,14 +16,14 @@ import pytest
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
-from sweeps.attack import find_target
-from sweeps.attack_job import train_sides
-from sweeps.spec import ResourcesSpec
+from sweeps.attacking.attack import find_target
+from sweeps.attacking.models import train_sides
+from sweeps.recipes.parts import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
 from tests.trainables.tiny import corpus, spec
-from trainables.attacks.references import Side, attacked, halves, same_corpus_parts, side_spec
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.submit import TrialError
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.execution.client import TrialError
+from trainables.training.references import Side, attacked, halves, same_corpus_parts, side_spec
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dashboards.pareto.data import drawable, snapshot
-from sweeps.store import Sweep
+from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 
 pytestmark = pytest.mark.ray

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.random_stopping import draw_number, epsilon_of_best
-from sweeps.settings import load_recipe
+from sweeps.recipes.loading import load_recipe
+from sweeps.search.random_stopping import draw_number, epsilon_of_best
 from tests.conftest import TINY_RECIPE, Command
 
 pytestmark = pytest.mark.ray

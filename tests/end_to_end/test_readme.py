@@ -20,7 +20,7 @@ import requests
 from typer.main import get_command
 
 from dashboards.cli import app
-from sweeps.settings import load_recipe
+from sweeps.recipes.loading import load_recipe
 from tests.conftest import Command
 from tests.dashboards.synthetic import sweep_of
 

@@ -20,9 +20,9 @@ import requests
 import torch
 from mlflow.tracking import MlflowClient
 
-from edp.epsilon import epsilon, epsilon_paper
+from edp.accounting.epsilon import epsilon, epsilon_paper
 from edp.ledger import Ledger
-from sweeps.store import Sweep
+from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command, TinySweep
 from tests.dashboards.test_grafana import ONLY_WITH_A_GPU, named_metrics
 

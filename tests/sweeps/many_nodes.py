@@ -17,15 +17,15 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from sweeps.resources import plan
-from sweeps.spec import ResourcesSpec, SearchSpec
-from sweeps.watchdog import wanted
+from sweeps.execution.resources import plan
+from sweeps.progress.stall_reporter import wanted
+from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from tests.trainables.tiny import spec
 from tests.waiting import wait_for
 from trainables.corpora import load_corpus
-from trainables.encoding import encode
-from trainables.job import TrialJob
-from trainables.trial import run_fresh
+from trainables.data.encoding import encode
+from trainables.execution.worker_group import run_fresh
+from trainables.records.job import TrialJob
 
 NODES, GPUS, EPOCHS = 3, 8, 12
 

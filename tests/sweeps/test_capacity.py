@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.capacity import Node, _of_launcher, nodes_at_most
-from sweeps.resources import _fitting, _idle, plan
-from sweeps.spec import ResourcesSpec, ScalesTo, SearchSpec
+from sweeps.execution.capacity import Node, _of_launcher, nodes_at_most
+from sweeps.execution.resources import _fitting, _idle, plan
+from sweeps.recipes.parts import ResourcesSpec, ScalesTo, SearchSpec
 from trainables.spec import TrainingSpec
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "ray_cluster.yaml"

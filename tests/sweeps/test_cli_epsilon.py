@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from edp.sampling import steps_at_rate, steps_per_epoch
-from sweeps.privacy import planned
-from sweeps.settings import load_recipe
+from sweeps.recipes.loading import load_recipe
+from sweeps.search.target_epsilon import planned
 from tests.conftest import Command
 
 WORDS = ("epsilon", "--z0", "1", "--epochs", "30", "--decay", "none", "--delta", "5e-4", "--json")

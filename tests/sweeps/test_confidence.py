@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.confidence import difference, lead_is_noise, ties
-from sweeps.front import pareto_front
-from sweeps.records import Point, TrialRecord
+from sweeps.results.front import pareto_front
+from sweeps.results.ties import difference, lead_is_noise, ties
+from sweeps.state.records import Point, TrialRecord
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 

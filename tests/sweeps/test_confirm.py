@@ -11,9 +11,9 @@ from rich.console import Console
 from scipy.stats import ttest_1samp
 
 from edp.spec import UserError
-from sweeps.confirm import confirm, estimate
-from sweeps.settings import load_recipe
-from sweeps.watch import Watch
+from sweeps.commands.confirm import confirm, estimate
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.loading import load_recipe
 from tests.dashboards.synthetic import sweep_of
 
 WATCH = Watch(Console(quiet=True))

@@ -7,12 +7,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
-from sweeps.cli import app
-from sweeps.privacy import Refused, planned, settle
-from sweeps.random_stopping import check_candidates
-from sweeps.settings import load_recipe
+from sweeps.cli.app import app
+from sweeps.recipes.loading import load_recipe
+from sweeps.search.random_stopping import check_candidates
+from sweeps.search.target_epsilon import Refused, planned, settle
 
 SEARCHED = ["edp.decay=none", "space.edp.noise_correlation.choice=[none, banded]"]
 

@@ -8,12 +8,13 @@ import pytest
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.cost import cost_text, over_budget, sweep_cost, trial_cost
-from sweeps.search import StudySearcher
-from sweeps.settings import load_recipe
-from sweeps.spec import Recipe
-from sweeps.store import Sweep
-from sweeps.summary import document
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
+from sweeps.results.summary import document
+from sweeps.search.searcher import StudySearcher
+from sweeps.search.study import open_study
+from sweeps.state.sweep import Sweep
 from tests.sweeps.test_study import result, searcher, sweep
 
 HOUR = 3600.0
@@ -67,7 +68,7 @@ def test_a_budget_that_is_spent_starts_no_more_trials_also_on_resume(name: str, 
     ]
     made, recipe = _again(tmp_path)
     resumed = StudySearcher(
-        made.study(recipe),
+        open_study(made, recipe),
         recipe.dimensions,
         recipe.search.objectives,
         settle=lambda params: params,

@@ -9,12 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.description import parent_description
-from sweeps.finish import finish
-from sweeps.front import epsilon_cell, pareto_front
-from sweeps.store import Sweep
-from sweeps.tracking import Tracker, charted
-from sweeps.watch import Watch
+from sweeps.commands.finish import finish
+from sweeps.formatting.figures import epsilon_cell
+from sweeps.progress.live_table import Watch
+from sweeps.results.front import pareto_front
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_note import parent_description
+from sweeps.tracking.tracker import Tracker, charted
 from tests.dashboards.synthetic import add_trials, sweep_of
 
 
@@ -72,7 +73,7 @@ def test_a_trial_that_others_have_beaten_since_is_no_longer_tagged_as_pareto(tmp
     before = tagged()
     tracker = Tracker(sweep.record.tracking_uri, sweep.record.recipe, tmp_path / "mlflow-artifacts")
     add_trials(sweep, 12, tracker)
-    from sweeps.console import err
+    from sweeps.cli.console import err
 
     finish(sweep, sweep.recipe, tracker, "finished", Watch(err))
     front = {point.run_id for point in pareto_front(sweep.trials(), sweep.recipe.search.objectives)}

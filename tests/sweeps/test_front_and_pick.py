@@ -11,19 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edp.spec import EDPSpec, UserError
-from sweeps.front import (
-    epsilon_cell,
-    epsilon_text,
-    front_figure,
-    number,
-    pareto_front,
-    privacy_statement,
-    relative_change,
-    write_front_page,
-)
-from sweeps.pick import choose
-from sweeps.records import Point, TrialRecord
-from sweeps.spec import objective_values
+from sweeps.formatting.figures import epsilon_cell, epsilon_text, number, privacy_statement, relative_change
+from sweeps.recipes.parts import objective_values
+from sweeps.results.choice import choose
+from sweeps.results.front import pareto_front
+from sweeps.results.front_figure import front_figure, write_front_page
+from sweeps.state.records import Point, TrialRecord
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.guarantee import measured
+from sweeps.formatting.guarantee import measured
 from tests.conftest import Command
 from tests.dashboards.synthetic import sweep_of
 

@@ -6,11 +6,11 @@ import optuna
 import pytest
 
 from edp.spec import UserError
-from sweeps.guesses import enqueue_guesses, guesses
-from sweeps.search import sampler
-from sweeps.settings import load_recipe
-from sweeps.space import ask
-from sweeps.spec import Recipe
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import ask
+from sweeps.search.searcher import sampler
+from sweeps.search.study import enqueue_initial_points
 
 
 def recipe(*settings: str, name: str = "quickstart_paper") -> Recipe:
@@ -20,8 +20,8 @@ def recipe(*settings: str, name: str = "quickstart_paper") -> Recipe:
 def test_the_papers_guesses_and_a_safe_point_come_first_and_only_once() -> None:
     one = recipe()
     study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler(one.search))
-    enqueue_guesses(study, one)
-    enqueue_guesses(study, one)
+    enqueue_initial_points(study, one)
+    enqueue_initial_points(study, one)
     found = [ask(one.dimensions, study.ask()) for _ in range(4)]
     assert found[:3] == [
         {"C": 1.0, "z0": 0.008, "decay": "linear", "tau": 0.02},
@@ -29,12 +29,12 @@ def test_the_papers_guesses_and_a_safe_point_come_first_and_only_once() -> None:
         {"C": 0.1, "z0": 1.0, "decay": "none", "tau": 0.0},
     ]
     assert found[3] not in found[:3]
-    enqueue_guesses(study, one)
+    enqueue_initial_points(study, one)
     assert not [t for t in study.trials if t.state == optuna.trial.TrialState.WAITING]
 
 
 def test_the_guesses_of_bert_are_its_own() -> None:
-    assert guesses(recipe(name="atis_bert"))[0]["z0"] == 1.0
+    assert recipe(name="atis_bert").initial_points()[0]["z0"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_the_guesses_of_bert_are_its_own() -> None:
 def test_a_guess_moves_to_the_nearest_point_of_the_space_or_is_left_out(
     settings: list[str], expected: list[dict[str, object]]
 ) -> None:
-    assert guesses(recipe(*settings)) == expected
+    assert recipe(*settings).initial_points() == expected
 
 
 def test_a_recipes_own_points_are_taken_as_they_are() -> None:
     own = "search.points_to_evaluate=[{C: 5, decay: exponential, tau: 0.5}, {z0: 0.5}]"
-    assert guesses(recipe(own)) == [{"C": 5, "decay": "exponential", "tau_exponential": 0.5}, {"z0": 0.5}]
+    assert recipe(own).initial_points() == [{"C": 5, "decay": "exponential", "tau_exponential": 0.5}, {"z0": 0.5}]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_a_point_outside_the_space_is_refused(point: str, message: str) -> None:
 
 def test_random_stopping_takes_no_points() -> None:
     secret = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
-    assert guesses(recipe(*secret)) == []
+    assert recipe(*secret).initial_points() == []
     with pytest.raises(UserError, match="independent draws"):
         recipe(*secret, "search.points_to_evaluate=[{C: 5}]")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from sweeps.prepare import shadow_trial
-from sweeps.privacy import plan_of
-from sweeps.settings import load_recipe
-from sweeps.space import corners
-from sweeps.spec import Recipe
-from sweeps.stopping import Stopper, StopSpec
-from trainables.attacks.references import side_spec
-from trainables.epochs import by_epoch
+from sweeps.execution.prepare import shadow_trial
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.parts import StopSpec
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import corners
+from sweeps.search.early_stopping import Stopper
+from sweeps.search.target_epsilon import plan_of
+from trainables.frozen.states import all_state_names
+from trainables.records.epochs import by_epoch
 from trainables.spec import BERTSpec
-from trainables.states import all_state_names
+from trainables.training.references import side_spec
 
 SETTINGS = ["space.model.features.layers.choice=[0+2, 1]", "space.model.head.slots.choice=[softmax, crf]"]
 

@@ -17,7 +17,7 @@ import yaml
 from ray.autoscaler._private.command_runner import _with_interactive
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from sweeps.settings import load_recipe, recipe_names
+from sweeps.recipes.loading import load_recipe, recipe_names
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = ROOT / "ray_cluster.yaml"

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from sweeps.lock import driver_lock
-from sweeps.tracking import Tracker, redacted, settled_uri
+from sweeps.state.lock import driver_lock
+from sweeps.tracking.tracker import Tracker, redacted, settled_uri
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sweeps.lock import driver_lock
+from sweeps.state.lock import driver_lock
 with driver_lock(Path(sys.argv[1]), "s"):
     print("held", flush=True)
     time.sleep(600)

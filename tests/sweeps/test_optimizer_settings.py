@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edp.spec import UserError
-from sweeps.attack import side_spec
+from sweeps.attacking.attack import side_spec
 from sweeps.bench.methods import training_spec
-from sweeps.prepare import shadow_trial
-from sweeps.settings import load_recipe
-from sweeps.space import corners
+from sweeps.execution.prepare import shadow_trial
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.space import corners
 from trainables.spec import TrainingSpec
 
 

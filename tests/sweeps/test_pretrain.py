@@ -19,8 +19,8 @@ import yaml
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
-from sweeps.pretrain import pretrain
-from sweeps.settings import PRETRAINING, load_pretraining, recipe_names
+from sweeps.commands.pretrain import pretrain
+from sweeps.recipes.loading import PRETRAINING, load_pretraining, recipe_names
 from tests.conftest import Command
 from tests.trainables.corpora import writers
 from tests.trainables.pretraining.public import CORPORA, settings

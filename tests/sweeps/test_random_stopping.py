@@ -9,18 +9,19 @@ import optuna
 import pytest
 from rich.console import Console
 
-from edp.selection import random_stopping_epsilon
+from edp.accounting.selection import random_stopping_epsilon
 from edp.spec import UserError
-from sweeps.callback import SweepCallback
-from sweeps.privacy import planned, settle
-from sweeps.random_stopping import SecretCallback, check_candidates, epsilon_of_best
-from sweeps.records import SweepRecord
-from sweeps.settings import load_recipe
-from sweeps.space import corners
-from sweeps.spec import Recipe
-from sweeps.store import Sweep
-from sweeps.tracking import Tracker
-from sweeps.watch import Watch
+from sweeps.execution.callback import SweepCallback
+from sweeps.execution.secret import SecretCallback
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import corners
+from sweeps.search.random_stopping import check_candidates, epsilon_of_best
+from sweeps.search.target_epsilon import planned, settle
+from sweeps.state.records import SweepRecord
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import Tracker
 from tests.conftest import Command
 
 SECRET = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]

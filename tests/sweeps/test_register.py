@@ -14,19 +14,21 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from edp.spec import EDPSpec, UserError
-from sweeps.frozen import ensure_states
-from sweeps.register import Registered, privacy_tags, register
-from sweeps.tracking import Tracker
+from sweeps.execution.frozen_states import ensure_states
+from sweeps.registry.register import Registered, privacy_tags, register
+from sweeps.tracking.tracker import Tracker
 from tests.trainables.models.encoder_folders import make_encoder
-from trainables.batch import Batch
-from trainables.batching import encode_utterances
 from trainables.corpora import load_corpus
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
-from trainables.measuring import contents
+from trainables.data.batch import Batch
+from trainables.data.batching import encode_utterances
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.data.states import has_states
+from trainables.encoders.pretrained import pretrained_folder
+from trainables.evaluation.measuring import contents
+from trainables.evaluation.ser import slots_of
+from trainables.frozen.serving import encoder_of, served_states
 from trainables.models import JointModel, build_model
-from trainables.models.pretrained import pretrained_folder
-from trainables.ser import slots_of
 from trainables.spec import (
     BERTSpec,
     CLCSpec,
@@ -39,7 +41,6 @@ from trainables.spec import (
     TrainingSpec,
     TrialSpec,
 )
-from trainables.states import encoder_of, has_states, served_states
 
 PUBLIC = CorpusSpec(name="health", utterances=60)
 MODELS: dict[str, ModelSpec] = {

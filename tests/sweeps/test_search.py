@@ -12,14 +12,14 @@ import pytest
 from optuna.trial import TrialState
 from ray.tune.search import Searcher
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
-from sweeps.privacy import Refused, planned, settle
-from sweeps.search import StudySearcher, sampler
-from sweeps.settings import load_recipe
-from sweeps.spec import Recipe
-from sweeps.trials import requeue_interrupted
-from trainables.job import TrialResult
+from sweeps.execution.trials import requeue_interrupted
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.search.searcher import StudySearcher, sampler
+from sweeps.search.target_epsilon import Refused, planned, settle
+from trainables.records.job import TrialResult
 
 EXAMPLES = 1_350
 

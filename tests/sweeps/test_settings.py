@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from edp.spec import UserError
-from sweeps.settings import apply_overrides, load_config, load_recipe, recipe_names, write_yaml
-from sweeps.space import corners
-from sweeps.spec import Recipe
+from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, recipe_names, write_yaml
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import corners
 from trainables.spec import BERTSpec, TrialSpec
 
 EXPECTED = {

@@ -7,13 +7,13 @@ from typing import Any
 import optuna
 import pytest
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
-from sweeps.guesses import enqueue_guesses
-from sweeps.privacy import Refused, planned, settle
-from sweeps.settings import load_recipe
-from sweeps.space import ask, corners
-from sweeps.spec import Recipe
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import ask, corners
+from sweeps.search.study import enqueue_initial_points
+from sweeps.search.target_epsilon import Refused, planned, settle
 
 EXAMPLES = 1_350
 BESIDE = (
@@ -80,7 +80,7 @@ def test_a_point_of_the_users_own_is_tried_under_whatever_name_it_is_asked_for()
     ]
     one = recipe(*BESIDE, f"search.points_to_evaluate=[{', '.join(points)}]")
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
-    enqueue_guesses(study, one)
+    enqueue_initial_points(study, one)
     first, second = (ask(one.dimensions, study.ask(), one.shapes) for _ in range(2))
     assert shape(first) == ("edp", 64, 64)
     assert first["C"] == 1
@@ -125,6 +125,6 @@ def test_a_batch_larger_than_the_corpus_is_refused_as_a_trial_with_the_reason() 
 
 
 def test_random_stopping_takes_mechanisms_beside_each_other_and_a_full_batch() -> None:
-    from sweeps.random_stopping import check_candidates
+    from sweeps.search.random_stopping import check_candidates
 
     check_candidates(recipe(*BESIDE, "search.sampler=random_stopping"))

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweeps.settings import load_recipe
-from sweeps.stopping import Stopper, StopSpec, rung_point, rungs, start_stopper
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.parts import StopSpec
+from sweeps.search.early_stopping import Stopper, rung_point, rungs, start_stopper
 
 SPEC = StopSpec(grace_epochs=2, margin=0.05)
 

@@ -13,14 +13,15 @@ import pytest
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.privacy import settle
-from sweeps.records import SweepRecord
-from sweeps.search import StudySearcher
-from sweeps.settings import load_recipe
-from sweeps.spec import Recipe
-from sweeps.store import Sweep, study_storage
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.search.searcher import StudySearcher
+from sweeps.search.study import open_study
+from sweeps.search.target_epsilon import settle
+from sweeps.state.records import SweepRecord
+from sweeps.state.sweep import Sweep, study_storage
 from tests.sweeps.postgres import postgres
-from trainables.job import EpochResult, TrialResult
+from trainables.records.job import EpochResult, TrialResult
 
 METRICS = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0, "delta": 5e-4}
 
@@ -36,7 +37,7 @@ def sweep(storage: Path, *settings: str) -> tuple[Sweep, Recipe]:
 
 def searcher(made: Sweep, recipe: Recipe) -> StudySearcher:
     return StudySearcher(
-        made.study(recipe),
+        open_study(made, recipe),
         recipe.dimensions,
         recipe.search.objectives,
         settle=lambda params: settle(recipe, params, 1_350),

@@ -12,15 +12,16 @@ import pytest
 from rich.console import Console
 
 from dashboards.report import write_report
-from sweeps.confirm import print_confirmation
-from sweeps.description import parent_description
-from sweeps.front import audited_text, epsilon_cell, params_text, pareto_front
-from sweeps.pick import keep
-from sweeps.privacy import planned
-from sweeps.records import Point
-from sweeps.settings import load_recipe
-from sweeps.store import Sweep
-from sweeps.summary import epsilon_of_sweep, print_front, print_sweep
+from sweeps.commands.confirm import print_confirmation
+from sweeps.commands.pick import keep
+from sweeps.formatting.figures import audited_text, epsilon_cell, params_text
+from sweeps.recipes.loading import load_recipe
+from sweeps.results.front import pareto_front
+from sweeps.results.summary import epsilon_of_sweep, print_front, print_sweep
+from sweeps.search.target_epsilon import planned
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_note import parent_description
 from tests.dashboards.synthetic import sweep_of
 from tests.sweeps.test_study import searcher
 from tests.sweeps.test_study import sweep as new_sweep

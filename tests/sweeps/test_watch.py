@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from sweeps.watch import Watch
+from sweeps.progress.live_table import Watch
 
 PARAMS = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
 EPOCH = {"valid_ser": 0.25, "epsilon": 12.0, "epsilon_paper": 3.0, "gpu_seconds": 33.0, "worker_seconds": 33.0}

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-import edp.banded
+import edp.noise.banded
 from edp.ledger import Ledger
 from tests.edp.workers import run_workers
 from tests.trainables.test_resuming import epochs_run, interrupted
 from tests.trainables.tiny import corpus, run, spec, weights
 from trainables.corpora import load_corpus
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
-from trainables.job import TrialJob
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
 from trainables.models import build_model
-from trainables.training import Trainer
+from trainables.records.job import TrialJob
+from trainables.training.trainer import Trainer
 
 __all__ = ["corpus"]
 
@@ -74,14 +74,14 @@ def test_one_and_two_workers_give_the_same_weights_at_the_price_of_independent_n
 def _keeping_its_noise(rank: int, world: int, job: TrialJob, after: int) -> list[bytes]:
     """Noise of the steps of a trial that is cut off, as the filter left it."""
     drawn: list[bytes] = []
-    honest = edp.banded.CorrelatedNoise.next
+    honest = edp.noise.banded.CorrelatedNoise.next
 
-    def kept(self: edp.banded.CorrelatedNoise, draw: object) -> list[torch.Tensor]:
+    def kept(self: edp.noise.banded.CorrelatedNoise, draw: object) -> list[torch.Tensor]:
         noise = honest(self, draw)
         drawn.extend(x.numpy().tobytes()[:64] for x in noise if x.numel() >= 16)
         return noise
 
-    edp.banded.CorrelatedNoise.next = kept
+    edp.noise.banded.CorrelatedNoise.next = kept
     interrupted(rank, world, job, after)
     return drawn
 

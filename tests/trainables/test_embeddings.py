@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edp.spec import UserError
-from trainables.embeddings import WordVectors
+from trainables.data.embeddings import WordVectors
 
 SENTENCES = [
     ["play", "a", "song"],
@@ -46,7 +46,7 @@ def test_an_unknown_word_is_like_a_known_one_that_it_shares_letters_with(trained
 
 def test_training_is_the_same_for_a_seed_in_another_process(trained: WordVectors) -> None:
     code = (
-        "from trainables.embeddings import WordVectors;"
+        "from trainables.data.embeddings import WordVectors;"
         "from tests.trainables.test_embeddings import SENTENCES;"
         "vectors = WordVectors.train(SENTENCES, size=12, epochs=2, seed=3);"
         "print(vectors.vectors(['song', 'zzz']).tobytes().hex())"

@@ -11,14 +11,16 @@ import torch
 
 from edp.spec import UserError
 from tests.trainables.toy import BERT, CLC, PUBLIC_TOKENS, SPLITS, TRAIN, encoded, features, utterance
-from trainables.batch import Batch, PieceInputs, WordInputs
-from trainables.batching import encode_utterances
+from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
-from trainables.features import features_for, load_features
+from trainables.data.batch import Batch, PieceInputs, WordInputs
+from trainables.data.batching import encode_utterances
+from trainables.data.characters import MAX_CHARS, char_ids
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.data.features import features_for, load_features
+from trainables.encoders.word_pieces import MAX_PIECES, WordPieces
 from trainables.spec import CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
-from trainables.tokens import MAX_CHARS, MAX_PIECES, Labels, WordPieces, char_ids
 
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
 
@@ -161,7 +163,7 @@ def test_a_half_written_folder_is_no_corpus(tmp_path: Path, monkeypatch: pytest.
         raise OSError("disk full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainables.encoding.make_table", fail)
+        patched.setattr("trainables.data.encoding.make_table", fail)
         with pytest.raises(OSError, match="disk full"):
             encoded(CLC, tmp_path, Splits(TRAIN[:1], TRAIN[:1], TRAIN[:1]))
     assert EncodedCorpus.open(first.folder).size("train") == 5, "the old one still stands"

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from tests.trainables.tiny import spec
-from trainables.checkpoint import BEFORE, NAME, Checkpoint, load_checkpoint, save_checkpoint, spec_key
-from trainables.files import disk_full, replacing
+from trainables.records.files import disk_full, replacing
+from trainables.training.checkpoint import BEFORE, NAME, Checkpoint, load_checkpoint, save_checkpoint, spec_key
 
 
 def checkpoint(step: int, size: int = 10) -> Checkpoint:
@@ -57,8 +57,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.trainables.test_files import checkpoint
-from trainables.checkpoint import save_checkpoint
-from trainables.files import disk_full
+from trainables.training.checkpoint import save_checkpoint
+from trainables.records.files import disk_full
 save_checkpoint(checkpoint(1), Path(sys.argv[1]))
 try:
     save_checkpoint(checkpoint(2, size=1_000_000), Path(sys.argv[1]))

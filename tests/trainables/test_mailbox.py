@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainables.tiny import spec
-from trainables.job import Stop, TrialJob
-from trainables.mailbox import RETRIES, Mailbox, Message
+from trainables.execution.job_queue import RETRIES, Mailbox, Message
+from trainables.records.job import Stop, TrialJob
 
 JOB = TrialJob(spec(), Path("corpus"), Path("output"))
 DIED: dict[str, Any] = {"process": True, "again": True}

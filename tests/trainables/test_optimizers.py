@@ -17,15 +17,15 @@ from edp.spec import EDPSpec
 from tests.edp.workers import run_workers
 from tests.trainables.test_resuming import interrupted
 from tests.trainables.tiny import corpus, run, spec, trial, weights
-from trainables.answers import collect_answers, utility_metrics
 from trainables.corpora import load_corpus
-from trainables.encoded_corpus import EncodedCorpus, Split
-from trainables.encoding import encode
-from trainables.epochs import read_curve
-from trainables.job import TrialJob
+from trainables.data.encoded_corpus import EncodedCorpus, Split
+from trainables.data.encoding import encode
+from trainables.evaluation.predictions import collect_answers, utility_metrics
 from trainables.models import build_model
-from trainables.optimizers import DPAdamBC, averaged, make_optimizer, noise_variances
+from trainables.records.epochs import read_curve
+from trainables.records.job import TrialJob
 from trainables.spec import TrainingSpec
+from trainables.training.optimizers import DPAdamBC, averaged, make_optimizer, noise_variances
 
 __all__ = ["corpus"]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainables.tiny import corpus, run, weights
-from trainables.pieces import examples_that_fit, pieces
+from trainables.training.pieces import examples_that_fit, pieces
 
 __all__ = ["corpus"]
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
-from edp.noise import alpha_stream, count_stream, stream
+from edp.noise.gaussian import alpha_stream, count_stream, stream
 from tests.edp.workers import run_workers
 from tests.trainables.tiny import corpus, run, spec, trial, weights
 from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.checkpoint import discard_checkpoint, load_checkpoint
-from trainables.epochs import read_curve
-from trainables.job import Stop, TrialFailed, TrialJob, TrialResult
-from trainables.ledger_file import read_ledger
-from trainables.worker import run_trial
+from trainables.execution.worker import run_trial
+from trainables.records.epochs import read_curve
+from trainables.records.job import Stop, TrialFailed, TrialJob, TrialResult
+from trainables.records.ledger_file import read_ledger
+from trainables.training.checkpoint import discard_checkpoint, load_checkpoint
 
 __all__ = ["corpus"]
 
@@ -145,8 +145,8 @@ KNOWN_ENTROPY = 0x5EC2E7_0123456789_ABCDEF_9876543210
 
 def with_known_secrets(rank: int, world: int, job: TrialJob, after: int | None) -> None:
     """A trial, cut off after an epoch or whole, whose secrets the test knows; what it prints and tells is kept too."""
-    import edp.alpha
     import edp.hook
+    import edp.scale_estimates
 
     drawn = np.random.SeedSequence
     np.random.SeedSequence = lambda *given: drawn(*given) if given else SimpleNamespace(entropy=KNOWN_ENTROPY)

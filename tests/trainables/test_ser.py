@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from trainables.ser import (
+from trainables.evaluation.ser import (
     by_length,
     edit_distance,
     semantic_error_rate,

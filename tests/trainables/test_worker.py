@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from tests.edp.workers import run_workers
 from tests.trainables.models.encoder_folders import make_encoder
 from tests.trainables.tiny import SPEC, corpus, run, spec, trial, weights
-from trainables.checkpoint import discard_checkpoint
 from trainables.corpora import load_corpus
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
-from trainables.job import TrialJob, TrialResult
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
 from trainables.models import build_model
-from trainables.scales import layer_scales
+from trainables.records.job import TrialJob, TrialResult
 from trainables.spec import TrialSpec
+from trainables.training.checkpoint import discard_checkpoint
+from trainables.training.scales import layer_scales
 
 __all__ = ["corpus"]
 

@@ -10,10 +10,10 @@ import torch
 
 from tests.edp.workers import run_workers
 from trainables.corpora import load_corpus
-from trainables.encoding import encode
-from trainables.job import TrialFailed, TrialJob, TrialResult
+from trainables.data.encoding import encode
+from trainables.execution.worker import run_trial
+from trainables.records.job import TrialFailed, TrialJob, TrialResult
 from trainables.spec import TrialSpec
-from trainables.worker import run_trial
 
 SPEC: dict[str, Any] = {
     "corpus": {"name": "communication", "utterances": 120},

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from trainables.corpora.types import Splits, Utterance
-from trainables.embeddings import WordVectors
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
+from trainables.data.embeddings import WordVectors
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.encoders.word_pieces import WordPieces
 from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
-from trainables.tokens import WordPieces
 
 PUBLIC = CorpusSpec(name="public")
 CLC = CLCSpec(

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edp.audit import audited_epsilon
+from edp.accounting.audit import audited_epsilon
 from edp.spec import UserError
 from trainables.corpora.types import Splits, Utterance
 from trainables.corpora.values import ADJECTIVES, AREA_CODES, FIRST_NAMES, FOUR_DIGITS, LAST_NAMES, NOUNS

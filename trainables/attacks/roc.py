@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import roc_curve
 
-from trainables.confidence import CONFIDENCE, Interval, clopper_pearson, separated_interval
+from trainables.attacks.intervals import CONFIDENCE, Interval, clopper_pearson, separated_interval
 
 Scores = NDArray[np.float64]
 Ranks = NDArray[np.int64]

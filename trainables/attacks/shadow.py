@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.attacks.classifiers import fit_best, log_odds
-from trainables.attacks.features import Floats
+from trainables.attacks.intervals import auc_interval, clopper_pearson
+from trainables.attacks.membership_features import Floats
 from trainables.attacks.roc import auc, tpr_at_fpr
-from trainables.confidence import auc_interval, clopper_pearson
 
 
 def fit_attack(members: Floats, non_members: Floats) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class References:
 
     @classmethod
     def read(cls, files: list[Path]) -> References:
-        """From the files that `trainables.attacks.references.train_side` wrote."""
+        """From the files that `trainables.training.references.train_side` wrote."""
         rows = []
         for file in files:
             with np.load(file) as found:
@@ -41,7 +41,7 @@ def loss_and_reference_attacks(target: Arrays, references: References) -> list[A
     """Loss threshold, RMIA and LiRA, each of the last two without and with references trained on the utterance.
 
     Args:
-        target: what `trainables.attacks.references.score_target` returned.
+        target: what `trainables.training.references.score_target` returned.
     """
     losses_n = np.concatenate([target["member_losses"], target["non_member_losses"]])
     losses_z = target["population_losses"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edp.spec import UserError
 from trainables.corpora.text import problem
-from trainables.files import replacing
+from trainables.records.files import replacing
 
 FOLDER = "public"
 

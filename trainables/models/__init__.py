@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from trainables.corpora.labels import Labels
 from trainables.models.joint import JointModel, ModelOutput, Predictions
 from trainables.spec import CLCSpec, ModelSpec
-from trainables.tokens import Labels
 
 __all__ = ["JointModel", "ModelOutput", "Predictions", "build_model"]
 

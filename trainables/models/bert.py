@@ -11,14 +11,15 @@ import logging
 from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
-from trainables.batch import Batch, PieceInputs
+from trainables.corpora.labels import Labels
+from trainables.data.batch import Batch, PieceInputs
+from trainables.encoders.architecture import config_to_json, empty_encoder, load_encoder
+from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
+from trainables.encoders.word_pieces import MAX_PIECES
 from trainables.models.dropout import take_along
-from trainables.models.encoders import config_to_json, empty_encoder, load_encoder
 from trainables.models.joint import JointModel
-from trainables.models.pretrained import pretrained_folder, pretrained_pieces
 from trainables.models.trainable import train_part
 from trainables.spec import BERTSpec
-from trainables.tokens import MAX_PIECES, Labels
 
 _log = logging.getLogger(__name__)
 _BERT_VOCABULARY = 30_522

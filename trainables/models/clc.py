@@ -15,13 +15,14 @@ from torch.nn import functional as F
 
 from edp.book import Book, teach
 from edp.book.book import Sums
-from trainables.batch import Batch, WordInputs
+from trainables.corpora.labels import Labels
+from trainables.data.batch import Batch, WordInputs
+from trainables.data.characters import ALPHABET_SIZE
 from trainables.models.dropout import KeyedDropout
 from trainables.models.joint import JointModel
 from trainables.models.lstm import PackedLSTM, Packing
 from trainables.models.trainable import train_part
 from trainables.spec import CLCSpec
-from trainables.tokens import ALPHABET_SIZE, Labels
 
 
 class CLC(JointModel):

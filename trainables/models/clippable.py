@@ -11,8 +11,8 @@ from transformers import PreTrainedConfig
 
 from edp.book import UntaughtLayer, keep_book
 from edp.spec import UserError
-from trainables.models.encoders import check_layers, cut, empty_encoder, one_line, read_config
-from trainables.models.pretrained import check_states, pretrained_folder
+from trainables.encoders.architecture import check_layers, cut, empty_encoder, one_line, read_config
+from trainables.encoders.pretrained import check_states, pretrained_folder
 from trainables.spec import BERTSpec, TrialSpec
 
 

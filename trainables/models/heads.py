@@ -1,4 +1,4 @@
-"""Linear heads on the states of a frozen encoder, which were computed beforehand (`trainables.states`).
+"""Linear heads on the states of a frozen encoder, which were computed beforehand (`trainables.data.states`).
 
 The encoder is no part of this model: it is public, and nothing here needs it, nor the `transformers` library.
 
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edp.book import Book, Rows, teach
-from trainables.batch import Batch, StateInputs
+from trainables.corpora.labels import Labels
+from trainables.data.batch import Batch, StateInputs
 from trainables.models.joint import JointModel
 from trainables.spec import BERTSpec
-from trainables.tokens import Labels
 
 
 class TokenLinear(nn.Module):

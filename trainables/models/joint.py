@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from edp.book import Book
-from trainables.batch import Batch
+from trainables.corpora.labels import Labels
+from trainables.data.batch import Batch
 from trainables.models.crf import CRF
 from trainables.models.dropout import Draws, KeyedDropout
 from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, type_codes
 from trainables.spec import HeadSpec
-from trainables.tokens import Labels
 
 _HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
+from trainables.corpora.labels import Labels
 from trainables.models.crf import FORBIDDEN, viterbi
-from trainables.tokens import Labels
 
 
 def allowed_jk(labels: Labels) -> Tensor:

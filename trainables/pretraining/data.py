@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.batch import Batch
-from trainables.batching import make_batch
 from trainables.corpora import Utterance, corpus_digest, load_corpus
-from trainables.features import Table, make_table
+from trainables.corpora.labels import Labels
+from trainables.data.batch import Batch
+from trainables.data.batching import make_batch
+from trainables.data.features import Table, make_table
+from trainables.encoders.word_pieces import WordPieces
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.spec import CorpusSpec
-from trainables.tokens import Labels, WordPieces
 
 IGNORED = -1
 """The label of what a corpus has no labels for."""

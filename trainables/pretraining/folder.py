@@ -15,13 +15,13 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from trainables.corpora import Utterance
-from trainables.models.encoders import quiet
-from trainables.models.pretrained import pretrained_folder
+from trainables.encoders.architecture import quiet
+from trainables.encoders.pretrained import pretrained_folder
+from trainables.encoders.word_pieces import WordPieces
 from trainables.pretraining.data import Pool
 from trainables.pretraining.overlap import ABOUT, HASHES, hashes_of, seen_by
 from trainables.pretraining.run import Record
 from trainables.pretraining.spec import PretrainSpec
-from trainables.tokens import WordPieces
 
 _PACKAGES = ("edp-sweeps", "torch", "transformers")
 

@@ -15,12 +15,12 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from edp.spec import UserError
-from trainables.batch import Batch, PieceInputs
-from trainables.batching import make_batch
-from trainables.features import make_table
-from trainables.models.frozen import mean_state
+from trainables.data.batch import Batch, PieceInputs
+from trainables.data.batching import make_batch
+from trainables.data.features import make_table
+from trainables.encoders.word_pieces import WordPieces
+from trainables.frozen.encoder import mean_state
 from trainables.pretraining.data import IGNORED, Column, Pool
-from trainables.tokens import WordPieces
 
 _NAME_SIZE = 192
 _INTENT_WEIGHT, _NAME_WEIGHT = 0.4, 0.5

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from edp.spec import Frozen
-from trainables.precision import Precision
 from trainables.spec import CorpusSpec, Device
+from trainables.spec.precision import Precision
 
 
 class StartSpec(Frozen):

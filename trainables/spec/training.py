@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
-from trainables.precision import Precision
+from trainables.spec.precision import Precision
 
 Method = Literal["sgd", "edp", "dpsgd"]
 Device = Literal["auto", "cpu", "cuda"]
 Optimizer = Literal["adam", "adamw", "sgd", "momentum", "adam_bc"]
 
 _OPTIMIZER_OF: dict[str, Optimizer] = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
-"""The optimiser that alone has a setting. Null is that optimiser's default (`trainables.optimizers`)."""
+"""The optimiser that alone has a setting. Null is that optimiser's default (`trainables.training.optimizers`)."""
 
 _MOST_WORKERS = 1024
 """Of those that a message lists."""

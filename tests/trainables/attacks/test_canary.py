@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from edp.audit import audited_epsilon
+from edp.accounting.audit import audited_epsilon
 from edp.spec import UserError
 from tests.trainables.toy import CLC, SPLITS, encoded, utterance
 from trainables.attacks.canary import (
@@ -20,7 +20,7 @@ from trainables.attacks.canary import (
 )
 from trainables.corpora import load_corpus
 from trainables.corpora.types import Splits
-from trainables.encoded_corpus import EncodedCorpus
+from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.spec import CorpusSpec
 
 

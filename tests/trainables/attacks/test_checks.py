@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from edp.epsilon import epsilon
+from edp.accounting.epsilon import epsilon
 from tests.edp.workers import run_workers
 from tests.trainables.tiny import spec, trial
 from trainables.attacks.canary import audit, canary_scores, make_canaries, plant, read_coins, toss_coins
+from trainables.attacks.intervals import clopper_pearson
 from trainables.attacks.likelihood import loss_scores
-from trainables.attacks.references import Side, score_target, side_spec, train_side
 from trainables.attacks.roc import AttackResult, measure
 from trainables.attacks.shadow import fit_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
-from trainables.confidence import clopper_pearson
 from trainables.corpora import load_corpus
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
-from trainables.job import TrialJob, TrialResult
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
 from trainables.models import build_model
+from trainables.records.job import TrialJob, TrialResult
 from trainables.spec import TrialSpec
+from trainables.training.references import Side, score_target, side_spec, train_side
 
 CANARIES = 300
 DELTA = 5e-4

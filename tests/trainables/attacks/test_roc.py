@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from trainables.attacks.intervals import clopper_pearson
 from trainables.attacks.roc import measure, strongest, tpr_at_fpr
-from trainables.confidence import clopper_pearson
 
 
 def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():

@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from trainables.attacks import classifiers
 from trainables.attacks.classifiers import fit_best, log_odds
-from trainables.attacks.features import FEATURES, TOP, attack_features, membership_indices
+from trainables.attacks.membership_features import FEATURES, TOP, attack_features, membership_indices
 from trainables.attacks.roc import auc
 from trainables.attacks.shadow import attack_scores, fit_attack
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from edp.spec import UserError
-from sweeps.settings import load_recipe
+from sweeps.recipes.loading import load_recipe
 from tests.conftest import TINY_RECIPE, Command
 from tests.edp.workers import run_workers
 from tests.real_data import real_corpus
@@ -18,8 +18,8 @@ from tests.trainables.corpora import writers
 from tests.trainables.tiny import SPEC, trial
 from trainables.corpora import PUBLIC, Utterance, corpus_digest, generate, load_corpus, public
 from trainables.corpora.converted import CONVERTED, ConvertedCorpus
-from trainables.encoding import encode
-from trainables.job import TrialJob, TrialResult
+from trainables.data.encoding import encode
+from trainables.records.job import TrialJob, TrialResult
 from trainables.spec import CorpusSpec, TrialSpec
 
 CORPUS = generate("communication", 120, seed=2)
@@ -36,7 +36,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     corpus = ConvertedCorpus("little", "little_en", "someone/little/tree/abc", sha256)
     monkeypatch.setitem(CONVERTED, "little", corpus)
     monkeypatch.setattr("trainables.corpora.PUBLIC", (*PUBLIC, "little"))
-    monkeypatch.setattr("sweeps.settings.PUBLIC", (*PUBLIC, "little"))
+    monkeypatch.setattr("sweeps.recipes.loading.PUBLIC", (*PUBLIC, "little"))
     monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache")
     monkeypatch.setenv("EDP_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "data" / "public").mkdir(parents=True)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from trainables.corpora.labels import Labels
 from trainables.models.crf import CRF, crf_nll, marginals, path_score, viterbi
 from trainables.models.tags import allowed_first_k, allowed_jk
-from trainables.tokens import Labels
 
 Scores = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, mask, transitions, start, end
 

@@ -19,17 +19,17 @@ from edp.spec import UserError
 from tests.conftest import Command
 from tests.trainables.models.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
 from tests.trainables.toy import BERT, SPLITS, utterance
-from trainables.batch import Batch, PieceInputs
-from trainables.batching import encode_utterances
 from trainables.corpora.types import Splits
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
+from trainables.data.batch import Batch, PieceInputs
+from trainables.data.batching import encode_utterances
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.encoders.architecture import config_from_json, config_to_json, empty_encoder, load_encoder
+from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.encoders.word_pieces import WordPieces
 from trainables.models import JointModel, build_model
 from trainables.models.bert import BERT as Encoder
-from trainables.models.encoders import config_from_json, config_to_json, empty_encoder, load_encoder
-from trainables.models.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.spec import BERTSpec
-from trainables.tokens import WordPieces
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 

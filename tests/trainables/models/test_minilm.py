@@ -15,13 +15,14 @@ from torch.nn.functional import cosine_similarity
 from edp.spec import UserError
 from tests.conftest import Command
 from tests.trainables.toy import BERT, SPLITS
-from trainables.batch import PieceInputs
-from trainables.batching import encode_utterances
-from trainables.encoding import encode
-from trainables.models import build_model, minilm
+from trainables.data.batch import PieceInputs
+from trainables.data.batching import encode_utterances
+from trainables.data.encoding import encode
+from trainables.encoders import minilm
+from trainables.encoders.minilm import MINILM, PACKAGE, SHA256, VERSION, minilm_folder
+from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.models import build_model
 from trainables.models.bert import BERT as Encoder
-from trainables.models.minilm import MINILM, PACKAGE, SHA256, VERSION, minilm_folder
-from trainables.models.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.spec import BERTSpec
 
 ROOT = Path(__file__).parents[3]

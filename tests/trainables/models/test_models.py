@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from tests.trainables.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
-from trainables.answers import collect_answers, utility_metrics
-from trainables.batch import Batch, WordInputs
-from trainables.batching import encode_utterances
 from trainables.corpora.types import Splits
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
+from trainables.data.batch import Batch, WordInputs
+from trainables.data.batching import encode_utterances
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.encoders.pretrained import pretrained_folder
+from trainables.encoders.word_pieces import WordPieces
+from trainables.evaluation.predictions import collect_answers, utility_metrics
 from trainables.models import JointModel, build_model
-from trainables.models.pretrained import pretrained_folder
 from trainables.spec import BERTSpec, ModelSpec
-from trainables.tokens import WordPieces
 
 CPU = torch.device("cpu")
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from edp.book import keep_book
-from edp.scaling import layer_of_parameter
+from edp.layer_scales import layer_of_parameter
 from tests.edp.test_book import relative
 from tests.trainables.models.test_models import build, double
 from tests.trainables.toy import BERT, CLC, encoded
-from trainables.batch import Batch
+from trainables.data.batch import Batch
 from trainables.models import JointModel
 from trainables.spec import ModelSpec
 

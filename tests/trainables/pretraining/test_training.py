@@ -16,9 +16,10 @@ from transformers import PreTrainedModel
 from edp.spec import UserError
 from tests.trainables.models.encoder_folders import make_encoder
 from tests.trainables.pretraining.public import CORPORA, pool_of, recipe
+from trainables.corpora.labels import Labels
+from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
+from trainables.frozen.encoder import encoder_digest
 from trainables.models.bert import BERT
-from trainables.models.frozen import encoder_digest
-from trainables.models.pretrained import pretrained_folder, pretrained_pieces
 from trainables.pretraining.data import IGNORED, read_utterances, stage_batches
 from trainables.pretraining.folder import describe, write_folder
 from trainables.pretraining.objectives import Supervised, column_vectors, readable
@@ -26,7 +27,6 @@ from trainables.pretraining.overlap import pretrained_on
 from trainables.pretraining.run import PretrainingStopped, Record, pieces_of, start_of, train
 from trainables.pretraining.spec import PretrainSpec
 from trainables.spec import BERTSpec, CorpusSpec
-from trainables.tokens import Labels
 
 
 @pytest.fixture(scope="module")

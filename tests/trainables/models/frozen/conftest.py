@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.frozen import ensure_states
+from sweeps.execution.frozen_states import ensure_states
 from tests.trainables.models.encoder_folders import make_encoder
 from tests.trainables.models.frozen.specs import PRIVATE, model_spec
 from trainables.corpora import load_corpus
-from trainables.encoding import encode
+from trainables.data.encoding import encode
 from trainables.spec import CorpusSpec
 
 

@@ -12,21 +12,21 @@ import torch
 from pydantic import ValidationError
 
 from edp.book import keep_book
-from edp.scaling import layer_of_parameter
+from edp.layer_scales import layer_of_parameter
 from edp.spec import UserError
 from tests.edp.workers import run_workers
 from tests.trainables.models.encoder_folders import make_encoder
 from tests.trainables.models.frozen.specs import PRIVATE, PUBLIC, model_spec, trial_spec
-from trainables.batch import StateInputs
-from trainables.batching import encode_utterances
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.job import TrialFailed, TrialJob, TrialResult
+from trainables.data.batch import StateInputs
+from trainables.data.batching import encode_utterances
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.encoders.pretrained import pretrained_folder
+from trainables.execution.worker import run_trial
+from trainables.frozen.encoder import encoder_digest, load_frozen
+from trainables.frozen.serving import NewStates, encoder_of, served_states, take_encoder
 from trainables.models import JointModel, build_model
-from trainables.models.frozen import encoder_digest, load_frozen
-from trainables.models.pretrained import pretrained_folder
+from trainables.records.job import TrialFailed, TrialJob, TrialResult
 from trainables.spec import BERTSpec, CLCSpec, HeadSpec
-from trainables.states import NewStates, encoder_of, served_states, take_encoder
-from trainables.worker import run_trial
 
 HEADS = {
     "softmax, shared types": HeadSpec(slots="softmax", shared_types=True, bio=True),

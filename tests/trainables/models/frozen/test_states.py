@@ -10,18 +10,19 @@ import pytest
 import torch
 
 from edp.spec import UserError
-from sweeps.frozen import ensure_states
+from sweeps.execution.frozen_states import ensure_states
 from tests.trainables.models.frozen.specs import PRIVATE, PUBLIC, model_spec
-from trainables import states
-from trainables.batch import PieceInputs, StateInputs
-from trainables.batching import encode_utterances
 from trainables.corpora import load_corpus
-from trainables.encoded_corpus import EncodedCorpus
-from trainables.encoding import encode
-from trainables.models.frozen import hidden_states, load_frozen
+from trainables.data import states
+from trainables.data.batch import PieceInputs, StateInputs
+from trainables.data.batching import encode_utterances
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.data.states import moments_file
+from trainables.data.whitening import CONSTANT, Moments
+from trainables.frozen.encoder import hidden_states, load_frozen
+from trainables.frozen.states import BLOCK, blocks
 from trainables.spec import CorpusSpec
-from trainables.states import BLOCK, blocks, moments_file
-from trainables.whitening import CONSTANT, Moments
 
 
 @pytest.mark.parametrize("pieces", ["first", "mean"])
@@ -112,7 +113,7 @@ def test_a_corpus_too_large_for_memory_gives_the_same_batches(
 ) -> None:
     spec, indices = model_spec(encoder_folder), np.array([4, 0, 9])
     small = EncodedCorpus.open(folder).for_model(spec)
-    monkeypatch.setattr("trainables.states._IN_MEMORY", 0)
+    monkeypatch.setattr("trainables.data.states._IN_MEMORY", 0)
     large = EncodedCorpus.open(folder).for_model(spec)
     assert small.states_in_memory
     assert not large.states_in_memory

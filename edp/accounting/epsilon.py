@@ -1,0 +1,214 @@
+"""ε of a run, from its ledger: what the executed mechanism guarantees, and what the paper would report.
+
+| ledger | `epsilon` | `epsilon_paper` |
+|---|---|---|
+| plain SGD (`private` is False) | infinite | infinite |
+| nothing executed | 0 | 0 |
+| noise of 0, replayable noise, alpha = paper | infinite | by its formula, which looks at z alone |
+| alpha = private, its release not recorded | infinite | the same |
+
+δ lies between 0 and 1, both excluded, or UserError is raised. The neighbours are those of `edp.mechanism`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import groupby
+
+from edp.accounting.composition import Composition, check_delta, compose, sampled, unsampled
+from edp.accounting.correlated import check_participation
+from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.participation import participation_epsilon
+from edp.accounting.pld import Memo, pld_epsilon
+from edp.accounting.rdp import quick_rdp_epsilon, rdp_epsilon
+from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry
+from edp.mechanism import Mechanism, mechanism_of
+from edp.spec import EDPSpec
+
+# Past this, ε = μ²/2 no longer fits a float.
+_MU_INFINITE = 1e150
+# The full Rényi accountant, the last resort, is worth its time for so many noise levels.
+_FEW_LEVELS = 8
+
+
+def epsilon(ledger: Ledger, delta: float) -> float:
+    """ε that the executed mechanism guarantees at `delta`, for one unit.
+
+    A shuffled epoch holds each unit once, however many of its steps ran, and is charged once, at its least
+    noise; no amplification is claimed (Chua et al. 2024). Poisson sampled steps get the least of three
+    bounds. Correlated noise costs what independent noise does, where units took part as `edp.noise.banded` needs it.
+
+    Raises:
+        UserError: for a delta outside (0, 1), and for correlated noise whose steps have no price.
+    """
+    return epsilon_of(composition_of(ledger), delta)
+
+
+def epsilon_paper(ledger: Ledger, delta: float) -> float:
+    """ε as the paper reports it: zCDP with reshuffling (Yu et al. 2019), for the printed z and a sensitivity
+    of C.
+
+    Not what the run guarantees: see `epsilon`. Infinite where it exceeds the largest float; see
+    `log10_epsilon_paper`.
+
+    Raises:
+        UserError: for a delta outside (0, 1).
+    """
+    return _exp(_log_epsilon_paper(_log_rho(ledger), delta))
+
+
+def log10_epsilon_paper(ledger: Ledger, delta: float) -> float:
+    """The decimal logarithm of `epsilon_paper`, as in the paper's Table 1; never overflows."""
+    return _log_epsilon_paper(_log_rho(ledger), delta) / math.log(10)
+
+
+def epsilon_curve(ledger: Ledger, delta: float) -> list[tuple[int, float, float]]:
+    """(epoch, epsilon, epsilon_paper) after each epoch: what a run that stopped there would have guaranteed.
+
+    An epoch that ran partly counts like one that ran in full.
+
+    Raises:
+        UserError: as `epsilon`.
+    """
+    check_participation(ledger.entries)
+    memo: Memo = {}
+    total, log_rho = _before_training(ledger), -math.inf if ledger.private else math.inf
+    curve = []
+    for epoch, entries in _epochs(ledger):
+        total = compose([total, _composition_of_epoch(entries)])
+        log_rho = _log_add(log_rho, _log_rho_of_epoch(entries))
+        curve.append((epoch, epsilon_of(total, delta, memo), _exp(_log_epsilon_paper(log_rho, delta))))
+    return curve
+
+
+def composition_of(ledger: Ledger) -> Composition:
+    """What the ledger did to one unit, in the accountants' words.
+
+    Raises:
+        UserError: for correlated noise whose steps have no price.
+    """
+    check_participation(ledger.entries)
+    epochs = [_composition_of_epoch(entries) for _, entries in _epochs(ledger)]
+    return compose([_before_training(ledger), *epochs])
+
+
+def epsilon_of(c: Composition, delta: float, memo: Memo | None = None) -> float:
+    """ε of a composition at `delta`. `memo` speeds up calls whose compositions continue each other.
+
+    Raises:
+        UserError: for a delta outside (0, 1).
+    """
+    check_delta(delta)
+    highest = c.mu_if_always_drawn
+    if highest > _MU_INFINITE:
+        return math.inf
+    at_most = gaussian_epsilon(highest, delta)
+    if not c.sampled or at_most == 0:
+        return at_most
+    cheap = min(at_most, quick_rdp_epsilon(c, delta), participation_epsilon(c, delta))
+    if cheap == 0:
+        return 0.0
+    tight = pld_epsilon(c, delta, cheap, memo)
+    if tight == math.inf and len(c.sampled) <= _FEW_LEVELS:
+        tight = rdp_epsilon(c, delta)
+    return min(cheap, tight)
+
+
+def planned_ledger(
+    spec: EDPSpec,
+    *,
+    epochs: int,
+    micro_batches: int,
+    steps_per_epoch: int,
+    rate: float,
+    single_example: bool,
+    max_alpha: float = 1.0,
+    alpha_z: float = PRIVATE_ALPHA_Z,
+) -> Ledger:
+    """The ledger of a run of `spec` before it starts: one entry an epoch, so that ε is known in advance.
+
+    Args:
+        epochs: of the run; 0 gives an empty ledger.
+        micro_batches: N, over all workers.
+        steps_per_epoch: optimiser steps.
+        rate: share of the training set that a step holds (shuffle), or is expected to hold (Poisson).
+        single_example: whether no micro-batch holds more than one example.
+        max_alpha: largest layer scale; the hook's scales are normalised to 1.
+        alpha_z: noise multiplier of the estimate of the layer scales, where `spec.alpha` is private.
+
+    Raises:
+        pydantic.ValidationError: for a value that a ledger does not allow.
+    """
+
+    def mechanism(epoch: int) -> Mechanism:
+        return mechanism_of(
+            spec,
+            epoch,
+            micro_batches=micro_batches,
+            rate=rate,
+            single_example=single_example,
+            max_alpha=max_alpha,
+        )
+
+    entries = tuple(LedgerEntry(epoch=t, steps=steps_per_epoch, mechanism=mechanism(t)) for t in range(epochs))
+    release = AlphaRelease(z=alpha_z) if spec.alpha == "private" and entries else None
+    return Ledger(alpha_release=release, entries=entries)
+
+
+def _epochs(ledger: Ledger) -> Iterator[tuple[int, list[LedgerEntry]]]:
+    """Each epoch's entries. An epoch's number that comes back after another one is an epoch of its own."""
+    for epoch, entries in groupby(ledger.entries, key=lambda entry: entry.epoch):
+        yield epoch, list(entries)
+
+
+def _before_training(ledger: Ledger) -> Composition:
+    """The release of the layer scales, and what no amount of noise makes good."""
+    estimated = any(entry.mechanism.alpha == "private" for entry in ledger.entries)
+    if not ledger.private or (estimated and ledger.alpha_release is None):
+        return Composition(mu=math.inf)
+    return unsampled(ledger.alpha_release.z) if ledger.alpha_release else Composition()
+
+
+def _composition_of_epoch(entries: list[LedgerEntry]) -> Composition:
+    shuffled = [e.mechanism.effective_noise_multiplier() for e in entries if e.mechanism.sampling == "shuffle"]
+    parts = [unsampled(min(shuffled))] if shuffled else []
+    for entry in entries:
+        m = entry.mechanism
+        if m.sampling == "poisson":
+            # Examples are drawn, not micro-batches: there is one in every step, and nothing hides it from
+            # view.
+            rate = m.rate if m.unit == "example" else 1.0
+            parts.append(sampled(rate, m.effective_noise_multiplier(), entry.steps))
+    return compose(parts)
+
+
+def _log_rho(ledger: Ledger) -> float:
+    if not ledger.private:
+        return math.inf
+    total = -math.inf
+    for _, entries in _epochs(ledger):
+        total = _log_add(total, _log_rho_of_epoch(entries))
+    return total
+
+
+def _log_rho_of_epoch(entries: list[LedgerEntry]) -> float:
+    """ln of 1/(2 z²), the zCDP parameter of one epoch with reshuffling."""
+    z = min(entry.mechanism.z for entry in entries)
+    return -math.log(2) - 2 * math.log(z) if z > 0 else math.inf
+
+
+def _log_epsilon_paper(log_rho: float, delta: float) -> float:
+    """ln(ρ + 2√(ρ·ln(1/δ))): Bun & Steinke (2016), Proposition 1.3."""
+    check_delta(delta)
+    return _log_add(log_rho, math.log(2) + (log_rho + math.log(-math.log(delta))) / 2)
+
+
+def _log_add(a: float, b: float) -> float:
+    """ln(e^a + e^b), also for infinite a or b."""
+    low, high = min(a, b), max(a, b)
+    return high if math.isinf(high) else high + math.log1p(math.exp(low - high))
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf

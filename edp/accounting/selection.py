@@ -1,0 +1,73 @@
+"""ε of a whole sweep: trying many configurations on the same private data costs more than the one that is
+released.
+
+| the sweep | its ε |
+|---|---|
+| any searcher, early stopping, failed trials | `composed_epsilon`: all that was executed, composed |
+| a secret random number of i.i.d. trials, only the best released | `random_stopping_epsilon` |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
+
+from edp.accounting.composition import Composition, check_delta, compose
+from edp.accounting.epsilon import composition_of, epsilon_of
+from edp.accounting.rdp import ORDERS, event_of
+from edp.ledger import Ledger
+from edp.spec import UserError
+
+
+def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
+    """ε of everything that all of a sweep's trials executed, chosen one in the light of the other
+    (adaptively).
+
+    Failed and stopped trials count with what they ran. Validation scores count only if they were computed on
+    the private data, which no ledger knows: the search must read them from other data. A plain SGD ledger on
+    the private corpus makes it infinite: leave it out only together with a note that the figure covers the
+    private trials alone.
+
+    Raises:
+        UserError: for a delta outside (0, 1).
+    """
+    return _epsilon_of(compose(composition_of(ledger) for ledger in ledgers), delta)
+
+
+# A page that shows a sweep asks again whenever it looks.
+_epsilon_of = lru_cache(maxsize=64)(epsilon_of)
+
+
+def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:
+    """ε of the best of a secretly drawn number of trials, where only that best one is released.
+
+    Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. It holds
+    if the number is drawn once and told nobody, every trial draws its configuration independently from one fixed
+    distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front.
+
+    Args:
+        base: a trial with the *least* noise that the distribution of configurations allows.
+        mean: expected number of trials.
+        shape: of the truncated negative binomial distribution of that number: 1 is geometric, 0 logarithmic,
+            and infinity Poisson.
+
+    Raises:
+        UserError: where the theorem does not apply, with the reason.
+    """
+    check_delta(delta)
+    cost = composition_of(base)
+    if cost.mu_if_always_drawn > 1e150:
+        raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
+    if not shape >= 0:
+        raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric, inf is Poisson)")
+    if not 1 <= mean < math.inf:
+        raise UserError(f"mean = {mean:g} is not allowed: the expected number of trials is at least 1 and finite")
+    if cost == Composition():
+        return 0.0
+    accountant = RdpAccountant(ORDERS)
+    accountant.compose(dp_event.RepeatAndSelectDpEvent(event_of(cost), mean, shape))
+    return float(accountant.get_epsilon(delta))

@@ -1,0 +1,298 @@
+"""`edp-sweep attack`: every attack on one trained model, from the run's name to figures, metrics and pages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from rich.console import Console
+
+from edp.spec import UserError
+from sweeps.attacking.figures import write_attack_page
+from sweeps.attacking.models import answers_of, train_sides
+from sweeps.execution.prepare import Prepared, cache_key, encode_missing, locate, read_missing
+from sweeps.execution.session import ray_session
+from sweeps.formatting.guarantee import measured
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.loading import load_config
+from sweeps.recipes.parts import MOST_REFERENCES, ResourcesSpec
+from sweeps.results.front import pareto_front
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep, all_sweeps
+from sweeps.tracking.tracker import Tracker, default_tracking_uri
+from trainables.attacks.canary import audit, canary_scores, read_coins
+from trainables.attacks.roc import AttackResult, strongest
+from trainables.attacks.shadow import fit_attack, load_attack
+from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.evaluation.measuring import privacy_metrics
+from trainables.records.ledger_file import read_ledger
+from trainables.spec import TrialSpec
+from trainables.training.references import Arrays, Kind, Side, attacked, same_corpus_parts, side_spec
+
+_SHADOW_SEED = 1_000_003
+"""Added to the seed of the shadow of the same corpus, so that no reference starts from its weights."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A trained model, and where what is found out about it belongs."""
+
+    name: str
+    folder: Path
+    """Holds `model.pt` and `ledger.json`."""
+    spec: TrialSpec
+    sweep: Sweep
+    run_id: str | None
+    tracking_uri: str
+    experiment: str
+    resources: ResourcesSpec
+    epoch: int
+    """Epochs that it was trained for."""
+    artifacts: str = "attacks"
+    """Folder among its run's artifacts."""
+
+
+def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
+    """The model that `run` names: SWEEP/NUMBER (SWEEP/2@3: of trial 2 the third epoch), SWEEP/baseline, a folder of
+    `edp-sweep train` (its path, or its name in `storage`), or an MLflow run's id.
+
+    Raises:
+        UserError: when there is no such run, or it has left no model.
+    """
+    for folder in (storage / run, Path(run)):
+        # A trial's folder has one too, and no cache beside it.
+        if (folder / "config.yaml").is_file() and (folder.parent / "cache").is_dir():
+            return _of_training(Sweep(folder.parent.resolve(), folder.name), None, tracking_uri)
+    name, _, which = run.partition("/")
+    if which:
+        return _of_sweep(Sweep.existing(storage, name), which, tracking_uri)
+    for sweep in all_sweeps(storage):
+        if (sweep.record.baseline or {}).get("run_id") == run:
+            return _of_sweep(sweep, "baseline", tracking_uri)
+        for trial in sweep.trials():
+            if trial.run_id == run:
+                return _of_sweep(sweep, str(trial.number), tracking_uri)
+    place = _training_of_run(run, storage, tracking_uri)
+    if place is not None:
+        return _of_training(place, run, tracking_uri)
+    raise UserError(
+        f"run = {run!r}: no such run in {storage}; allowed: SWEEP/NUMBER, SWEEP/baseline, the folder of a "
+        "training, or an MLflow run's id"
+    )
+
+
+def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
+    record, recipe = sweep.record, sweep.recipe
+    if which == "baseline":
+        if record.baseline is None:
+            raise UserError(f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: wait for it")
+        folder, spec, run_id = sweep.folder / "baseline", recipe.baseline(), record.baseline["run_id"]
+    else:
+        ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
+        points = {point.name: point for trial in ended for point in trial.points}
+        spelled_out = {f"{trial.number}@{trial.points[-1].epoch}": trial.points[-1] for trial in ended}
+        if which not in points | spelled_out:
+            raise UserError(
+                f"run = {sweep.name}/{which}: no trial of this number has left a model; "
+                f"allowed: {', '.join(['baseline', *points])}"
+            )
+        return _of_point(sweep, (spelled_out | points)[which], tracking_uri)
+    uri = tracking_uri or record.tracking_uri
+    name = f"{sweep.name}/{which}"
+    target = Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources, spec.training.epochs)
+    return _with_model(target)
+
+
+def _of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Target:
+    record, recipe = sweep.record, sweep.recipe
+    return _with_model(
+        Target(
+            name=f"{sweep.name}/{point.name}",
+            folder=point.folder,
+            spec=recipe.trial(point.params),
+            sweep=sweep,
+            run_id=point.run_id,
+            tracking_uri=tracking_uri or record.tracking_uri,
+            experiment=record.recipe,
+            resources=recipe.resources,
+            epoch=point.epoch,
+            artifacts="attacks" if point.last else f"attacks-epoch-{point.epoch}",
+        )
+    )
+
+
+def _of_training(place: Sweep, run_id: str | None, tracking_uri: str | None) -> Target:
+    spec = load_config(place.folder / "config.yaml", [])
+    uri = tracking_uri or default_tracking_uri(place.folder.parent)
+    run_id = run_id or _run_of_training(place.name, uri)
+    return _with_model(
+        Target(place.name, place.folder, spec, place, run_id, uri, "train", ResourcesSpec(), spec.training.epochs)
+    )
+
+
+def _with_model(target: Target) -> Target:
+    if not (target.folder / "model.pt").is_file():
+        raise UserError(f"run = {target.name}: {target.folder} holds no model.pt; allowed: a run that ended well")
+    return target
+
+
+def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Sweep | None:
+    """The folder of the training that an MLflow run tracked."""
+    client = _client(storage, tracking_uri)
+    if client is None:
+        return None
+    try:
+        place = Sweep(storage, client.get_run(run).data.tags.get("sweep", "?"))
+    except MlflowException:
+        return None
+    return place if (place.folder / "config.yaml").is_file() else None
+
+
+def _run_of_training(name: str, uri: str) -> str | None:
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("train")
+    if experiment is None:
+        return None
+    found = client.search_runs([experiment.experiment_id], f"tags.sweep = '{name}'", max_results=1)
+    return str(found[0].info.run_id) if found else None
+
+
+def _client(storage: Path, tracking_uri: str | None) -> MlflowClient | None:
+    if tracking_uri is None and not (storage / "mlflow.db").is_file():
+        return None  # asking would make one
+    return MlflowClient(tracking_uri=tracking_uri or default_tracking_uri(storage))
+
+
+def attack(target: Target, references: int, kind: Kind, console: Console) -> dict[str, Any]:
+    """Runs every attack on `target`; reference models that are in the cache are not trained again.
+
+    Writes `attacks.json` and `attacks.html` to the target's folder and, where it has an MLflow run, to that.
+
+    Args:
+        references: K, an even number: they share the pool in pairs.
+        kind: how references are trained, see `trainables.training.references.side_spec`.
+
+    Returns:
+        What `edp-sweep attack --json` prints.
+
+    Raises:
+        UserError: before anything was made.
+        TrialError: when a model to compare with cannot be trained.
+    """
+    if not 2 <= references <= MOST_REFERENCES or references % 2:
+        raise UserError(
+            f"--references = {references}: they share the data in pairs; allowed: an even number from 2 to "
+            f"{MOST_REFERENCES}"
+        )
+    prepared = locate(target.spec, target.sweep.cache)
+    corpora = read_missing(target.spec, prepared)
+    if not prepared.attack.is_file():
+        raise UserError(f"run = {target.name}: its shadow attack {prepared.attack} is gone; allowed: train it again")
+    with ray_session(target.sweep.log):
+        encode_missing(target.spec, prepared, corpora, lambda line: console.print(line, highlight=False))
+        return attack_in_session(target, prepared, references, kind, console)
+
+
+def attack_in_session(
+    target: Target, prepared: Prepared, references: int, kind: Kind, console: Console
+) -> dict[str, Any]:
+    """`attack` while Ray runs and the corpora are encoded."""
+    folder = target.sweep.cache / f"references-{_side_key(target.spec, prepared, kind)}"
+    sides = [Side(side_spec(target.spec, kind, k), prepared.corpus, folder / f"{k}.npz", k) for k in range(references)]
+    shadow_folder = target.sweep.cache / f"references-{_side_key(target.spec, prepared, 'sgd')}"
+    shadow = Side(side_spec(target.spec, "sgd", _SHADOW_SEED), prepared.corpus, shadow_folder / "same_corpus.npz", None)
+    train_sides([*sides, shadow], target.resources, console)
+    seen = answers_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
+    results = _shadow_attacks(seen, prepared, shadow.output, target.spec.corpus.seed)
+    results += loss_and_reference_attacks(seen, References.read([side.output for side in sides]))
+    document = _document(target, prepared, seen, results, references, kind)
+    _keep(target, document, results)
+    return document
+
+
+def attack_front(sweep: Sweep, prepared: Prepared, watch: Watch) -> None:
+    """Attacks what stands on the front and was not attacked yet; for the end of a sweep, while Ray runs."""
+    recipe = sweep.recipe
+    for point in pareto_front(sweep.trials(), recipe.search.objectives):
+        if (point.folder / "attacks.json").is_file():
+            continue
+        found = attack_in_session(_of_point(sweep, point), prepared, recipe.attacks.references, "sgd", watch.console)
+        best = next(one for one in found["attacks"] if one["name"] == found["strongest"])
+        watch.say(f"attacked trial {point.name}: strongest {best['name']}, AUC {best['auc']:.3f}")
+
+
+def _side_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
+    """What must be equal for reference models to be the same: all trials of a sweep share those of plain SGD."""
+    side = side_spec(spec, kind, 0)
+    hardware = {"workers", "device", "sub_chunks"} | ({"micro_batches"} if kind == "sgd" else set())
+    mechanism = spec.edp.model_dump(mode="json") if kind == "own" else None
+    training = side.training.model_dump(mode="json", exclude=hardware)
+    return cache_key(prepared.corpus.name, spec.model.model_dump(mode="json"), spec.corpus.seed, training, mechanism)
+
+
+def _shadow_attacks(seen: Arrays, prepared: Prepared, same_corpus: Path, seed: int) -> list[AttackResult]:
+    corpus = EncodedCorpus.open(prepared.corpus)
+    members, non_members = seen["members"], seen["non_members"]
+    results = [shadow_attack("shadow", load_attack(prepared.attack), members, non_members)]
+    with np.load(same_corpus) as shadow:
+        fitted = fit_attack(shadow["members"], shadow["non_members"])
+    # What the shadow was made of is not attacked; as many members as there are non-members left.
+    left = np.isin(attacked(corpus, seed)[1], same_corpus_parts(corpus, seed)[2])
+    chosen = np.random.default_rng(seed).permutation(len(members))[: int(left.sum())]
+    results.append(shadow_attack("shadow_same_corpus", fitted, members[chosen], non_members[left]))
+    return results
+
+
+def _document(
+    target: Target, prepared: Prepared, seen: Arrays, results: list[AttackResult], references: int, kind: Kind
+) -> dict[str, Any]:
+    delta = target.spec.edp.delta
+    ledger = read_ledger(target.folder)
+    audited = None
+    if prepared.coins is not None and "canary_losses" in seen:
+        audited = audit(canary_scores(seen["canary_losses"]), read_coins(prepared.coins), delta)
+    epsilons = privacy_metrics(ledger, delta) if ledger is not None else {}
+    return {
+        "run": target.name,
+        "run_id": target.run_id,
+        "attacks": [result.document() for result in results],
+        "strongest": strongest(results).name,
+        "references": references,
+        "reference_training": kind,
+        "epsilon_audited": audited.epsilon if audited is not None else None,
+        "canaries": audited.canaries if audited is not None else 0,
+        "epsilon": epsilons.get("epsilon"),
+        "epsilon_paper": epsilons.get("epsilon_paper"),
+        "formal_guarantee": measured(epsilons)["formal_guarantee"],
+        "delta": delta,
+        "output": str(target.folder),
+    }
+
+
+def _keep(target: Target, document: dict[str, Any], results: list[AttackResult]) -> None:
+    curves = {result.name: {"fpr": result.fpr, "tpr": result.tpr} for result in results}
+    partial = target.folder / "attacks.json.partial"
+    partial.write_text(json.dumps(document | {"curves": curves}, indent=1))
+    partial.replace(target.folder / "attacks.json")
+    page = target.folder / "attacks.html"
+    write_attack_page(document, results, page)
+    if target.run_id is None:
+        return
+    tracker = Tracker(target.tracking_uri, target.experiment, target.sweep.folder.parent / "mlflow-artifacts")
+    metrics = {
+        f"attack_{result.name}_{figure}": getattr(result, figure)
+        for result in results
+        for figure in ("auc", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
+    }
+    if document["epsilon_audited"] is not None:
+        metrics["epsilon_audited"] = document["epsilon_audited"]
+    tracker.log(target.run_id, metrics, target.epoch)
+    tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
+    for file in ("attacks.json", "attacks.html"):
+        tracker.artifact(target.run_id, target.folder / file, target.artifacts)

@@ -1,0 +1,119 @@
+"""The models that attacks need, trained by Ray tasks: what is in the cache is not trained again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from edp.spec import UserError
+from sweeps.recipes.parts import ResourcesSpec
+from trainables.execution.client import TrialError
+from trainables.records.job import TrialFailed
+from trainables.spec import TrialSpec
+from trainables.training.references import Arrays, Side, score_target, train_side
+
+_RETRIES = 5
+"""How often a model whose process died is trained again."""
+
+_LOOK_SECONDS = 0.5
+
+
+def train_sides(sides: Sequence[Side], resources: ResourcesSpec, console: Console) -> None:
+    """Trains those of `sides` whose answers are not there yet, as many at once as fit, with a progress bar.
+
+    Raises:
+        TrialError: when one cannot be trained, with the reason. Those that ended stay.
+    """
+    missing = [side for side in sides if not side.output.is_file()]
+    if not missing:
+        return
+    epochs = missing[0].spec.training.epochs
+    waiting = [_train.options(**_share(side.spec, resources)).remote(side) for side in missing]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
+        title = f"{len(missing)} models that the attacks compare with"
+        bar = progress.add_task(title, total=sum(side.spec.training.epochs for side in missing))
+        left = list(waiting)
+        try:
+            while left:
+                ready, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_SECONDS)
+                ray.get(ready)
+                if ready and not console.is_terminal:
+                    console.print(f"{len(missing) - len(left)} of {title} are trained", highlight=False)
+                progress.update(bar, completed=sum(_epochs_done(side, epochs) for side in missing))
+        except ray.exceptions.RayTaskError as error:
+            _cancel(left)
+            cause = error.cause if isinstance(error.cause, TrialFailed | UserError) else error
+            raise TrialError(f"a model that the attacks compare with: {str(cause).splitlines()[0]}") from error
+        except ray.exceptions.RayError as error:
+            _cancel(left)
+            raise TrialError(
+                f"a model that the attacks compare with: its process died {_RETRIES + 1} times "
+                f"({type(error).__name__}); what was trained is kept"
+            ) from error
+        except KeyboardInterrupt:
+            _cancel(left)
+            raise
+
+
+def answers_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: ResourcesSpec) -> Arrays:
+    """`score_target` in a Ray task."""
+    return ray.get(_score.options(**_share(spec, resources)).remote(spec, corpus, model_file))
+
+
+def _share(spec: TrialSpec, resources: ResourcesSpec) -> dict[str, float]:
+    """What one process takes of the cluster: a core, and a GPU where there is one to train on."""
+    gpus = 0.0 if spec.training.device == "cpu" else ray.cluster_resources().get("GPU", 0.0)
+    cpus = 1.0 if resources.cpus_per_worker == "auto" else resources.cpus_per_worker
+    wanted = min(1.0, gpus) if resources.gpus_per_worker == "auto" else min(resources.gpus_per_worker, gpus)
+    return {"num_cpus": min(cpus, ray.cluster_resources().get("CPU", 1.0)), "num_gpus": wanted}
+
+
+def _progress_file(side: Side) -> Path:
+    return side.output.with_name(f".{side.output.name}.epochs")
+
+
+def _epochs_done(side: Side, epochs: int) -> int:
+    if side.output.is_file():
+        return epochs
+    try:
+        return int(_progress_file(side).read_text())
+    except (OSError, ValueError):  # not started, or being written
+        return 0
+
+
+def _cancel(tasks: list[Any]) -> None:
+    for task in tasks:
+        ray.cancel(task, force=True)
+
+
+@ray.remote(max_retries=_RETRIES)
+def _train(side: Side) -> None:
+    _threads()
+    progress = _progress_file(side)
+    progress.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        train_side(side, lambda done: _write(progress, str(done)))
+    finally:
+        progress.unlink(missing_ok=True)
+
+
+@ray.remote(max_retries=_RETRIES)
+def _score(spec: TrialSpec, corpus: Path, model_file: Path) -> Arrays:
+    _threads()
+    return score_target(spec, corpus, model_file)
+
+
+def _threads() -> None:
+    import torch
+
+    torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)

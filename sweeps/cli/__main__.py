@@ -1,0 +1,5 @@
+"""`python -m sweeps.cli`."""
+
+from sweeps.cli.app import main
+
+main()

@@ -1,0 +1,279 @@
+"""`edp-sweep`: the command line. Results go to standard output, everything else to standard error.
+
+Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from edp.spec import UserError
+from sweeps.cli.attack import attack
+from sweeps.cli.bench import bench
+from sweeps.cli.console import complain, err, out, print_json
+from sweeps.cli.data import data
+from sweeps.cli.epsilon import epsilon
+from sweeps.cli.pretrain import pretrain
+from sweeps.execution.interrupt import still_waits
+
+app = typer.Typer(
+    name="edp-sweep",
+    help="Sweeps that choose a private fine-tuning configuration: usefulness (SER), leakage (MIA) and guarantee (ε).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Storage = Annotated[Path, typer.Option(help="folder that sweeps live in")]
+TrackingUri = Annotated[
+    str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.epochs=2; may be repeated"),
+]
+Register = Annotated[
+    str | None,
+    typer.Option("--register", metavar="MODEL", help="add the model to MLflow's registry under this name"),
+]
+WithEncoder = Annotated[
+    bool,
+    typer.Option("--with-encoder", help="--register takes a frozen public encoder along; else a server must have it"),
+]
+_RUNS = Path("runs")
+
+app.add_typer(data, name="data")
+app.add_typer(bench, name="bench")
+app.command()(epsilon)
+app.command()(attack)
+app.command()(pretrain)
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name, or a path to a YAML file")],
+    name: Annotated[str | None, typer.Option(help="of the sweep; by default the recipe's and the time")] = None,
+    trials: Annotated[int | None, typer.Option(help="how many trials; short for --set search.trials=N")] = None,
+    settings: Set = None,
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """A sweep, to its front."""
+    from sweeps.commands.run import start_sweep
+    from sweeps.progress.live_table import Watch
+
+    overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
+    sweep = start_sweep(recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, watch=Watch(err))
+    _show_sweep(sweep, storage, as_json)
+
+
+@app.command()
+def resume(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
+    """Goes on with a sweep where it stopped, whatever stopped it."""
+    from sweeps.commands.run import resume_sweep
+    from sweeps.progress.live_table import Watch
+    from sweeps.state.sweep import Sweep
+
+    sweep = resume_sweep(Sweep.existing(storage, name), Watch(err), tracking_uri)
+    _show_sweep(sweep, storage, as_json)
+
+
+@app.command("list")
+def list_sweeps(storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
+    """The sweeps of a storage folder."""
+    from sweeps.state.sweep import all_sweeps
+
+    found = [
+        {"sweep": s.name, "state": s.record.state, "recipe": s.record.recipe, "trials": len(s.trials())}
+        for s in all_sweeps(storage)
+    ]
+    if as_json:
+        print_json(found)
+        return
+    for one in found:
+        out.print(f"{one['sweep']}  {one['state']}  {one['trials']} trials", highlight=False, soft_wrap=True)
+    if not found:
+        err.print(
+            f"no sweeps in {storage}; start one with: edp-sweep run quickstart",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+@app.command()
+def status(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
+    """What a sweep has done; also while it runs, from another shell."""
+    from sweeps.results.summary import document, print_sweep
+    from sweeps.state.sweep import Sweep
+
+    sweep = Sweep.existing(storage, name)
+    if as_json:
+        print_json(document(sweep))
+    else:
+        print_sweep(sweep, out)
+
+
+@app.command()
+def front(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
+    """The Pareto-optimal configurations."""
+    from sweeps.results.summary import front_document, print_front
+    from sweeps.state.sweep import Sweep
+
+    sweep = Sweep.existing(storage, name)
+    if as_json:
+        print_json(front_document(sweep))
+    else:
+        print_front(sweep, out)
+
+
+@app.command()
+def pick(
+    name: str,
+    max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε")] = None,
+    max_ser: Annotated[float | None, typer.Option(help="largest SER, 0..1")] = None,
+    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC, 0..1")] = None,
+    output: Annotated[Path, typer.Option(help="where to write the configuration")] = Path("picked.yaml"),
+    model_name: Register = None,
+    with_encoder: WithEncoder = False,
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """One configuration of the front, within limits, as a file that `train` accepts."""
+    from sweeps.commands.pick import pick as pick_point
+    from sweeps.registry.register import check_name, register_point
+    from sweeps.results.summary import point_line
+    from sweeps.state.sweep import Sweep
+
+    sweep = Sweep.existing(storage, name)
+    if model_name is not None:
+        check_name(model_name)
+    limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
+    point = pick_point(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
+    model = None
+    if model_name is not None:
+        model = register_point(sweep, point, model_name, tracking_uri, with_encoder=with_encoder)
+    if as_json:
+        print_json({**point.public(), "output": str(output), "model": model.document() if model else None})
+        return
+    out.print(f"picked {point_line(point)}", highlight=False, soft_wrap=True)
+    out.print(f"wrote {output}; train it with: edp-sweep train {output}", highlight=False, soft_wrap=True)
+    if model is not None:
+        out.print(model.line(tracking_uri or sweep.record.tracking_uri), highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def confirm(
+    name: str,
+    seeds: Annotated[int, typer.Option(min=2, help="trainings of each point of the front")] = 3,
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """The front trained again with new seeds: means and 95 % intervals of what the search found once."""
+    from sweeps.commands.confirm import confirm as confirm_front
+    from sweeps.commands.confirm import print_confirmation
+    from sweeps.progress.live_table import Watch
+    from sweeps.state.sweep import Sweep
+
+    document = confirm_front(Sweep.existing(storage, name), seeds, Watch(err), tracking_uri)
+    if as_json:
+        print_json(document)
+    else:
+        print_confirmation(document, out)
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it")],
+    settings: Set = None,
+    on: Annotated[
+        Literal["train", "train+valid"], typer.Option(help="the final model also learns from the latter")
+    ] = "train",
+    model_name: Register = None,
+    with_encoder: WithEncoder = False,
+    storage: Storage = _RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """One configuration, trained and measured as a trial is."""
+    from sweeps.commands.train import train as train_config
+    from sweeps.progress.live_table import Watch
+    from sweeps.results.summary import metrics_line
+
+    result = train_config(
+        config,
+        settings or [],
+        storage=storage,
+        tracking_uri=tracking_uri,
+        watch=Watch(err),
+        with_valid=on == "train+valid",
+        model_name=model_name,
+        with_encoder=with_encoder,
+    )
+    if as_json:
+        print_json(result)
+        return
+    out.print(metrics_line(result["metrics"]), highlight=False, soft_wrap=True)
+    out.print(
+        f"model and ledger in {result['output']}; MLflow run {result['run_id']}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if result["model"] is not None:
+        out.print(f"registered as {result['model']['uri']}", highlight=False, soft_wrap=True)
+
+
+def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
+    from sweeps.results.summary import document, next_steps, print_sweep
+
+    if as_json:
+        print_json(document(sweep))
+        return
+    print_sweep(sweep, out)
+    out.print(next_steps(sweep, storage), highlight=False, markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of `edp-sweep`."""
+    try:
+        code = app(standalone_mode=False)
+    except UserError as error:
+        complain(str(error))
+        code = 2
+    except typer.TyperException as error:
+        if message := error.format_message().replace("\n", " "):
+            complain(message)
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as error:
+        from sweeps.commands.run import SweepFailed, SweepStopped
+        from trainables.execution.client import TrialError
+
+        code = 1
+        if isinstance(error, SweepStopped):
+            complain(str(error))
+            _leave(130 if error.by_hand else 1)
+        elif isinstance(error, TrialError | SweepFailed):
+            complain(f"failed: {error}")
+        else:
+            traceback.print_exc()
+    if code == 130:
+        complain("interrupted")
+    _leave(code or 0)
+
+
+def _leave(code: int) -> NoReturn:
+    sys.stdout.flush()
+    if still_waits():
+        os._exit(code)
+    raise SystemExit(code)

@@ -1,0 +1,70 @@
+"""`edp-sweep attack`: what can be found out about who was trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich import box
+from rich.table import Table
+
+from sweeps.cli.console import err, out, print_json
+
+
+def attack(
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="SWEEP/NUMBER, SWEEP/NUMBER@EPOCH, SWEEP/baseline, a training's folder or an MLflow run's id"
+        ),
+    ],
+    references: Annotated[int, typer.Option(help="K: reference models of RMIA and LiRA, an even number")] = 4,
+    reference_training: Annotated[
+        Literal["sgd", "own"],
+        typer.Option(help="sgd: without privacy, one set for a whole sweep; own: as the model under attack"),
+    ] = "sgd",
+    storage: Annotated[Path, typer.Option(help="folder that sweeps live in")] = Path("runs"),
+    tracking_uri: Annotated[str | None, typer.Option(help="MLflow tracking store")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
+    """The full set of attacks on one trained model."""
+    from sweeps.attacking.attack import attack as run_attacks
+    from sweeps.attacking.attack import find_target
+
+    target = find_target(run, storage, tracking_uri)
+    document = run_attacks(target, references, reference_training, err)
+    if as_json:
+        print_json(document)
+    else:
+        show_attacks(document)
+
+
+def show_attacks(document: dict[str, Any]) -> None:
+    """The figures as a table, and the page with the pictures."""
+    from sweeps.formatting.figures import epsilon_words
+
+    table = Table(
+        title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0)
+    )
+    table.add_column("attack", no_wrap=True)
+    for name in ("AUC", "TPR at 1 %", "at 0.1 % FPR"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in document["attacks"]:
+        name = f"{one['name']} *" if one["name"] == document["strongest"] else one["name"]
+        low, high = one["auc_ci"]
+        cells = [f"{one['auc']:.3f} ±{(high - low) / 2:.3f}"]
+        for field in ("tpr_at_1pct_fpr", "tpr_at_01pct_fpr"):
+            low, high = one[f"{field}_ci"]
+            cells.append(f"{one[field]:.1%} ({100 * low:.1f} to {100 * high:.1f})")
+        table.add_row(name, *cells)
+    out.print(table)
+    known = {name: value for name, value in document.items() if value is not None}
+    why = "" if "epsilon_audited" in known else " (the recipe has no canaries)"
+    n = document["references"]
+    for line in (
+        f"*: the strongest. ±, in brackets: 95 % intervals. {n} reference models ({document['reference_training']}).",
+        f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
+        f"pictures: {document['output']}/attacks.html",
+    ):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)

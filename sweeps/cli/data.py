@@ -1,0 +1,107 @@
+"""`edp-sweep data`: corpora fetched, generated, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import track
+
+from edp.spec import UserError
+from sweeps.cli.console import err, out, print_json
+from trainables.spec import CorpusSpec
+
+data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
+
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+
+@data.command()
+def fetch(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="atis, snips, nlu_eval (all three by default), which are downloaded; sgd, clinc150, banking77, "
+            "restaurant8k, mit_restaurant, mit_movie, mit_movie_trivia, fb_multilingual, which are not"
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="converted file of the one corpus that is named: checked and kept")
+    ] = None,
+) -> None:
+    """Downloads public corpora, with pinned digests, unless they are at hand already.
+
+    Those that are read as converted files it keeps, with --from, or says where they come from.
+    """
+    from trainables.corpora import DOWNLOADED, PUBLIC, find_corpus, keep
+
+    for name in names or DOWNLOADED:
+        if name not in PUBLIC:
+            raise UserError(f"corpus = {name!r}: allowed: {', '.join(PUBLIC)}")
+    if source is not None and len(names or ()) != 1:
+        raise UserError(f"--from = {str(source)!r}: it is the file of one corpus; allowed: with exactly one name")
+    for name in names or DOWNLOADED:
+        found = find_corpus(CorpusSpec(name=name)) if source is None else keep(name, source)
+        out.print(f"{name}: {found}", highlight=False, soft_wrap=True)
+
+
+@data.command()
+def make(
+    name: Annotated[str, typer.Argument(help="communication, health or video")],
+    utterances: Annotated[int, typer.Option(min=20, help="how many distinct ones")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    output: Annotated[Path | None, typer.Option(help="JSON lines file; NAME.jsonl by default")] = None,
+) -> None:
+    """Writes a generated corpus as JSON lines: tokens, tags, intent."""
+    import json
+
+    from trainables.corpora import GENERATED, stream
+
+    if name not in GENERATED:
+        raise UserError(f"corpus = {name!r}: allowed: {', '.join(GENERATED)}")
+    path = output or Path(f"{name}.jsonl")
+    partial = path.with_name(path.name + ".partial")
+    source = islice(stream(name, seed), utterances)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            for one in track(source, f"making {name}", utterances, console=err, transient=True):
+                file.write(json.dumps(one._asdict(), ensure_ascii=False) + "\n")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"--output = {str(path)!r}: {error.strerror}; allowed: a file that can be written") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    out.print(f"wrote {utterances:,} utterances to {path}", highlight=False, soft_wrap=True)
+
+
+@data.command()
+def check(
+    corpus: Annotated[str, typer.Argument(help="a corpus' name, or a path to one")],
+    format: Annotated[str, typer.Option(help="three_file, nlu_eval, jsonl or conll; auto: by what is there")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Reads a corpus whole, with every check that training makes, and counts what it holds."""
+    from pydantic import ValidationError
+
+    from sweeps.formatting.errors import one_line
+    from trainables.corpora import GENERATED, PUBLIC, check_corpus
+
+    known = corpus in (*PUBLIC, *GENERATED) and not Path(corpus).exists()
+    name = corpus if known else Path(corpus).stem or "corpus"
+    try:
+        spec = CorpusSpec.model_validate({"name": name, "path": None if known else corpus, "format": format})
+    except ValidationError as error:
+        raise UserError(one_line(error)) from None
+    summary = dataclasses.asdict(check_corpus(spec))
+    if as_json:
+        print_json(summary)
+        return
+    out.print(
+        "{name}: {utterances:,} utterances ({distinct:,} distinct), {intents} intents, {slot_types} slot types; "
+        "split {train:,} : {valid:,} : {test:,}".format(**summary),
+        highlight=False,
+        soft_wrap=True,
+    )

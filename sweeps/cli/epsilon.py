@@ -1,0 +1,154 @@
+"""`edp-sweep epsilon`: what a configuration guarantees, without training it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich import box
+from rich.table import Table
+
+from edp.accounting.epsilon import epsilon as honest_epsilon
+from edp.accounting.epsilon import epsilon_curve, epsilon_paper, planned_ledger
+from edp.ledger import Ledger
+from edp.sampling import steps_at_rate
+from edp.spec import EDPSpec, UserError
+from sweeps.cli.console import out, print_json
+from sweeps.formatting.errors import check_page, one_line
+from sweeps.formatting.figures import epsilon_text, number
+from sweeps.formatting.guarantee import NO_GUARANTEE, measured
+
+_UNITS = {
+    "example": "one example",
+    "micro_batch": "all examples of one micro-batch",
+}
+_NEIGHBOURS = {
+    "shuffle": "replaced by nothing, its place kept (shuffled epochs)",
+    "poisson": "added or removed (Poisson sampling)",
+}
+
+
+def epsilon(
+    z0: Annotated[float, typer.Option(help="noise multiplier of the first epoch")],
+    epochs: Annotated[int, typer.Option(min=1, help="of training")],
+    decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
+    tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
+    method: Annotated[str, typer.Option(help="edp, or dpsgd: micro-batches of one example")] = "edp",
+    micro_batches: Annotated[int, typer.Option(min=1, help="N of the paper; dpsgd: examples a step")] = 8,
+    delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
+    noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
+    alpha: Annotated[str, typer.Option(help="fixed, none, public, private or paper")] = "fixed",
+    sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
+    rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson, banded)")] = 1.0,
+    unit: Annotated[str, typer.Option(help="example or micro_batch")] = "example",
+    clip: Annotated[str, typer.Option(help="fixed, automatic or quantile")] = "fixed",
+    noise_correlation: Annotated[str, typer.Option(help="none or banded")] = "none",
+    band: Annotated[int | None, typer.Option(help="steps that banded noise is correlated over")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
+    """The epsilons of a configuration: the honest one, and what the paper would claim; epoch by epoch."""
+    settings: dict[str, Any] = {
+        "z0": z0,
+        "decay": decay,
+        "tau": tau,
+        "noise": noise,
+        "alpha": alpha,
+        "sampling": sampling,
+        "unit": unit,
+        "clip": clip,
+        "noise_correlation": noise_correlation,
+        "band": band,
+        "delta": delta,
+    }
+    try:
+        spec = EDPSpec.model_validate(settings)
+    except ValidationError as error:
+        raise UserError(one_line(error)) from None
+    if method not in ("edp", "dpsgd"):
+        raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
+    if not 1e-300 <= rate <= 1:
+        raise UserError(f"rate = {rate:g}: allowed: 1e-300 to 1")
+    check_page(plot)
+    ledger = planned_ledger(
+        spec,
+        epochs=epochs,
+        micro_batches=micro_batches,
+        steps_per_epoch=steps_at_rate(rate),
+        rate=rate,
+        single_example=method == "dpsgd",
+    )
+    document = epsilon_document(ledger, spec)
+    if plot is not None:
+        _plot(document, plot)
+    if as_json:
+        print_json(document)
+    else:
+        _show(document, spec)
+        if plot is not None:
+            out.print(f"wrote {plot}", highlight=False, soft_wrap=True)
+
+
+def epsilon_document(ledger: Ledger, spec: EDPSpec) -> dict[str, Any]:
+    """What `epsilon --json` prints."""
+    epsilon = honest_epsilon(ledger, spec.delta)
+    return {
+        "epsilon": epsilon,
+        "epsilon_paper": epsilon_paper(ledger, spec.delta),
+        "epsilon_audited": None,
+        "formal_guarantee": measured({"epsilon": epsilon})["formal_guarantee"],
+        "delta": spec.delta,
+        "unit": spec.unit,
+        "neighbours": _NEIGHBOURS[spec.sampling],
+        "aggregator": "trusted",
+        "per_epoch": [
+            {"epoch": epoch + 1, "epsilon": honest, "epsilon_paper": paper}
+            for epoch, honest, paper in epsilon_curve(ledger, spec.delta)
+        ],
+    }
+
+
+def _show(document: dict[str, Any], spec: EDPSpec) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    for name in ("epochs", "ε honest", "ε paper"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = document["per_epoch"]
+    step = max(1, len(rows) // 15)
+    for row in rows:
+        if row["epoch"] % step == 0 or row["epoch"] == len(rows):
+            table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), f"{row['epsilon_paper']:.6g}")
+    out.print(table)
+    lines = [
+        f"ε = {document['epsilon']:.6g} (honest), {document['epsilon_paper']:.6g} (as the paper reckons), "
+        f"at δ = {spec.delta:g}; audited: no; that takes a run with canaries (canaries.count) and edp-sweep attack",
+        f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
+    ]
+    if document["epsilon"] >= NO_GUARANTEE:
+        lines.append("an ε of 1e4 or more is no formal guarantee")
+    for line in lines:
+        out.print(line, highlight=False, soft_wrap=True)
+
+
+def _plot(document: dict[str, Any], path: Path) -> None:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    epochs = [row["epoch"] for row in document["per_epoch"]]
+    for key, name, dash in (("epsilon", "honest", "solid"), ("epsilon_paper", "paper", "dash")):
+        values = [row[key] for row in document["per_epoch"]]
+        figure.add_trace(go.Scatter(x=epochs, y=values, name=name, line={"dash": dash}, mode="lines+markers"))
+    figure.update_layout(
+        template="plotly_white",
+        title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}<br>"
+        f"at the end: honest {epsilon_text(document['epsilon'])}, paper {number(document['epsilon_paper'])}"
+        + ("; an infinite ε has no place on the axis" if math.isinf(document["epsilon"]) else ""),
+        xaxis_title="epochs",
+        yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
+    )
+    try:
+        figure.write_html(path, include_plotlyjs=True)
+    except OSError as error:
+        raise UserError(f"--plot = {str(path)!r}: {error.strerror}; allowed: a file that can be written") from None

@@ -1,0 +1,51 @@
+"""`edp-sweep pretrain`: an encoder for private recipes to start from, trained on public corpora."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sweeps.cli.console import err, out, print_json
+
+
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="a pretraining recipe's name, or a path to a YAML file")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.seed=1; may be repeated"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="new folder; STORAGE/encoders/RECIPE by default")
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option("--register", metavar="MODEL", help="add the encoder to MLflow's registry under this name"),
+    ] = None,
+    storage: Annotated[Path, typer.Option(help="folder that sweeps live in")] = Path("runs"),
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
+    """An encoder trained on public corpora, for `model.pretrained` of private recipes. Stopped, it goes on when started
+    again."""
+    from sweeps.commands.pretrain import pretrain as run
+
+    found = run(
+        recipe,
+        settings or [],
+        output=output,
+        storage=storage,
+        tracking_uri=tracking_uri,
+        console=err,
+        model_name=model_name,
+    )
+    if as_json:
+        print_json(found)
+        return
+    line = f"wrote {found['output']}: {found['steps']:,} steps, loss {found['loss'][-1][1]:.3f}; use it with: "
+    out.print(f"{line}--set model.pretrained={found['output']}", highlight=False, markup=False, soft_wrap=True)
+    if found["model"] is not None:
+        out.print(f"registered as {found['model']['uri']}", highlight=False, soft_wrap=True)

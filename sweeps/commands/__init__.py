@@ -1,0 +1,2 @@
+"""What the commands do, each from its arguments to its result: run, train, confirm, pick, pretrain. Must not import
+the command line."""

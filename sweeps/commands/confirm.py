@@ -1,0 +1,266 @@
+"""The front again, with new seeds: what of a point's figures was its configuration, and what was luck.
+
+Weights, data order, dropout and noise are drawn afresh; the split stays, so the test utterances are the same. The
+sweep's own figures are left out of the means: the front was chosen by them, which flatters them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import t as student
+
+from edp.accounting.selection import composed_epsilon
+from edp.spec import UserError
+from sweeps.execution.prepare import encode_missing, ensure_attack, locate, read_missing
+from sweeps.execution.resources import plan
+from sweeps.execution.session import ray_session, worker_group
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text, privacy_statement
+from sweeps.formatting.guarantee import measured
+from sweeps.formatting.tables import figures_table, fitting
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.loading import write_yaml
+from sweeps.results.choice import picked_spec
+from sweeps.results.front import pareto_front
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import Tracker, flat, trial_tags
+from trainables.execution.client import OnEpoch, TrialError, TrialStopped
+from trainables.records.job import TrialJob
+from trainables.records.ledger_file import read_ledger
+from trainables.spec import TrialSpec
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean of a figure over seeds, with its 95 % interval (Student's t)."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+def estimate(values: list[float]) -> Estimate:
+    """The mean of at least two values; where they are infinite, so are mean and interval."""
+    mean = float(np.mean(values))
+    if not math.isfinite(mean) or len(set(values)) == 1:
+        return Estimate(mean, mean, mean)
+    n = len(values)
+    half = float(student.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def confirm(sweep: Sweep, seeds: int, watch: Watch, tracking_uri: str | None = None) -> dict[str, Any]:
+    """Trains every point of the front again, once a seed, and measures it as the sweep did.
+
+    What was trained by an earlier call stays: calling it again goes on where it stopped, and more seeds add to it.
+
+    Args:
+        seeds: how many, at least 2; they follow the recipe's own.
+        tracking_uri: of the store, where it has moved since the sweep.
+
+    Returns:
+        What `edp-sweep confirm --json` prints.
+
+    Raises:
+        UserError: before anything starts.
+        TrialError: when nothing could be trained.
+    """
+    record, recipe = sweep.record, sweep.recipe
+    if recipe.search.sampler == "random_stopping":
+        raise UserError(
+            f"name = {sweep.name!r} released the best of a secret number of trials, and more trainings are outside "
+            "that bound; allowed: a sweep with another search.sampler"
+        )
+    if record.state == "running":
+        raise UserError(
+            f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended "
+            f"(edp-sweep resume {sweep.name} ends one that was cut off)"
+        )
+    front = pareto_front(sweep.trials(), recipe.search.objectives)
+    if not front:
+        raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
+    jobs = [
+        (point, _seeded(picked_spec(recipe, point), recipe.training.seed + k), _folder(sweep, point, k))
+        for point in front
+        for k in range(1, seeds + 1)
+    ]
+    missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
+    watch.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
+    tracker = Tracker(
+        tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", watch.say
+    )
+    failures = _train(sweep, missing, tracker, watch) if missing else []
+    done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
+    if not done:
+        raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")
+    points = [
+        _summary(point, [run for run in done if run["point"] == point.name], recipe.search.objectives)
+        for point in front
+    ]
+    for point, found in zip(front, points, strict=True):
+        _track(tracker, point, found)
+    ledgers = [t.ledger for t in sweep.trials() if t.ledger is not None]
+    made = (sweep.folder / "confirm").glob("*/seed-*")
+    ledgers += [ledger for folder in made if (ledger := read_ledger(folder)) is not None]
+    return {
+        "sweep": sweep.name,
+        "seeds": seeds,
+        "objectives": list(recipe.search.objectives),
+        "points": points,
+        "failures": failures,
+        "epsilon_of_sweep_and_confirmation": composed_epsilon(ledgers, recipe.edp.delta),
+    }
+
+
+def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
+    training = spec.training.model_copy(update={"seed": seed % 2**32})
+    return spec.model_copy(update={"training": training})
+
+
+def _folder(sweep: Sweep, point: Point, k: int) -> Path:
+    return sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / f"seed-{k}"
+
+
+def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, watch: Watch) -> list[str]:
+    """Runs what is missing, one after the other; returns why some came to nothing."""
+    recipe = sweep.recipe
+    base = recipe.baseline()
+    prepared = locate(base, sweep.cache)
+    corpora = read_missing(base, prepared)
+    failures = []
+    with ray_session(sweep.log):
+        placed = plan(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
+        watch.say(f"{placed.line}; Ray's log: {sweep.log}")
+        encode_missing(base, prepared, corpora, watch.say, [spec for _, spec, _ in jobs])
+        with worker_group(sweep, placed, watch) as workers:
+            ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
+            for place, (point, spec, folder) in enumerate(jobs, start=1):
+                what = f"{place} of {len(jobs)}: trial {point.name}, seed {spec.training.seed}"
+                run_id = _open(tracker, sweep, point, spec, folder)
+                job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
+                try:
+                    result = workers.run(job, _show(watch, tracker, run_id, what, spec.training.epochs))
+                except TrialStopped:
+                    tracker.end(run_id, "KILLED")
+                    raise
+                except TrialError as error:
+                    failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
+                    watch.say(failures[-1])
+                    tracker.tag(run_id, {"state": "failed", "reason": str(error)})
+                    tracker.end(run_id, "FAILED")
+                    continue
+                except BaseException:
+                    tracker.end(run_id, "KILLED")
+                    raise
+                tracker.log(run_id, result.metrics, spec.training.epochs)
+                tracker.tag(run_id, {"state": "complete", "privacy": privacy_statement(result.metrics, spec.edp)})
+                tracker.artifact(run_id, folder / "ledger.json")
+                tracker.end(run_id)
+                _write(folder, {"seed": spec.training.seed, "run_id": run_id, "metrics": result.metrics})
+    return failures
+
+
+def _show(watch: Watch, tracker: Tracker, run_id: str | None, what: str, epochs: int) -> OnEpoch:
+    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+        watch.epoch(what, epochs, epoch, metrics)
+        tracker.log(run_id, metrics, epoch)
+
+    return on_epoch
+
+
+def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path) -> str | None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+    shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
+    return tracker.start(
+        f"{sweep.name} confirm {point.name} seed {spec.training.seed}",
+        params={"trial": point.trial, **shown},
+        tags=trial_tags(sweep.name, spec) | {"role": "confirm", "confirms": point.name},
+        parent=sweep.record.run_id,
+    )
+
+
+def _write(folder: Path, result: dict[str, Any]) -> None:
+    partial = folder / "result.json.partial"
+    partial.write_text(json.dumps(result, indent=1))
+    partial.replace(folder / "result.json")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
+
+
+def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for objective in objectives:
+        name = objective.removeprefix("log10_")
+        values = [run["metrics"][name] for run in runs if name in run["metrics"]]
+        if len(values) > 1:
+            found[name] = {"of_sweep": point.metrics.get(name, math.nan), **vars(estimate(values))}
+    kept = [{"seed": run["seed"], "run_id": run["run_id"], **measured(run["metrics"])} for run in runs]
+    return {**point.public(), "name": point.name, "confirmed": found, "runs": kept}
+
+
+def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
+    """The means, on the run of the point's own trial."""
+    if point.run_id is None or not found["confirmed"]:
+        return
+    metrics = {
+        f"confirmed_{name}{suffix}": values[key]
+        for name, values in found["confirmed"].items()
+        for key, suffix in (("mean", ""), ("lower", "_lower"), ("upper", "_upper"))
+    }
+    tracker.log(point.run_id, metrics, point.epoch)
+    tracker.tag(point.run_id, {"confirmed_seeds": str(len(found["runs"]))})
+
+
+def print_confirmation(document: dict[str, Any], console: Console) -> None:
+    """The means and intervals, beside what the sweep had found."""
+    console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
+    for failure in document["failures"]:
+        console.print(f"failed: {failure}", highlight=False, markup=False, soft_wrap=True)
+    cost = epsilon_text(document["epsilon_of_sweep_and_confirmation"])
+    console.print(f"ε of the sweep and these trainings together: {cost}", highlight=False, soft_wrap=True)
+
+
+def _table(document: dict[str, Any], of_sweep: bool) -> Table:
+    audited = any("epsilon_audited" in point["metrics"] for point in document["points"])
+    heads = ["trial", "seeds", "SER\nmean ±", "MIA AUC\nmean ±", "ε honest", "ε paper"]
+    if of_sweep:
+        heads[2:4] = ["SER\nsweep", "SER\nmean ±", "MIA AUC\nsweep", "MIA AUC\nmean ±"]
+    if audited:
+        heads.append("ε audited")
+    caption = (
+        ("sweep: what the sweep found. " if of_sweep else "")
+        + f"mean ±: over the new seeds, half the 95 % interval. {MARK}: ε of 1e4 or more is no formal guarantee."
+        + ("" if audited else " No audit was run.")
+    )
+    title = f"Front of {document['sweep']}, trained again with {document['seeds']} seeds"
+    table = figures_table(title, caption, heads)
+    for point in document["points"]:
+        metrics = point["metrics"]
+        ser, auc = (point["confirmed"].get(name) for name in ("ser", "mia_auc"))
+        cells = {
+            "trial": point["name"],
+            "seeds": str(len(point["runs"])),
+            "SER\nsweep": f"{metrics['ser']:.1%}",
+            "SER\nmean ±": f"{ser['mean']:.1%} ±{50 * (ser['upper'] - ser['lower']):.1f}" if ser else "",
+            "MIA AUC\nsweep": f"{metrics['mia_auc']:.3f}",
+            "MIA AUC\nmean ±": f"{auc['mean']:.3f} ±{(auc['upper'] - auc['lower']) / 2:.3f}" if auc else "",
+            "ε honest": epsilon_cell(metrics["epsilon"]),
+            "ε paper": epsilon_cell(metrics["epsilon_paper"]),
+            "ε audited": audited_text(metrics),
+        }
+        table.add_row(*(cells[head] for head in heads))
+    return table

@@ -1,0 +1,50 @@
+"""The end of a sweep's run, whatever it was: its front, its picture, its state, here and in MLflow."""
+
+from __future__ import annotations
+
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.front import pareto_front
+from sweeps.results.front_figure import front_figure, write_front_page
+from sweeps.results.summary import parent_metrics
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.backfill import send_missing
+from sweeps.tracking.baseline_run import send_baseline
+from sweeps.tracking.run_note import parent_description
+from sweeps.tracking.tracker import Tracker
+
+
+def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, watch: Watch) -> None:
+    """Writes what is known of the sweep, and sends what MLflow lacks of it."""
+    sweep.update(state=state)
+    tracker.try_now()
+    before = tracker.failures
+    secret = recipe.search.sampler == "random_stopping"
+    send_baseline(sweep, recipe.baseline(), tracker)
+    missing = 0 if secret else send_missing(sweep, recipe, tracker, sweep.trials())
+    record, trials = sweep.record, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    for trial in trials:
+        if trial.state == "running" and trial.run_id:
+            tracker.tag(trial.run_id, {"state": "stopped"})
+            tracker.end(trial.run_id, "KILLED")
+    if front:
+        page = sweep.folder / "front.html"
+        title = f"{sweep.name}: {recipe.corpus.name}, {recipe.model.kind.upper()}"
+        write_front_page(front_figure(trials, front, record.baseline, recipe.search.objectives, title), page)
+        tracker.artifact(record.run_id, page)
+    now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id)
+    for run in now ^ earlier:  # a sweep that went on may have left some behind
+        tracker.tag(run, {"pareto": str(run in now).lower()})
+    tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
+    tracker.tag(
+        record.run_id,
+        {
+            "state": state,
+            "mlflow.note.content": parent_description(sweep, recipe, trials, front, tracker.experiment_id),
+        },
+    )
+    tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
+    if tracker.failures > before:
+        what = f"{missing} trial(s)" if missing else "the sweep's end"
+        watch.say(f"MLflow lacks {what}; when it answers again, send them with: edp-sweep resume {sweep.name}")

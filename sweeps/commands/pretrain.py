@@ -1,0 +1,204 @@
+"""A pretraining from its recipe to its folder, tracked in MLflow, in this process alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mlflow.exceptions import MlflowException
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from edp.spec import UserError
+from sweeps.execution.prepare import cache_key
+from sweeps.recipes.loading import load_pretraining
+from sweeps.registry.register import Registered, check_name, ensure_model
+from sweeps.state.lock import driver_lock
+from sweeps.state.sweep import check_storage, folder_name
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat, redacted
+from trainables.pretraining.spec import PretrainSpec
+
+_LINE_S = 30.0
+_LOG_STEPS = 20
+_ARTIFACT = "encoder"
+
+Show = Callable[[int, float], None]
+
+
+def pretrain(
+    recipe: str,
+    overrides: list[str],
+    *,
+    output: Path | None,
+    storage: Path,
+    tracking_uri: str | None,
+    console: Console,
+    model_name: str | None = None,
+) -> dict[str, Any]:
+    """Trains an encoder on public corpora. What was stopped or killed goes on when it is started again.
+
+    Args:
+        output: the new folder; None: named by the recipe, in the storage.
+        console: told how far it is.
+        model_name: registers the encoder under this name.
+
+    Returns:
+        What `edp-sweep pretrain --json` prints: `pretraining.json`, and where things are.
+
+    Raises:
+        UserError: before anything was made, or when the registry does not take the encoder.
+        KeyboardInterrupt: when stopped by hand; what was done is kept.
+    """
+    from trainables.frozen.encoder import encoder_digest
+    from trainables.pretraining.data import make_pool, read_utterances
+    from trainables.pretraining.folder import describe, write_folder
+    from trainables.pretraining.run import PretrainingStopped, device_of, pieces_of, start_of, train
+
+    stem, spec = load_pretraining(recipe, overrides)
+    if model_name is not None:
+        check_name(model_name)
+    folder = (output or storage / "encoders" / folder_name(stem)).resolve()
+    if folder.exists():
+        raise UserError(f"output = {str(folder)!r}: it is there already; allowed: a new folder (--output)")
+    device_of(spec.training.device)
+    pieces, encoder = pieces_of(spec), start_of(spec)
+    corpora = [read_utterances(corpus) for corpus in spec.corpora]
+    pool, digest = make_pool(spec.corpora, corpora, pieces), encoder_digest(encoder)
+    check_storage(storage)
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+    tracker = Tracker(uri, "pretrain", storage / "mlflow-artifacts", console.print)
+    work = storage.resolve() / "cache" / f"pretraining-{_key(spec, digest, list(pool.corpora))}"
+    total = sum(stage.steps for stage in spec.stages)
+    console.print(_beginning(spec, pool.corpora, work), highlight=False, markup=False, soft_wrap=True)
+    with driver_lock(work, stem):
+        run_id = tracker.start(folder.name, params=flat(spec.model_dump(mode="json")), tags=_tags(spec, pool.corpora))
+        status = "KILLED"
+        try:
+            with _interruptible() as stopped, _shown(console, total) as show:
+
+                def on_step(step: int, loss: float) -> None:
+                    show(step, loss)
+                    if step % _LOG_STEPS == 0 or step == total:
+                        tracker.log(run_id, {"loss": loss}, step)
+
+                record = train(spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=stopped)
+            about = describe(spec, pool, record, digest)
+            try:
+                write_folder(folder, encoder, pieces, spec, about, corpora)
+            except OSError as error:
+                raise UserError(f"output = {str(folder)!r}: {error.strerror}; allowed: a new folder") from None
+            for file in sorted(folder.iterdir()):
+                tracker.artifact(run_id, file, _ARTIFACT)
+            tracker.tag(run_id, {"state": "complete"})
+            model = _register(tracker, run_id, model_name, folder, about) if model_name is not None else None
+            status = "FINISHED"
+        except PretrainingStopped:
+            line = "stopped; the same command goes on from here"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            raise KeyboardInterrupt from None
+        except Exception:
+            status = "FAILED"
+            raise
+        finally:
+            tracker.end(run_id, status)
+    shutil.rmtree(work, ignore_errors=True)
+    return {
+        **about,
+        "output": str(folder),
+        "run_id": run_id,
+        "tracking_uri": redacted(uri),
+        "model": model.document() if model is not None else None,
+    }
+
+
+def _key(spec: PretrainSpec, digest: str, corpora: list[dict[str, str | int]]) -> str:
+    """What makes a checkpoint that of this training: everything that changes its result."""
+    settings = spec.model_dump(
+        mode="json",
+        exclude={"description": True, "corpora": True, "model": {"pretrained"}, "training": {"checkpoint_minutes"}},
+    )
+    return cache_key(settings, digest, corpora)
+
+
+def _tags(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...]) -> dict[str, str]:
+    """Of the run: what was trained on what, each corpus with its digest."""
+    digests = {f"corpus.{corpus['name']}": str(corpus["digest"]) for corpus in corpora}
+    return {**environment_tags(), "role": "pretrain", "objective": spec.objective, "state": "running"} | digests
+
+
+def _beginning(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...], work: Path) -> str:
+    held = ", ".join(f"{corpus['name']} {corpus['utterances']:,}" for corpus in corpora)
+    goes_on = "; going on from a checkpoint" if (work / "checkpoint.pt").is_file() else ""
+    return f"{spec.objective} pretraining from {spec.model.pretrained}: {held} utterances{goes_on}"
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C or SIGTERM once: the running step ends and is saved. Twice: at once. Gives whether it was asked for."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown(console: Console, total: int) -> Iterator[Show]:
+    """A bar with loss and an estimate in a terminal, a line every half minute elsewhere."""
+    if console.is_terminal:
+        columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, TimeRemainingColumn(elapsed_when_finished=True), console=console) as progress:
+            task = progress.add_task("", total=total)
+            yield lambda step, loss: progress.update(task, completed=step, description=f"loss {loss:.3f}")
+        return
+    first: list[float] = []
+    said = [time.monotonic()]
+
+    def line(step: int, loss: float) -> None:
+        now = time.monotonic()
+        first.extend([now, step] if not first else [])
+        if now - said[0] < _LINE_S and step != total:
+            return
+        said[0] = now
+        left = (now - first[0]) / max(1, step - first[1]) * (total - step)
+        text = f"step {step:,} of {total:,}, loss {loss:.3f}, about {left / 60:.0f} min left"
+        console.print(text, highlight=False, soft_wrap=True)
+
+    yield line
+
+
+def _register(tracker: Tracker, run_id: str | None, name: str, folder: Path, about: dict[str, Any]) -> Registered:
+    """Adds the encoder, an artifact of its run, to the registry; its tags are the corpora's digests."""
+    if run_id is None:
+        raise UserError(f"--register = {name!r}: the tracking store did not take the run")
+    tags = {f"corpus.{corpus['name']}": corpus["digest"] for corpus in (*about["corpora"], *about["earlier_corpora"])}
+    try:
+        ensure_model(tracker, name, "An encoder trained on public corpora, for model.pretrained of private recipes.")
+        source = f"{tracker.client.get_run(run_id).info.artifact_uri}/{_ARTIFACT}"
+        version = tracker.client.create_model_version(
+            name, source, run_id, tags={"started_from": about["started_from"]["sha256"], **tags}
+        )
+    except (MlflowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"--register = {name!r}: {redacted(tracker.uri)} does not take it ({reason})") from None
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    return Registered(name, int(version.version), size / 1e6)

@@ -1,0 +1,228 @@
+"""A sweep from recipe to front: started, or gone on with after whatever stopped it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from edp.spec import UserError
+from sweeps.attacking.attack import attack_front
+from sweeps.commands.finish import finish
+from sweeps.execution.baseline import run_baseline
+from sweeps.execution.interrupt import REASON, Interrupts
+from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
+from sweeps.execution.ray_liveness import lifeline
+from sweeps.execution.resources import Plan, plan
+from sweeps.execution.secret import release_best
+from sweeps.execution.session import ray_session, worker_group
+from sweeps.execution.trials import SweepFailed, run_trials
+from sweeps.progress.live_table import Watch
+from sweeps.progress.stall_reporter import watchdog
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import corners
+from sweeps.search.random_stopping import check_candidates, draw_number
+from sweeps.state.lock import driver_lock
+from sweeps.state.records import SweepRecord
+from sweeps.state.sweep import Sweep, folder_name, study_storage
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat, redacted
+from trainables.corpora.types import Splits
+from trainables.execution.client import TrialStopped
+from trainables.records.files import disk_full
+from trainables.spec import TrialSpec
+
+__all__ = ["SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"]
+
+
+class SweepStopped(RuntimeError):
+    """A sweep ended before its end; its text says why, and how to go on.
+
+    Attributes:
+        by_hand: whether a person did it.
+    """
+
+    def __init__(self, reason: str, sweep: Sweep, *, by_hand: bool) -> None:
+        super().__init__(f"{reason}; {how_to_go_on(sweep)}")
+        self.by_hand = by_hand
+
+
+def how_to_go_on(sweep: Sweep) -> str:
+    """The command, in words."""
+    storage = sweep.folder.parent
+    where = "" if storage == Path("runs").resolve() else f" --storage {storage}"
+    return f"go on with: edp-sweep resume {sweep.name}{where}"
+
+
+def start_sweep(
+    recipe_name: str,
+    overrides: list[str],
+    *,
+    name: str | None,
+    storage: Path,
+    tracking_uri: str | None,
+    watch: Watch,
+) -> Sweep:
+    """Runs a new sweep to its end.
+
+    Raises:
+        UserError: before anything was made, when the recipe, the corpora or the cluster cannot do it.
+        TrialError: when the shadow model or the baseline cannot be trained.
+        SweepStopped: when it was stopped.
+    """
+    stem, recipe = load_recipe(recipe_name, overrides)
+    if recipe.search.sampler == "random_stopping":
+        check_candidates(recipe)
+    if recipe.search.study is not None:
+        study_storage(recipe.search.study)
+    check_encoders(_corner_trials(recipe))
+    sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")
+    prepared = locate(recipe.baseline(), sweep.cache)
+    corpora = read_missing(recipe.baseline(), prepared)
+    with ray_session(sweep.log):
+        placed = plan(recipe.training, recipe.resources, recipe.search)
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+        tracker = Tracker(uri, stem, storage / "mlflow-artifacts", watch.say)
+        watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+        run_id = tracker.start(
+            sweep.name,
+            params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
+            tags={
+                **environment_tags(),
+                "role": "sweep",
+                "sweep": sweep.name,
+                "recipe": stem,
+                "corpus": recipe.corpus.name,
+                "model": recipe.model.kind,
+                "method": ", ".join(recipe.methods),
+                "state": "running",
+            },
+        )
+        if run_id is None:
+            raise UserError(f"tracking-uri = {redacted(uri)!r} takes no runs; allowed: a store that can be written")
+        with driver_lock(sweep.folder, sweep.name):
+            sweep.save_recipe(recipe)
+            sweep.save(
+                SweepRecord(
+                    name=sweep.name,
+                    recipe=stem,
+                    state="running",
+                    tracking_uri=redacted(uri),
+                    run_id=run_id,
+                    wanted=(
+                        draw_number(recipe.search.trials)
+                        if recipe.search.sampler == "random_stopping"
+                        else recipe.search.trials
+                    ),
+                    pid=os.getpid(),
+                )
+            )
+            tracker.artifact(run_id, sweep.folder / "recipe.yaml")
+            _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
+    return sweep
+
+
+def resume_sweep(sweep: Sweep, watch: Watch, tracking_uri: str | None = None) -> Sweep:
+    """Goes on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
+
+    Args:
+        tracking_uri: where the store has moved, or its password.
+
+    Raises:
+        UserError: when the sweep is still running, or the corpora or the cluster can no longer do it.
+        SweepStopped: when it was stopped again.
+    """
+    with driver_lock(sweep.folder, sweep.name):
+        if tracking_uri is not None:
+            sweep.update(tracking_uri=redacted(tracking_uri))
+        record, recipe = sweep.record, sweep.recipe
+        uri = tracking_uri or record.tracking_uri
+        tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", watch.say)
+        if record.state == "finished":
+            finish(sweep, recipe, tracker, record.state, watch)  # nothing to run; MLflow may lack something
+            return sweep
+        prepared = locate(recipe.baseline(), sweep.cache)
+        corpora = read_missing(recipe.baseline(), prepared)
+        with ray_session(sweep.log):
+            placed = plan(recipe.training, recipe.resources, recipe.search)
+            watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+            sweep.update(state="running", pid=os.getpid(), error=None)
+            tracker.reopen(record.run_id)
+            _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
+    return sweep
+
+
+def _run(
+    sweep: Sweep,
+    recipe: Recipe,
+    prepared: Prepared,
+    corpora: dict[Path, Splits],
+    placed: Plan,
+    tracker: Tracker,
+    watch: Watch,
+) -> None:
+    state, error = "failed", None
+    interrupts = Interrupts(watch.say, how_to_go_on(sweep))
+
+    def ray_died(what: str) -> None:
+        watch.__exit__()
+        _finish(sweep, recipe, tracker, "stopped", what, watch)
+
+    def last_words(what: str) -> None:
+        watch.complain(f"{what}; {how_to_go_on(sweep)}")
+
+    try:
+        with lifeline(ray_died, last_words), watchdog(watch, placed.group), interrupts.catching():
+            base = recipe.baseline()
+            watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
+            corner_trials = _corner_trials(recipe)
+            encode_missing(base, prepared, corpora, watch.say, corner_trials)
+            with worker_group(sweep, placed, watch) as workers, interrupts.jobs(workers.switch):
+                ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
+                if sweep.record.baseline is None:
+                    run_baseline(sweep, base, prepared, workers.run, tracker, watch)
+                run_trials(sweep, recipe, prepared, placed, workers, tracker, watch)
+            state = "finished"
+            if recipe.search.sampler == "random_stopping":
+                sweep.update(state=state)
+                release_best(sweep, recipe, tracker)
+            if recipe.attacks.at_end:
+                attack_front(sweep, prepared, watch)
+    except KeyboardInterrupt:
+        state = "stopped"
+        raise SweepStopped(REASON, sweep, by_hand=True) from None
+    except SystemExit:  # what Ray raises in whoever waits for it when it is gone; it may come before the lifeline does
+        state, error = "stopped", "Ray is gone"
+        raise SweepStopped(error, sweep, by_hand=False) from None
+    except TrialStopped as stopped:
+        state, error = "stopped", str(stopped)
+        raise SweepStopped(error, sweep, by_hand=error == REASON) from None
+    except Exception as problem:
+        error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        if (full := disk_full(problem)) is not None:
+            state, error = "stopped", full
+            raise SweepStopped(full, sweep, by_hand=False) from None
+        raise
+    finally:
+        _finish(sweep, recipe, tracker, state, error, watch)
+
+
+def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, watch: Watch) -> None:
+    """As `finish`; on a full disk as much of it as can be: the study is whole either way."""
+    try:
+        sweep.update(error=error)
+        finish(sweep, recipe, tracker, state, watch)
+    except Exception as problem:
+        if disk_full(problem) is None:
+            raise
+
+
+def _corner_trials(recipe: Recipe) -> Iterator[TrialSpec]:
+    """Configurations at the corners of the space. Those that do not fit together are no trials, there as elsewhere."""
+    for params in corners(recipe.dimensions, recipe.shapes):
+        with suppress(ValidationError):
+            yield recipe.trial(params)

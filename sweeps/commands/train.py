@@ -1,0 +1,122 @@
+"""One configuration, trained and measured as a trial is."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from edp.spec import UserError
+from sweeps.execution.prepare import check_encoders, encode_missing, ensure_attack, locate, read_missing
+from sweeps.execution.resources import plan
+from sweeps.execution.session import ray_session, worker_group
+from sweeps.formatting.figures import privacy_statement
+from sweeps.formatting.guarantee import measured
+from sweeps.progress.live_table import Watch
+from sweeps.recipes.loading import load_config, write_yaml
+from sweeps.recipes.parts import ResourcesSpec, SearchSpec
+from sweeps.registry.register import check_name, register
+from sweeps.state.sweep import Sweep, folder_name
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat, redacted, trial_tags
+from trainables.execution.client import TrialError
+from trainables.records.job import TrialJob
+
+
+def train(
+    config: Path,
+    overrides: list[str],
+    *,
+    storage: Path,
+    tracking_uri: str | None,
+    watch: Watch,
+    with_valid: bool = False,
+    model_name: str | None = None,
+    with_encoder: bool = False,
+) -> dict[str, Any]:
+    """Trains `config` on the path that a sweep's trial takes, and tracks it as a run of experiment `train`.
+
+    Args:
+        with_valid: the final model: the validation utterances are trained on too. The test split stays untouched.
+        model_name: registers the model under this name.
+        with_encoder: as `sweeps.registry.register.register`.
+
+    Returns:
+        What `edp-sweep train --json` prints.
+
+    Raises:
+        UserError: before anything was made.
+        TrialError: when the training failed, with the reason.
+    """
+    spec = load_config(config, overrides)
+    if model_name is not None:
+        check_name(model_name)
+    check_encoders([spec])
+    place = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+    prepared = locate(spec, place.cache)
+    corpora = read_missing(spec, prepared)
+    with ray_session(place.log):
+        placed = plan(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
+        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+        tracker = Tracker(uri, "train", storage / "mlflow-artifacts", watch.say)
+        watch.say(f"training {config}: {placed.line}; Ray's log: {place.log}")
+        watch.expect(1, 0, spec.training.epochs)
+        run_id = tracker.start(
+            place.name,
+            params=flat(spec.model_dump(mode="json")),
+            tags=trial_tags(place.name, spec)
+            | {"role": "train", "trained_on": "train+valid" if with_valid else "train"},
+        )
+        place.folder.mkdir(parents=True)
+        write_yaml(spec, place.folder / "config.yaml")
+
+        def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+            watch.epoch("training", spec.training.epochs, epoch, metrics)
+            tracker.log(run_id, metrics, epoch)
+
+        status = "FAILED"
+        try:
+            encode_missing(spec, prepared, corpora, watch.say)
+            with worker_group(place, placed, watch) as workers:
+                ensure_attack(
+                    spec,
+                    prepared,
+                    place.folder / "shadow",
+                    workers.run,
+                    watch.epoch,
+                )
+                job = TrialJob(spec, prepared.corpus, place.folder, prepared.attack, prepared.coins, with_valid)
+                result = workers.run(job, on_epoch)
+            tracker.log(run_id, result.metrics, spec.training.epochs)
+            private = privacy_statement(result.metrics, spec.edp)
+            tracker.tag(run_id, result.tags | {"state": "complete", "privacy": private})
+            for name, folder in (("config.yaml", None), ("ledger.json", None), ("model.pt", "model")):
+                tracker.artifact(run_id, place.folder / name, folder)
+            model = None
+            if model_name is not None:
+                if run_id is None:
+                    raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
+                model = register(
+                    model_name,
+                    tracker=tracker,
+                    run_id=run_id,
+                    folder=place.folder,
+                    features=prepared.corpus / "features",
+                    spec=spec,
+                    metrics=result.metrics,
+                    with_encoder=with_encoder,
+                )
+            status = "FINISHED"
+        except TrialError as error:
+            tracker.tag(run_id, {"state": "failed", "reason": str(error)})
+            raise
+        finally:
+            tracker.end(run_id, status)
+    return {
+        **measured(result.metrics),
+        "run_id": run_id,
+        "ledger": result.ledger.model_dump(mode="json"),
+        "output": str(place.folder),
+        "tracking_uri": redacted(uri),
+        "model": model.document() if model is not None else None,
+    }

@@ -1,0 +1,52 @@
+"""Plain SGD on the sweep's corpus: what the front is held against. Its run stands beside the sweep's children."""
+
+from __future__ import annotations
+
+from sweeps.execution.prepare import Prepared, RunJob
+from sweeps.progress.live_table import Watch
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.baseline_run import close_baseline_run, start_baseline_run
+from sweeps.tracking.tracker import Tracker
+from trainables.execution.client import TrialError, TrialStopped
+from trainables.records.job import TrialJob
+from trainables.spec import TrialSpec
+
+
+def run_baseline(
+    sweep: Sweep, spec: TrialSpec, prepared: Prepared, run: RunJob, tracker: Tracker, watch: Watch
+) -> None:
+    """Trains the baseline, or goes on with it, and keeps what came of it in the sweep's record.
+
+    Raises:
+        TrialError: with the reason.
+    """
+    record = sweep.record
+    folder = sweep.folder / "baseline"
+    run_id = record.baseline_run_id
+    if run_id is not None:
+        tracker.reopen(run_id)
+    else:
+        run_id = start_baseline_run(sweep, spec, tracker)
+        sweep.update(baseline_run_id=run_id)
+
+    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+        watch.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
+        tracker.log(run_id, metrics, epoch)
+
+    try:
+        result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
+    except TrialError as error:
+        stopped = isinstance(error, TrialStopped)
+        tracker.tag(run_id, {"state": "stopped" if stopped else "failed", "reason": str(error)})
+        tracker.end(run_id, "KILLED" if stopped else "FAILED")
+        raise
+    except BaseException:
+        tracker.tag(run_id, {"state": "stopped"})
+        tracker.end(run_id, "KILLED")
+        raise
+    before = tracker.failures
+    tracker.log(run_id, result.metrics, spec.training.epochs)
+    close_baseline_run(sweep, run_id, result.tags, tracker)
+    whole = run_id is not None and tracker.failures == before
+    sweep.update(baseline={"run_id": run_id, **result.metrics}, baseline_tracked=whole)
+    tracker.log(record.run_id, {f"baseline_{k}": v for k, v in result.metrics.items()})

@@ -1,0 +1,74 @@
+"""Ctrl-C once: running epochs end, are saved, and the sweep stops. Twice: it stops at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from trainables.records.job import GROUP_THREAD
+
+REASON = "stopped by Ctrl-C"
+
+
+def still_waits() -> bool:
+    """Whether a thread still waits for a worker group, which Ctrl-C may have left in the middle of an epoch.
+
+    Ray must not be shut down then, and this process must leave by `os._exit`: Ray ends a process whose thread it finds
+    waiting with exit code 1. Its processes go when this one has gone.
+    """
+    return any(thread.name.startswith(GROUP_THREAD) for thread in threading.enumerate())
+
+
+class Interrupts:
+    """What Ctrl-C does.
+
+    Args:
+        say: where to.
+        how_to_go_on: the command.
+    """
+
+    def __init__(self, say: Callable[[str], None], how_to_go_on: str) -> None:
+        self._say, self._how = say, how_to_go_on
+        self._switch: Any | None = None
+        self._asked = False
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """Answers Ctrl-C while the block runs; only in a program's main thread, which alone may."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        signal.signal(signal.SIGINT, self._interrupted)
+        signal.signal(signal.SIGTERM, _terminated)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def jobs(self, switch: Any) -> Iterator[None]:
+        """While the block runs, jobs may run, which `switch` stops."""
+        self._switch = switch
+        try:
+            yield
+        finally:
+            self._switch = None
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self._switch is None or self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        self._say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {self._how}")
+        # Not from a signal's handler, which may have come in the middle of a call to Ray.
+        threading.Thread(target=self._switch.press.remote, args=(REASON,), daemon=True).start()
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """A machine that goes down sends this, and then waits for seconds only."""
+    raise KeyboardInterrupt

@@ -1,0 +1,181 @@
+"""What all trials of a sweep share: encoded corpora and the fitted attack, made once and kept by content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edp.spec import UserError
+from sweeps.execution.frozen_states import ensure_states
+from trainables.attacks.canary import make_canaries, plant, toss_coins
+from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.corpora import corpus_digest, load_corpus
+from trainables.corpora.types import Splits
+from trainables.data.embeddings import WordVectors
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.execution.client import OnEpoch
+from trainables.pretraining.overlap import check_corpus, check_utterances
+from trainables.records.epochs import Metrics
+from trainables.records.files import replacing
+from trainables.records.job import TrialJob, TrialResult
+from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
+
+Say = Callable[[str], None]
+RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
+ShowEpoch = Callable[[str, int, int, Metrics], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Folders of the encoded target and shadow corpus, and where the fitted attack and the canaries' coins are or
+    will be."""
+
+    corpus: Path
+    shadow: Path
+    attack: Path
+    coins: Path | None = None
+
+
+def locate(spec: TrialSpec, cache: Path) -> Prepared:
+    """Where the shared files of `spec` are or will be: named by the content that they are made of.
+
+    Raises:
+        UserError: when a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
+    """
+    model = spec.model
+    if isinstance(model, CLCSpec):
+        features: list[Any] = [model.embeddings.model_dump(), model.embedding_size]
+        if model.embeddings.path is not None:
+            features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
+        public = model.embeddings.corpus
+    else:
+        from trainables.encoders.pretrained import check_pretrained  # transformers takes seconds to import
+
+        check_corpus(model, spec.corpus)
+        features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
+        public = model.vocabulary
+        if model.features is not None:
+            features.append(["states", model.layers, [corpus_digest(corpus) for corpus in model.features.public]])
+    common = [features, corpus_digest(public) if public is not None else None]
+    target, shadow = (
+        cache / f"{corpus.name}-{cache_key(common, corpus_digest(corpus))}"
+        for corpus in (spec.corpus, spec.shadow.corpus)
+    )
+    training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
+    attack = cache / f"attack-{cache_key(shadow.name, model.model_dump(), training)}.json"
+    if not spec.canaries.count:
+        return Prepared(target, shadow, attack)
+    canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count)
+    # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
+    planted = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
+    return Prepared(planted, shadow, attack, cache / f"coins-{canaries}.json")
+
+
+def check_encoders(trials: Iterable[TrialSpec]) -> None:
+    """Refuses trials whose pretrained encoder has fewer layers than they ask for, or cannot be clipped as they ask.
+
+    Raises:
+        UserError: saying what is allowed.
+    """
+    for spec in trials:
+        if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
+            from trainables.models.clippable import check_encoder  # transformers takes seconds to import
+
+            check_encoder(spec.model, spec)
+
+
+def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
+    """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
+
+    Raises:
+        UserError: naming file, line and problem; and for a private corpus that stands in what its encoder has seen.
+    """
+    if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
+        raise UserError(
+            f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "
+            f"allowed: delete {prepared.corpus} too, and new coins are tossed"
+        )
+    wanted = {prepared.corpus: spec.corpus, prepared.shadow: spec.shadow.corpus}
+    found = {folder: load_corpus(corpus) for folder, corpus in wanted.items() if not _is_encoded(folder)}
+    if prepared.corpus in found:
+        check_utterances(spec.model, spec.corpus, found[prepared.corpus])
+    if spec.canaries.count and prepared.corpus in found:
+        found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries.count, spec.corpus.seed)
+    return found
+
+
+def encode_missing(
+    spec: TrialSpec,
+    prepared: Prepared,
+    splits: dict[Path, Splits],
+    say: Say,
+    trials: Iterable[TrialSpec] = (),
+) -> None:
+    """Encodes what `read_missing` found. Both corpora are read with the same public features.
+
+    Args:
+        trials: others that will read the same corpora: of a frozen encoder, all states that any of them asks for are
+            computed.
+        say: told what is being done, and how far it is.
+    """
+    for folder, corpus in splits.items():
+        other = prepared.shadow if folder == prepared.corpus else prepared.corpus
+        features = EncodedCorpus.open(other).features() if _is_encoded(other) else None
+        if features is None:
+            say(f"making the {spec.model.kind.upper()} model's public word features")
+        name = folder.name.rpartition("-")[0]
+
+        def progress(done: int, total: int, name: str = name) -> None:
+            say(f"encoding {name}: {done:,} of {total:,} utterances")
+
+        if folder == prepared.corpus and prepared.coins is not None:
+            corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
+        encode(corpus, spec.model, folder, features=features, progress=progress)
+    ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
+
+
+def _is_encoded(folder: Path) -> bool:
+    return (folder / "meta.json").is_file()
+
+
+def shadow_trial(spec: TrialSpec) -> TrialSpec:
+    """The shadow model's training: the target's settings on the shadow corpus, without privacy."""
+    training = spec.plain_training()
+    if spec.shadow.epochs is not None:
+        training = training.model_copy(update={"epochs": spec.shadow.epochs})
+    # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
+    return spec.model_copy(update={"corpus": spec.shadow.corpus, "canaries": CanariesSpec(), "training": training})
+
+
+def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:
+    """Trains the shadow model and fits the attack to its answers, unless that was done before.
+
+    Args:
+        show_epoch: told what trains, for how many epochs, how many are done, and their metrics.
+
+    Raises:
+        trainables.execution.worker_group.TrialError: when the shadow model cannot be trained.
+    """
+    if prepared.attack.is_file():
+        return
+    shadow = shadow_trial(spec)
+    run_job(
+        TrialJob(shadow, prepared.shadow, folder),
+        functools.partial(show_epoch, "shadow model", shadow.training.epochs),
+    )
+    with np.load(folder / "attack_features.npz") as features:
+        attack = fit_attack(features["members"], features["non_members"])
+    with replacing(prepared.attack) as partial:
+        save_attack(attack, partial)
+
+
+def cache_key(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,155 @@
+"""Ray for the time of a sweep, and the worker group that its jobs run on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import ray
+
+from edp.spec import UserError
+from sweeps.execution.interrupt import still_waits
+from sweeps.execution.resources import Plan
+from sweeps.progress.live_table import Watch
+from sweeps.state.sweep import Sweep
+from trainables.execution.client import OnEpoch, run_job
+from trainables.execution.job_queue import Switch, beside_caller, ending
+from trainables.execution.worker_group import WorkerGroup, run_fresh
+from trainables.records.job import TrialJob, TrialResult
+from trainables.training.checkpoint import discard_checkpoint
+
+_TRIES = 3
+"""Ray gives up on its own start after half a minute, which a machine at work may need."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How jobs are run.
+
+    Attributes:
+        run: runs one job to its end, in this process' stead.
+        switch: an actor that stops all jobs at the end of their running epoch.
+        mailbox: of the warm group; None: every job has a group of its own.
+    """
+
+    run: Callable[[TrialJob, OnEpoch], TrialResult]
+    switch: Any
+    mailbox: Any | None
+
+
+@contextmanager
+def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
+    """The workers of a plan, for as long as the block runs.
+
+    Args:
+        watch: told what waits for its workers, and when they died.
+    """
+    storage = sweep.folder / "ray"
+    switch: Any = beside_caller(Switch)
+
+    def news(what: str) -> Callable[[str], None]:
+        watch.waits(what)
+
+        def tell(line: str) -> None:
+            if line == "started":
+                watch.waits_no_more(what)
+            else:
+                watch.waits(what)
+                watch.say(f"{what}: {line}")
+
+        return tell
+
+    def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+        name = job.output.name
+        where = f"{sweep.name}-{name}"
+        result = run_fresh(job, placed.group, storage, where, on_epoch, switch=switch, on_news=news(name))
+        discard_checkpoint(job.output)
+        return result
+
+    def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+        result = run_job(group.mailbox, job, on_epoch, on_news=news(job.output.name))
+        discard_checkpoint(job.output)
+        return result
+
+    with ending(switch):
+        if placed.mode == "fresh":
+            yield Workers(fresh, switch, None)
+        else:
+            with WorkerGroup(placed.group, storage, sweep.name) as group:
+                ray.get(switch.add.remote(group.mailbox))
+                yield Workers(warm, switch, group.mailbox)
+
+
+@contextmanager
+def _redirected(file: TextIO) -> Iterator[None]:
+    """Standard error as C++ knows it."""
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def _appended(log: Path) -> Iterator[TextIO]:
+    """The log, to be written on; a full disk may keep its last words."""
+    file = log.open("a", encoding="utf-8")
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+@contextmanager
+def ray_session(log: Path) -> Iterator[None]:
+    """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
+
+    What Ray and Tune print goes to `log`: they print dozens of lines, also to standard output.
+    """
+    started = not ray.is_initialized()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    logger = logging.getLogger("ray")
+    before = logger.handlers, logger.propagate
+    with _appended(log) as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
+        logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
+        try:
+            if started:
+                # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
+                connect(os.environ.get("RAY_ADDRESS", "local"))
+            yield
+        finally:
+            if started and not still_waits():
+                ray.shutdown()
+            logger.handlers, logger.propagate = before
+
+
+def connect(address: str, **options: Any) -> Any:
+    """Connects to a cluster, or starts one here (`local`); `options` are of `ray.init`, whose answer this returns.
+
+    Raises:
+        UserError: when no cluster answers at `address`, or none can be started.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
+        except ConnectionError:
+            raise UserError(
+                f"RAY_ADDRESS = {address!r}: no cluster answers there; unset it to start Ray on this machine"
+            ) from None
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+            if not left:
+                raise UserError(
+                    "Ray does not start on this machine, which may be overloaded; try again later"
+                ) from None
+    raise AssertionError("the last try has returned or raised")

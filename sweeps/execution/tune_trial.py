@@ -1,0 +1,84 @@
+"""One trial as Tune runs it: a small process that hands a job to a worker group and forwards what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+
+from sweeps.recipes.recipe import Recipe
+from sweeps.search.early_stopping import rung_point
+from trainables.execution.client import GroupSpec, TrialError, TrialStopped, run_job
+from trainables.records.job import Stop, TrialJob
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """What Tune's process of a trial needs: plain data, no tensors."""
+
+    recipe: Recipe
+    corpus: Path
+    attack: Path
+    coins: Path | None
+    trials: Path
+    storage: Path
+    name: str
+    group: GroupSpec
+    mailbox: Any | None
+    """Of the warm worker group; None: a `TorchTrainer` a trial."""
+    switch: Any
+    """Stops all trials at the end of their running epoch."""
+    stopper: Any | None = None
+    """Actor of `sweeps.search.early_stopping.Stopper`; None: no trial is stopped early."""
+
+
+def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
+    """One trial, in the process that Tune gives it. It reports epochs, and last a result or the reason for none.
+
+    A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it. Where this
+    process dies, Tune starts another one, which hears of the same job again or goes on from its checkpoint.
+    """
+    secret = context.recipe.search.sampler == "random_stopping"
+    number, params = config["number"], config["params"]
+
+    def on_epoch(epoch: int, metrics: dict[str, float]) -> Stop | None:
+        tune.report({"epoch": epoch, "epoch_metrics": metrics})
+        if context.stopper is None:
+            return None
+        point = rung_point(metrics, context.recipe.search.objectives)
+        reason = ray.get(context.stopper.after_epoch.remote(config["folder"], epoch, point))
+        return Stop(reason) if reason is not None else None
+
+    def on_news(line: str) -> None:
+        tune.report({"news": line})
+
+    job = TrialJob(
+        context.recipe.trial(params),
+        context.corpus,
+        context.trials / str(config["folder"]),
+        context.attack,
+        context.coins,
+        gpus_per_worker=context.group.gpus_per_worker or 1.0,
+        keep=1 if secret else context.recipe.search.keep_epochs,
+        objectives=context.recipe.search.objectives,
+    )
+    name = f"{context.name}-{number}"
+    try:
+        if context.mailbox is not None:
+            result = run_job(context.mailbox, job, on_epoch, job_id=name, on_news=on_news)
+        else:
+            from trainables.execution.worker_group import (
+                run_fresh,  # PyTorch with it, which nobody needs to pass messages on
+            )
+
+            where = context.storage
+            result = run_fresh(job, context.group, where, name, on_epoch, switch=context.switch, on_news=on_news)
+    except TrialStopped as stopped:
+        tune.report({"left": str(stopped)})
+    except TrialError as error:
+        tune.report({"outcome": str(error)})
+    else:
+        tune.report({"outcome": result})

@@ -1,0 +1,1 @@
+"""Figures, epsilons, tables and errors as text. Imports nothing else of the sweeps."""

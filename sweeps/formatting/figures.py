@@ -1,0 +1,77 @@
+"""Figures, epsilons and configurations as a person reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from edp.spec import EDPSpec
+from sweeps.formatting.guarantee import NO_GUARANTEE
+
+
+def number(value: float) -> str:
+    """Three digits, and all of them before the point below 10,000: 1002, not 1e+03."""
+    if math.isnan(value):
+        return "unknown"
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.0f}" if 99.95 <= abs(value) < NO_GUARANTEE else f"{value:.3g}"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """ε as a person reads it, labelled where it guarantees nothing."""
+    if math.isinf(epsilon):
+        return "∞ (no formal guarantee)"
+    return f"{epsilon:.2e} (no formal guarantee)" if epsilon >= NO_GUARANTEE else number(epsilon)
+
+
+MARK = "†"
+"""Stands for "no formal guarantee" where a table has no room for the words; its caption says so."""
+
+
+def epsilon_cell(epsilon: float) -> str:
+    """ε for a narrow column."""
+    if math.isinf(epsilon):
+        return f"∞ {MARK}"
+    return f"{epsilon:.1e} {MARK}" if epsilon >= NO_GUARANTEE else number(epsilon)
+
+
+def audited_text(metrics: Mapping[str, Any]) -> str:
+    """What an audit has shown, a lower bound of ε; nothing where there was none."""
+    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
+
+
+def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
+    """The three epsilons of a model: what is guaranteed, what the paper would claim, what an attacker has shown."""
+    honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
+    audited = audited_text(metrics)
+    return [
+        f"ε honest {epsilon_text(honest)}",
+        f"ε paper {epsilon_text(paper)}",
+        f"ε audited {audited}" if audited else "ε not audited",
+    ]
+
+
+def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
+    """What a run guarantees, in words: for tags and lists that have no other column for it."""
+    if edp.reproducible_noise is not None:
+        return "not private: the noise is reproducible"
+    epsilon = metrics["epsilon"]
+    if epsilon >= NO_GUARANTEE:
+        return f"no formal guarantee (epsilon {epsilon:.3g})"
+    unit = "one example" if edp.unit == "example" else "one micro-batch"
+    digits = 3 - math.floor(math.log10(epsilon)) if epsilon > 0 else 0
+    up = math.ceil(epsilon * 10.0**digits) / 10.0**digits  # four digits, rounded to the safe side
+    return f"({up:g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
+
+
+def relative_change(value: float, baseline: float) -> float:
+    """In percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
+    return 100 * (value - baseline) / baseline if baseline else math.nan
+
+
+def params_text(params: dict[str, Any]) -> str:
+    """A configuration in one line."""
+    shown = {k: v for k, v in params.items() if not (k == "tau" and v == 0)}
+    return ", ".join(f"{k} {number(v)}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())

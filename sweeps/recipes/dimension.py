@@ -1,0 +1,68 @@
+"""One searched setting, and a space of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import optuna
+from pydantic import Field, model_validator
+
+from edp.spec import Frozen
+
+Scalar = bool | int | float | str
+Integer = int  # the field below hides the type's own name
+
+
+class Dimension(Frozen):
+    """One searched setting: exactly one of the four kinds. Ranges include both ends."""
+
+    choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
+    uniform: tuple[float, float] | None = None
+    log_uniform: tuple[float, float] | None = None
+    int: tuple[Integer, Integer] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Dimension:
+        ranges = {"uniform": self.uniform, "log_uniform": self.log_uniform, "int": self.int}
+        given = [kind for kind, value in {"choice": self.choice, **ranges}.items() if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"{len(given)} kinds given; allowed: one of choice, {', '.join(ranges)}")
+        for kind, ends in ranges.items():
+            if ends is not None and not ends[0] < ends[1]:
+                raise ValueError(f"{kind} = {list(ends)}; allowed: [low, high] with low < high")
+        if self.log_uniform is not None and self.log_uniform[0] <= 0:
+            raise ValueError(f"log_uniform = {list(self.log_uniform)}; allowed: low > 0")
+        return self
+
+    def ask(self, trial: optuna.Trial, name: str) -> Any:
+        """The sampler's value for this dimension, under `name`."""
+        if self.choice is not None:
+            return trial.suggest_categorical(name, list(self.choice))
+        if self.int is not None:
+            return trial.suggest_int(name, *self.int)
+        if self.log_uniform is not None:
+            return trial.suggest_float(name, *self.log_uniform, log=True)
+        assert self.uniform is not None
+        return trial.suggest_float(name, *self.uniform)
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` may be suggested."""
+        if self.choice is not None:
+            return any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in self.choice)
+        low, high = self.ends()
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return low <= value <= high and (self.int is None or value == round(value))
+
+    def text(self) -> str:
+        """What may be suggested, in words."""
+        if self.choice is not None:
+            return ", ".join(str(c) for c in self.choice)
+        return "{} to {}".format(*self.ends())
+
+    def ends(self) -> tuple[Any, ...]:
+        """Every choice, or both ends of the range."""
+        return self.choice or self.int or self.log_uniform or self.uniform or ()
+
+
+Space = dict[str, "Dimension | dict[str, Dimension]"]

@@ -1,0 +1,227 @@
+"""Reading recipes and configurations: YAML, `--set key=value`, and errors of one line."""
+
+from __future__ import annotations
+
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from edp.spec import UserError
+from sweeps.formatting.errors import one_line, suggestion
+from sweeps.recipes.recipe import Recipe
+from trainables.corpora import PUBLIC, corpus_in
+from trainables.pretraining.spec import PretrainSpec
+from trainables.records.files import replacing
+from trainables.spec import TrialSpec
+
+RECIPES = Path(__file__).parent
+PRETRAINING = RECIPES / "pretraining"
+
+Spec = TypeVar("Spec", bound=BaseModel)
+
+
+def recipe_names(folder: Path = RECIPES) -> list[str]:
+    """The recipes that come with the project: of sweeps, or those in `PRETRAINING`."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
+    """A recipe by its stem or by a path, with `--set` applied.
+
+    Returns:
+        The recipe's stem, which names its MLflow experiment, and the recipe.
+
+    Raises:
+        UserError: one line that names the field, the value and what is allowed.
+    """
+    path = _recipe_file(name, RECIPES)
+    return path.stem, _validated(Recipe, read_yaml(path), overrides)
+
+
+def load_pretraining(name: str, overrides: list[str]) -> tuple[str, PretrainSpec]:
+    """A pretraining recipe, as `load_recipe`."""
+    path = _recipe_file(name, PRETRAINING)
+    return path.stem, _validated(PretrainSpec, read_yaml(path), overrides)
+
+
+def _recipe_file(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(
+                f"recipe = {name!r}: no such recipe and no such file; "
+                f"{suggestion(name, recipe_names(folder))} (or a path to a YAML file)"
+            )
+    return path
+
+
+def load_config(path: Path, overrides: list[str]) -> TrialSpec:
+    """A configuration as `pick` writes it, with `--set` applied.
+
+    Raises:
+        UserError: as `load_recipe`.
+    """
+    if not path.is_file():
+        raise UserError(f"config = {str(path)!r}: no such file; allowed: a YAML file that `edp-sweep pick` wrote")
+    return _validated(TrialSpec, read_yaml(path), overrides)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file that holds a mapping.
+
+    Raises:
+        UserError: naming the file, and the line where it is known.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; allowed: a YAML file that can be read") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text; allowed: a YAML file") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: holds no settings; allowed: a YAML mapping")
+    return data
+
+
+def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
+    """`spec` as YAML that reads back to the same spec."""
+    comment = "".join(f"# {line}\n" for line in heading.splitlines())
+    with replacing(path) as partial:
+        partial.write_text(comment + yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+
+
+def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """`data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
+
+    Raises:
+        UserError: for what is no `key=value`.
+    """
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set {override!r}: allowed: key=value, such as training.epochs=2")
+        *folders, last = _split(key.strip())
+        place = data
+        for folder in folders:
+            inner = place.get(folder)
+            if inner is None:
+                inner = place[folder] = {}
+            if not isinstance(inner, dict):
+                raise UserError(f"--set {override!r}: {folder} is {inner!r}, which has no settings below it")
+            place = inner
+        place[last] = _value(text)
+    return data
+
+
+def _split(key: str) -> list[str]:
+    head, _, rest = key.partition(".")
+    if head != "space" or not rest:
+        return key.split(".")
+    kinds = ("choice", "uniform", "log_uniform", "int", "linear", "exponential")
+    parts = rest.split(".")
+    tail: list[str] = []
+    while len(parts) > 1 and parts[-1] in kinds:
+        tail.insert(0, parts.pop())
+    return [head, ".".join(parts), *tail]
+
+
+def _value(text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    if isinstance(value, str):
+        # YAML 1.1 reads 1e-3 as a string, since it lacks the dot.
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
+    data = apply_overrides(data, overrides)
+    _refuse_unknown(kind, data, "")
+    _settle_paths(data)
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise UserError(one_line(error)) from None
+
+
+def _settle_paths(data: dict[str, Any]) -> None:
+    """Makes corpus paths absolute, and looks for the public corpora beside the private one.
+
+    Whoever has the corpora in one folder and names one of them by path wants the others from there too.
+    """
+    private = data.get("corpus")
+    folder: Path | None = None
+    if isinstance(private, dict) and isinstance(private.get("path"), str):
+        private["path"] = _absolute("corpus.path", private["path"])
+        folder = Path(private["path"]).parent
+    model = _section(data, "model")
+    embeddings = _section(model, "embeddings")
+    if isinstance(embeddings.get("path"), str):
+        embeddings["path"] = _absolute("model.embeddings.path", embeddings["path"])
+    pretrained = model.get("pretrained")
+    # A name of Hugging Face's looks like a path; it is one where there is such a folder. `minilm` is never one.
+    named = pretrained if isinstance(pretrained, str) and pretrained != "minilm" else ""
+    if named.startswith((".", "~")) or (named and Path(named).is_dir()):
+        model["pretrained"] = _absolute("model.pretrained", named)
+    public = (
+        _section(data, "shadow").get("corpus"),
+        _section(model, "embeddings").get("corpus"),
+        model.get("vocabulary"),
+    )
+    listed = data.get("corpora")
+    for corpus in (*public, *(listed if isinstance(listed, list) else ())):
+        if not isinstance(corpus, dict):
+            continue
+        if isinstance(corpus.get("path"), str):
+            corpus["path"] = _absolute("path", corpus["path"])
+        elif folder is not None and corpus.get("name") in PUBLIC and (found := corpus_in(folder, corpus["name"])):
+            corpus["path"] = str(found)
+
+
+def _absolute(field: str, path: str) -> str:
+    """`path` as seen from everywhere: workers have other working directories."""
+    try:
+        return str(Path(path).expanduser().resolve())
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{field} = {path!r}: {error}; allowed: a path") from None
+
+
+def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _refuse_unknown(kind: type[BaseModel], data: Any, path: str) -> None:
+    """Pydantic finds unknown keys too, but does not say what would have been known."""
+    if not isinstance(data, dict):
+        return
+    for key, value in data.items():
+        here = f"{path}{key}"
+        if key not in kind.model_fields:
+            raise UserError(f"{here} = {value!r}: unknown setting; {suggestion(str(key), kind.model_fields)}")
+        for inner in _models_in(kind.model_fields[key].annotation):
+            tag = inner.model_fields.get("kind")
+            if tag is None or not isinstance(value, dict) or value.get("kind") == tag.default:
+                _refuse_unknown(inner, value, here + ".")
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        return [model for part in typing.get_args(annotation) for model in _models_in(part)]
+    return []

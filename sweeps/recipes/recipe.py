@@ -1,0 +1,266 @@
+"""A recipe: everything that a sweep is, in one YAML file. Frozen, checked whole before anything starts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from edp.spec import Frozen
+from sweeps.formatting.errors import one_line
+from sweeps.recipes.dimension import Dimension
+from sweeps.recipes.initial_points import initial_points
+from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
+from sweeps.recipes.shapes import Shapes, fitting_shapes
+from sweeps.recipes.space import PAPER_SPACE, corners
+from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec, for_its_optimizer
+
+
+class Recipe(Frozen):
+    """A sweep. Raises pydantic.ValidationError for what does not fit together, with the field's path."""
+
+    description: str = ""
+    corpus: CorpusSpec
+    model: ModelSpec
+    shadow: ShadowSpec
+    canaries: CanariesSpec = CanariesSpec()
+    training: TrainingSpec = TrainingSpec()
+    edp: FixedEDP = FixedEDP()
+    space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
+    search: SearchSpec = SearchSpec()
+    epsilon_budget: Annotated[
+        float | None, Field(gt=0, description="a trial that would cost a larger honest epsilon is refused")
+    ] = None
+    resources: ResourcesSpec = ResourcesSpec()
+    budget: BudgetSpec | None = None
+    attacks: AttacksSpec = AttacksSpec()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_removes_a_dimension(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("space"), dict):
+            short = {f"edp.{name}": name for name in (*PAPER_SPACE, "epsilon")}
+            data = {**data, "space": {short.get(k, k): v for k, v in data["space"].items() if v is not None}}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _objectives_follow_what_is_searched(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp")):
+            return data
+        search = data.get("search", {})
+        if search.get("objectives") is not None:
+            return data
+        # At a fixed ε settings differ in what leaks, not in what is guaranteed.
+        varies = data.get("edp", {}).get("epsilon") is None
+        objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
+        secret = search.get("sampler") == "random_stopping"
+        return {**data, "search": {**search, "objectives": objectives[:1] if secret else objectives}}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Recipe:
+        if self.training.method == "sgd":
+            raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
+        _check_space(self)
+        self.initial_points()
+        if self.search.sampler == "random_stopping":
+            self._check_random_stopping()
+        if self.edp.epsilon is not None or "epsilon" in self.space:
+            if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:
+                raise ValueError("a target epsilon cannot be met with edp.alpha = paper or edp.reproducible_noise")
+            if self.epsilon_budget is not None and (self.edp.epsilon or 0) > self.epsilon_budget:
+                raise ValueError(
+                    f"edp.epsilon = {self.edp.epsilon:g} is over epsilon_budget = {self.epsilon_budget:g}: "
+                    "every trial would be refused"
+                )
+        if self.edp.epsilon is not None and self.edp.z0 is not None:
+            raise ValueError(
+                f"edp.z0 = {self.edp.z0:g} and edp.epsilon = {self.edp.epsilon:g} are both given; give one"
+            )
+        if "log10_epsilon" in self.search.objectives:
+            why = (
+                "edp.alpha = paper"
+                if self.edp.alpha == "paper"
+                else "edp.reproducible_noise"
+                if self.edp.reproducible_noise is not None
+                else None
+            )
+            if why:
+                raise ValueError(
+                    f"search.objectives: the honest epsilon is infinite for every trial with {why}; "
+                    "name log10_epsilon_paper instead of log10_epsilon"
+                )
+        return self
+
+    def _check_random_stopping(self) -> None:
+        """What the bound of Papernot and Steinke (2022) assumes."""
+        if self.edp.epsilon is None:
+            raise ValueError(
+                "search.sampler = random_stopping: its bound needs candidates at one fixed cost; "
+                "give edp.epsilon, the target of every candidate"
+            )
+        if self.search.points_to_evaluate:
+            raise ValueError(
+                "search.points_to_evaluate: candidates of random_stopping are independent draws; allowed: none"
+            )
+        if self.search.objectives != ("ser",):
+            # mia_auc reads the training utterances once more, without noise, and ε is the same for all.
+            raise ValueError(
+                "search.sampler = random_stopping needs one objective that knows the training utterances through "
+                "the noisy model alone; allowed: search.objectives=[ser]"
+            )
+        if self.edp.sampling != "shuffle" or "edp.sampling" in self.space:
+            # Shuffled candidates of one ε are one and the same mechanism. Poisson sampled ones of one ε at δ differ in
+            # their Rényi divergences, which the bound is made of, and the worst may lie inside a range.
+            raise ValueError(
+                "search.sampler = random_stopping: its bound is that of the worst candidate, which is known "
+                "with shuffled epochs only; allowed: edp.sampling=shuffle"
+            )
+        if self.budget is not None:
+            raise ValueError(
+                "budget: when it is spent, a secret number of candidates would be cut short, which the bound of "
+                "random_stopping does not cover; allowed: none"
+            )
+        if self.search.trials < 2:
+            raise ValueError(
+                f"search.trials = {self.search.trials}: the mean of a secret number of trials; allowed: at least 2"
+            )
+
+    @property
+    def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
+        """What is searched: the recipe's space over the paper's, less what `edp` fixes."""
+        fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
+        if "epsilon" in self.space or self.edp.epsilon is not None:
+            fixed.add("z0")  # solved for
+        space = {k: v for k, v in {**PAPER_SPACE, **self.space}.items() if k not in fixed}
+        taus = space.get("tau")
+        if self.edp.decay is not None and isinstance(taus, dict):
+            del space["tau"]
+            if self.edp.decay in taus:
+                space["tau"] = taus[self.edp.decay]
+        return space
+
+    def initial_points(self) -> list[dict[str, Any]]:
+        """What is tried first (`sweeps.recipes.initial_points`)."""
+        return initial_points(self.search, self.dimensions, self.shapes, self.model.kind)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """How trials are trained: one method, or those that are searched."""
+        searched = self.space.get("training.method")
+        return tuple(map(str, searched.ends())) if isinstance(searched, Dimension) else (self.training.method,)
+
+    @property
+    def shapes(self) -> Shapes:
+        """What fits together of method, batch and micro-batches, where several are searched."""
+        return fitting_shapes(self.training, self.space)
+
+    def trial(self, params: dict[str, Any]) -> TrialSpec:
+        """The configuration of one trial.
+
+        Args:
+            params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
+                ε is searched or fixed, `z0` holds its solution (`sweeps.search.target_epsilon.settle`).
+
+        Raises:
+            pydantic.ValidationError: for values that do not fit together.
+        """
+        data: dict[str, Any] = {
+            "corpus": self.corpus.model_dump(),
+            "model": self.model.model_dump(),
+            "shadow": self.shadow.model_dump(),
+            "canaries": self.canaries.model_dump(),
+            "training": self.training.model_dump(),
+            "edp": {k: v for k, v in self.edp.model_dump(exclude={"epsilon"}).items() if v is not None},
+        }
+        for name, value in params.items():
+            if name == "epsilon":
+                continue  # a target; z0 was solved for it
+            *sections, field = (name if "." in name else f"edp.{name}").split(".")
+            place = data
+            for section in sections:
+                place[section] = place.get(section) or {}  # what is not given lacks its fields, which is then said
+                place = place[section]
+            place[field] = value
+        optimizers = self.space.get("training.optimizer")
+        if isinstance(optimizers, Dimension):
+            # Searched or fixed, a setting of one of them is left out of the trials of the others, as tau is.
+            data["training"] = for_its_optimizer(data["training"], optimizers.ends())
+        return TrialSpec.model_validate(data)
+
+    def baseline(self) -> TrialSpec:
+        """The same without privacy, as `TrialSpec.plain_training` says, with the recipe's own settings."""
+        noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
+        private = self.trial(noise)
+        return private.model_copy(update={"training": private.plain_training()})
+
+
+# Set once a sweep: data, features, the attack and the processes are shared by its trials.
+_SHARED = (
+    "training.workers",
+    "edp.delta",
+    "edp.unit",
+    "edp.reproducible_noise",
+    "training.device",
+    "model.kind",
+    "model.embeddings",
+    "model.embedding_size",
+    "model.pretrained",
+    "model.vocabulary",
+    "model.features.public",
+    "training.validate_every",
+)
+_SECTIONS = ("training.", "edp.", "model.")
+
+
+def _check_space(recipe: Recipe) -> None:
+    """Builds a trial at every corner of the space.
+
+    Raises:
+        ValueError: with the path of what is wrong.
+    """
+    space = recipe.dimensions
+    if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):
+        raise ValueError("space.epsilon: z0 is given too; search one of them, the other follows from it")
+    for name, dimension in recipe.space.items():
+        path = name if "." in name else f"edp.{name}"
+        if name in (*PAPER_SPACE, "epsilon") and getattr(recipe.edp, name) is not None:
+            raise ValueError(
+                f"edp.{name} is fixed at {getattr(recipe.edp, name)} and searched in space.{name} too; "
+                f"remove one (--set space.{name}=null)"
+            )
+        if name == "epsilon":
+            if not isinstance(dimension, Dimension) or not all(
+                isinstance(end, int | float) and end > 0 for end in dimension.ends()
+            ):
+                raise ValueError("space.epsilon: allowed: positive numbers, such as log_uniform: [1, 1000]")
+            continue
+        if name not in PAPER_SPACE and not name.startswith(_SECTIONS):
+            raise ValueError(
+                f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, epsilon, "
+                "or a dotted path below training, edp or model"
+            )
+        if path.startswith(_SHARED):
+            raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
+        if isinstance(dimension, dict) and name != "tau":
+            raise ValueError(f"space.{name}: only tau may depend on the decay")
+    methods = getattr(recipe.space.get("training.method"), "choice", None)
+    if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
+        raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
+    for params in corners(space, recipe.shapes):
+        try:
+            trial = recipe.trial(params)
+        except ValidationError as error:
+            raise ValueError(one_line(error)) from None
+        targeted = "epsilon" in params or recipe.edp.epsilon is not None
+        infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
+        if infinite and "log10_epsilon" in recipe.search.objectives:
+            raise ValueError(
+                f"search.objectives: the honest epsilon is infinite at edp.z0 = {trial.edp.z0:g}, "
+                f"edp.alpha = {trial.edp.alpha}; leave them out, or name log10_epsilon_paper or no epsilon"
+            )
+
+
+def example_params(dimensions: dict[str, Dimension | dict[str, Dimension]]) -> dict[str, Any]:
+    """Some configuration of the space."""
+    return next(corners(dimensions))

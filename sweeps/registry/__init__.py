@@ -1,0 +1,1 @@
+"""Trained models in MLflow's registry, and the code that serves them. Must not import commands."""

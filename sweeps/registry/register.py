@@ -1,0 +1,283 @@
+"""A trained model in MLflow's registry, with what it guarantees, ready for `mlflow models serve`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mlflow.exceptions import MlflowException
+from mlflow.models import Model
+
+from edp.spec import UserError
+from sweeps.execution.prepare import locate
+from sweeps.formatting.figures import privacy_statement
+from sweeps.results.choice import picked_spec
+from sweeps.results.summary import epsilon_of_sweep
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import Tracker, redacted
+from trainables.data.states import has_states
+from trainables.frozen.serving import encoder_of, take_encoder
+from trainables.spec import BERTSpec, TrialSpec
+
+_ARTIFACT = "served_model"
+_EXAMPLE = ["play some jazz", "what is the weather in boston"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
+_CODE = Path(__file__).parents[2]
+_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs", "pooch")
+"""What `sweeps.registry.serving` imports, and MLflow's server around it."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A version of a model in the registry."""
+
+    name: str
+    version: int
+    megabytes: float
+
+    @property
+    def uri(self) -> str:
+        """What MLflow's commands take."""
+        return f"models:/{self.name}/{self.version}"
+
+    def document(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"name": self.name, "version": self.version, "uri": self.uri}
+
+    def line(self, tracking_uri: str) -> str:
+        """What happened, and how to serve it."""
+        serve = f"MLFLOW_TRACKING_URI={redacted(tracking_uri)} mlflow models serve -m '{self.uri}' --env-manager local"
+        return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB); serve it with: {serve}"
+
+
+def check_name(name: str) -> None:
+    """Refuses what cannot be a model's name, before anything is made.
+
+    Raises:
+        UserError: saying what is allowed.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--register = {name!r}: allowed: letters, digits, '.', '_', '-' and spaces, at most 100")
+
+
+def register_point(
+    sweep: Sweep, point: Point, name: str, tracking_uri: str | None = None, *, with_encoder: bool = False
+) -> Registered:
+    """Adds a point's model to the registry of the sweep's tracking store, as a version of `name`.
+
+    Args:
+        tracking_uri: of the store, where it has moved since the sweep.
+        with_encoder: as `register`.
+
+    Raises:
+        UserError: as `register`.
+    """
+    check_name(name)
+    record, recipe = sweep.record, sweep.recipe
+    if point.run_id is None:
+        raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
+    return register(
+        name,
+        tracker=Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts"),
+        run_id=point.run_id,
+        folder=point.folder,
+        features=locate(recipe.baseline(), sweep.cache).corpus / "features",
+        spec=picked_spec(recipe, point),
+        metrics=point.metrics,
+        cost=epsilon_of_sweep(recipe, sweep.trials()),
+        with_encoder=with_encoder,
+    )
+
+
+def register(
+    name: str,
+    *,
+    tracker: Tracker,
+    run_id: str,
+    folder: Path,
+    features: Path,
+    spec: TrialSpec,
+    metrics: dict[str, float],
+    cost: float | None = None,
+    with_encoder: bool = False,
+) -> Registered:
+    """Adds a version of the model `name`, whose files become artifacts of its run.
+
+    Args:
+        folder: holds the model's `model.pt` and `ledger.json`.
+        features: `features/` of the encoded corpus: what a word becomes. They are made of public data alone.
+        metrics: of the model; the privacy figures among them become the version's tags.
+        cost: ε of what choosing the configuration took, all trials together.
+        with_encoder: whether a frozen public encoder goes along; else a server must have the same, which is checked by
+            its digest. Encoders that are trained go along in any case.
+
+    Raises:
+        UserError: when the files are gone, or the registry does not take the model.
+    """
+    check_name(name)
+    for needed in (folder / "model.pt", features):
+        if not needed.exists():
+            raise UserError(
+                f"--register = {name!r}: {needed} is gone; allowed: a configuration whose files are there "
+                "(edp-sweep train makes them again)"
+            )
+    # A run has a model of each of its epochs.
+    place = f"{_ARTIFACT}/{spec.training.epochs}" + ("-with-encoder" if with_encoder else "")
+    with tempfile.TemporaryDirectory() as temporary, _quiet():
+        served = Path(temporary) / "served"
+        try:
+            bundle = _bundle(Path(temporary) / "bundle", folder, features, spec, with_encoder)
+            parts = _parts(bundle, spec)
+            _save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
+            size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
+            tracker.client.log_artifacts(run_id, str(served), place)
+            ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
+            version = tracker.client.create_model_version(
+                name,
+                f"{tracker.client.get_run(run_id).info.artifact_uri}/{place}",
+                run_id,
+                tags=privacy_tags(spec, metrics, cost)
+                | parts
+                | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
+                description=_description(spec, metrics, parts),
+            )
+        except (MlflowException, OSError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
+            ) from None
+    return Registered(name, int(version.version), size / 1e6)
+
+
+def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None) -> dict[str, str]:
+    """What a version guarantees, in figures and in words, beside what it is good for."""
+    edp = spec.edp
+    private = spec.training.method != "sgd"
+    tags = {
+        "privacy": privacy_statement(metrics, edp) if private else "no formal guarantee (plain SGD)",
+        "epsilon": f"{metrics['epsilon']:.6g}",
+        "epsilon_paper": f"{metrics['epsilon_paper']:.6g}",
+        "delta": f"{metrics['delta']:g}",
+        "unit": edp.unit,
+        "neighbours": NEIGHBOURS[edp.sampling],
+        "sampling": edp.sampling,
+        "aggregator": "trusted",
+        "corpus": spec.corpus.name,
+        "model": spec.model.kind,
+        "method": spec.training.method,
+    }
+    if "epsilon_audited" in metrics:
+        tags["epsilon_audited"] = f">= {metrics['epsilon_audited']:.6g}"
+    if cost is not None:
+        tags["epsilon_of_sweep"] = f"{cost:.6g}"
+    return tags | {key: f"{metrics[key]:.6g}" for key in ("ser", "mia_auc") if key in metrics}
+
+
+NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}
+"""Which data sets a guarantee compares, by the sampling that it is accounted for."""
+
+
+def requirements(spec: TrialSpec) -> list[str]:
+    """What a server has to install, in the versions that are installed here."""
+    names = [*_NEEDED, "transformers" if isinstance(spec.model, BERTSpec) else "gensim"]
+    return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names]
+
+
+def _description(spec: TrialSpec, metrics: dict[str, float], parts: dict[str, str]) -> str:
+    measured = [f"SER {metrics['ser']:.2%}"] if "ser" in metrics else []
+    measured += [f"MIA AUC {metrics['mia_auc']:.3f}"] if "mia_auc" in metrics else []
+    return (
+        f"{spec.model.kind.upper()} on {spec.corpus.name}. "
+        + (f"{', '.join(measured)}. " if measured else "")
+        + f"Privacy: {privacy_tags(spec, metrics, None)['privacy']}."
+        + "".join(f" {name.capitalize()}: {text}." for name, text in parts.items())
+    )
+
+
+def ensure_model(tracker: Tracker, name: str, description: str) -> None:
+    """Makes the registry know a model of this name."""
+    try:
+        tracker.client.create_registered_model(name, description=description)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _bundle(bundle: Path, source: Path, features: Path, spec: TrialSpec, with_encoder: bool) -> Path:
+    """Puts together what is served."""
+    shutil.copytree(features, bundle / "features")
+    for name in ("model.pt", "ledger.json"):
+        if (source / name).is_file():
+            shutil.copy2(source / name, bundle)
+    (bundle / "model.json").write_text(spec.model.model_dump_json(), encoding="utf-8")
+    if has_states(spec.model):
+        if with_encoder:
+            take_encoder(spec.model, bundle / "encoder")
+    elif isinstance(spec.model, BERTSpec):
+        (bundle / "encoder.json").write_text(_encoder(source / "model.pt"), encoding="utf-8")
+    return bundle
+
+
+def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
+    """Which part of a model with a frozen encoder knows the corpus, and which is public; {} of others."""
+    if not has_states(spec.model):
+        return {}
+    saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)["state_dict"]
+    about = encoder_of(bundle / "features")
+    return {
+        "private part": f"heads, {sum(tensor.numel() for tensor in saved.values()):,} weights",
+        "public part": f"encoder {about['pretrained']}, {about['weights']:,} weights, SHA-256 {about['digest']}",
+    }
+
+
+def _save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
+    """Writes an MLflow model to `served`. The example is answered on the way: what cannot be loaded is not kept."""
+    import mlflow.pyfunc  # takes seconds, and only whoever registers needs it
+
+    mlflow.pyfunc.save_model(
+        served,
+        python_model=str(Path(__file__).with_name("serving.py")),
+        artifacts={"bundle": str(bundle)},
+        code_paths=[str(_CODE / "edp"), str(_CODE / "trainables")],
+        input_example=_EXAMPLE,
+        pip_requirements=requirements(spec),
+        mlflow_model=about,
+    )
+
+
+def _encoder(model: Path) -> str:
+    """The architecture of a trained encoder, as Transformers' JSON: a server is to need no pretrained model."""
+    saved = torch.load(model, map_location="cpu", weights_only=True)
+    if "encoder" not in saved:
+        raise UserError(f"{model} does not say what architecture it is; allowed: one that edp-sweep train makes now")
+    return str(saved["encoder"])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """MLflow shows bars and warns of what is meant so: standard output is for results."""
+    before = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
+    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        if before is None:
+            del os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"]
+        else:
+            os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = before

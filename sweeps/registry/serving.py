@@ -1,0 +1,123 @@
+"""A trained model as MLflow serves it: utterances in, intent, slots and their scores out.
+
+MLflow keeps this file as text beside the weights and runs it when the model is loaded (models from code): nothing is
+unpickled. A server needs what it imports and no more: `edp` and `trainables`, which go with the model, PyTorch, and no
+Ray. Scores are what a membership attacker sees, so `mia_auc` was measured on just this interface.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from mlflow.exceptions import MlflowException
+from mlflow.models import set_model
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
+from pydantic import BaseModel, TypeAdapter
+
+from trainables.corpora.labels import Labels
+from trainables.data.batching import encode_utterances
+from trainables.data.features import load_features
+from trainables.data.states import has_states, state_sizes
+from trainables.evaluation.ser import slot_spans
+from trainables.frozen.serving import served_states
+from trainables.models import JointModel, build_model
+from trainables.spec import BERTSpec, ModelSpec
+
+BUNDLE = "bundle"
+"""Name of the artifact folder: `model.pt`, `ledger.json`, `model.json` (the model's spec), `features/`, and of a BERT
+`encoder.json`. Of heads on a frozen encoder `features/encoder.json` says which one it is, and `encoder/` is that one,
+where it was taken along."""
+
+_AT_ONCE = 256
+
+
+class Slot(BaseModel):
+    """One slot of an utterance."""
+
+    name: str
+    value: str
+    """Its tokens, with a space between."""
+    start: int
+    """Of its first token, counted from 0."""
+    score: float
+    """Probability of the tag that the model is least sure of, among those of its tokens."""
+
+
+class Answer(BaseModel):
+    """What the model says of one utterance."""
+
+    utterance: str
+    intent: str
+    intent_score: float
+    """Its probability."""
+    slots: list[Slot]
+
+
+class UtteranceModel(PythonModel):
+    """The pyfunc model. Tokens are what stands between white space, as in the corpora."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Reads the bundle; of the weights' file, tensors and plain data only."""
+        bundle = Path(context.artifacts[BUNDLE])
+        saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)
+        self._labels = Labels.from_dict(saved["labels"])
+        self._features = load_features(bundle / "features")
+        spec: Any = TypeAdapter(ModelSpec).validate_json((bundle / "model.json").read_text(encoding="utf-8"))
+        self._model = self._empty(spec, bundle)
+        self._states = served_states(spec, bundle) if has_states(spec) else None
+        self._model.load_state_dict(saved["state_dict"])
+        self._model.eval()
+
+    def _empty(self, spec: Any, bundle: Path) -> JointModel:
+        if not isinstance(spec, BERTSpec):
+            return build_model(spec, self._labels, seed=0)
+        if spec.features is not None:
+            return build_model(spec, self._labels, seed=0, state_sizes=state_sizes(spec, bundle / "features"))
+        from trainables.encoders.architecture import config_from_json
+        from trainables.models.bert import BERT  # transformers takes seconds to import
+
+        config = config_from_json((bundle / "encoder.json").read_text(encoding="utf-8"))
+        return BERT(spec, self._labels, config=config)
+
+    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[Answer]:
+        """An answer to each utterance, in order.
+
+        Raises:
+            MlflowException: for an utterance without a token (a server answers 400).
+        """
+        tokens = [utterance.split() for utterance in model_input]
+        if not all(tokens):
+            place = next(i for i, words in enumerate(tokens) if not words)
+            raise MlflowException.invalid_parameter_value(
+                f"utterance {place} = {json.dumps(model_input[place])} has no tokens; allowed: at least one word"
+            )
+        return [
+            answer
+            for first in range(0, len(tokens), _AT_ONCE)
+            for answer in self._answers(model_input[first : first + _AT_ONCE], tokens[first : first + _AT_ONCE])
+        ]
+
+    def _answers(self, utterances: list[str], tokens: list[list[str]]) -> list[Answer]:
+        batch = encode_utterances(tokens, self._features)
+        found = self._model.predict(batch if self._states is None else self._states(batch))
+        answers = []
+        for row, (utterance, words, tags) in enumerate(zip(utterances, tokens, found.tags(), strict=True)):
+            sure = [float(found.slot_marginals_btk[row, place, tag]) for place, tag in enumerate(tags)]
+            names = [self._labels.tags[tag] for tag in tags]
+            intent = int(found.intents_b[row])
+            answers.append(
+                Answer(
+                    utterance=utterance,
+                    intent=self._labels.intents[intent],
+                    intent_score=float(found.intent_probs_bi[row, intent]),
+                    slots=[
+                        Slot(name=name, value=" ".join(words[start:end]), start=start, score=min(sure[start:end]))
+                        for name, start, end in slot_spans(names)
+                    ],
+                )
+            )
+        return answers
+
+
+set_model(UtteranceModel())

@@ -1,0 +1,2 @@
+"""What came out: the front and its picture, ties, costs, choices, tables in words. Reads a sweep; writes nothing of
+it."""

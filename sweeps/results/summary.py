@@ -1,0 +1,266 @@
+"""A sweep in words and tables: for the terminal, for `--json`, and for the parent run in MLflow."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from edp.accounting.selection import composed_epsilon
+from sweeps.formatting.figures import (
+    MARK,
+    audited_text,
+    epsilon_cell,
+    epsilon_text,
+    epsilon_words,
+    params_text,
+    relative_change,
+)
+from sweeps.formatting.tables import figures_table, fitting
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
+from sweeps.results.front import pareto_front
+from sweeps.results.ties import ties
+from sweeps.search.random_stopping import epsilon_of_best
+from sweeps.state.records import Point, TrialRecord
+from sweeps.state.sweep import Sweep
+
+TPR = "mia_tpr_at_1pct_fpr"
+
+
+def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
+    """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it.
+
+    Where a secret number of trials was run and only the best released, the bound for that.
+    """
+    if recipe.search.sampler == "random_stopping":
+        return epsilon_of_best(recipe)
+    ledgers = [t.ledger for t in trials if t.ledger is not None]
+    return composed_epsilon(ledgers, recipe.edp.delta)
+
+
+def cost_line(recipe: Recipe, trials: list[TrialRecord]) -> str:
+    """The ε of the sweep, and what stands behind it."""
+    secret = recipe.search.sampler == "random_stopping"
+    how = "a secret number of trials, only the best released" if secret else "all trials composed"
+    return f"ε of the whole sweep ({how}): {epsilon_text(epsilon_of_sweep(recipe, trials))}"
+
+
+def document(sweep: Sweep) -> dict[str, Any]:
+    """What `run`, `resume` and `status` print with `--json`."""
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    return {
+        "sweep": sweep.name,
+        "state": record.state,
+        "error": record.error,
+        "tracking_uri": record.tracking_uri,
+        "run_id": record.run_id,
+        "objectives": list(recipe.search.objectives),
+        "trials": [t.public() | {"cost": trial_cost(t, recipe)} for t in trials],
+        "cost": sweep_cost(trials, record.baseline, recipe),
+        "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
+        "baseline": _baseline(sweep),
+        "front": list(dict.fromkeys(point.trial for point in front)),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+    }
+
+
+def front_document(sweep: Sweep) -> dict[str, Any]:
+    """What `front` prints with `--json`; `sweeps.results.ties.ties` says what `tied_with` means."""
+    recipe = sweep.recipe
+    trials = sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    tied = ties(trials, front, recipe.search.objectives)
+    on_front = {point.name for point in front}
+    return {
+        "sweep": sweep.name,
+        "objectives": list(recipe.search.objectives),
+        "front": [point.public() | {"tied_with": tied.get(point.name, [])} for point in front],
+        "dominated_but_tied": [
+            point.public() | {"tied_with": tied[point.name]}
+            for trial in trials
+            for point in trial.points
+            if point.name in tied and point.name not in on_front
+        ],
+        "cost": sweep_cost(trials, sweep.record.baseline, recipe),
+        "baseline": _baseline(sweep),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+    }
+
+
+def _baseline(sweep: Sweep) -> dict[str, Any] | None:
+    """Plain SGD: its figures beside its run, and no guarantee."""
+    found = sweep.record.baseline
+    return found and {**found, "formal_guarantee": False}
+
+
+def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
+    """Counts and the sweep's own ε, for the parent run."""
+    return {
+        "trials_complete": float(sum(t.state == "complete" for t in trials)),
+        "trials_failed": float(sum(t.state == "failed" for t in trials)),
+        "front_size": float(len(front)),
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+    }
+
+
+def print_sweep(sweep: Sweep, console: Console) -> None:
+    """State, trials and front, for a person."""
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    counts = {
+        state: sum(t.state == state for t in trials)
+        for state in ("complete", "stopped", "failed", "refused", "running")
+    }
+    shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
+    wanted = "a secret number" if recipe.search.sampler == "random_stopping" else str(record.wanted)
+    console.print(f"sweep {sweep.name}: {record.state}; {shown} of {wanted}", highlight=False, soft_wrap=True)
+    for trial in trials:
+        if trial.state in ("stopped", "failed", "refused"):
+            console.print(
+                f"  trial {trial.number} {trial.state}: {trial.reason}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+    spent = cost_text(sweep_cost(trials, record.baseline, recipe))
+    console.print(f"cost of trials and baseline: {spent}", highlight=False, soft_wrap=True)
+    if (reason := over_budget(sweep, recipe)) is not None:
+        console.print(reason, highlight=False, soft_wrap=True)
+    print_front(sweep, console)
+
+
+def print_front(sweep: Sweep, console: Console) -> None:
+    """The front, and the ε of the whole sweep, to which trials that failed or were stopped have added too."""
+    recipe, trials = sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    if front:
+        tied = ties(trials, front, recipe.search.objectives)
+        # Intervals and changes go first where a terminal is too narrow: the three epsilons stay.
+        ways = ((True, True), (False, True), (False, False))
+        tables = (_front_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in ways)
+        console.print(fitting(console, tables))
+        for name, others in tied.items():
+            console.print(tie_line(name, others, {p.name for p in front}), highlight=False, soft_wrap=True)
+    else:
+        console.print("no complete trial yet, so no front", highlight=False, soft_wrap=True)
+    console.print(cost_line(recipe, trials), highlight=False, soft_wrap=True)
+
+
+def _front_table(
+    sweep: Sweep,
+    trials: list[TrialRecord],
+    front: list[Point],
+    tied: dict[str, list[str]],
+    *,
+    intervals: bool,
+    changes: bool,
+) -> Table:
+    """The front, with the changes against the SGD baseline that the paper's Table 1 reports."""
+    baseline = sweep.record.baseline or {}
+    models = sum(len(trial.points) for trial in trials)
+    audited = any("epsilon_audited" in point.metrics for point in front)
+    rare = TPR in sweep.recipe.search.objectives
+    heads = ["trial", "SER", "MIA AUC", "ε honest", "ε paper"]
+    if changes:
+        heads[1:3] = ["SER", "ΔSER", "MIA AUC", "ΔMIA"]
+    if rare:
+        heads.insert(-2, "MIA TPR")
+    if audited:
+        heads.append("ε audited")
+    table = figures_table(
+        f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
+        _caption(intervals, changes, bool(tied), audited, rare),
+        heads,
+        "configuration",
+    )
+    if baseline:
+        sgd = _figures("SGD", baseline, {}, intervals=False)
+        table.add_row(*(sgd[head] for head in heads), "", end_section=True)
+    for point in front:
+        row = _figures(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals)
+        table.add_row(*(row[head] for head in heads), params_text(point.params))
+    return table
+
+
+def _figures(name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool) -> dict[str, str]:
+    """A model's cells by the heads of their columns."""
+    return {
+        "trial": name,
+        "SER": f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1) if intervals else ''}",
+        "ΔSER": _change(metrics["ser"], baseline.get("ser")),
+        "MIA AUC": f"{metrics['mia_auc']:.3f}{_spread(metrics, 'mia_auc', 1, 3) if intervals else ''}",
+        "ΔMIA": _change(metrics["mia_auc"], baseline.get("mia_auc")),
+        "MIA TPR": f"{metrics[TPR]:.1%}{_spread(metrics, TPR, 100, 1) if intervals else ''}" if TPR in metrics else "",
+        "ε honest": epsilon_cell(metrics["epsilon"]),
+        "ε paper": epsilon_cell(metrics["epsilon_paper"]),
+        "ε audited": audited_text(metrics),
+    }
+
+
+def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
+    """What `sweeps.results.ties.ties` found of one point, in words."""
+    if name in on_front:
+        return f"~ {name} leads {', '.join(others)} in nothing beyond noise"
+    return f"~ {name} is dominated by {', '.join(others)}, but not beyond noise"
+
+
+def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bool) -> str:
+    return (
+        "2@3: trial 2 after epoch 3. "
+        + ("Δ: against the SGD baseline. " if changes else "")
+        + ("±: half the 95 % interval. " if intervals else "")
+        + ("~: hangs on noise. " if tied else "")
+        + ("MIA TPR: at 1 % FPR. " if rare else "")
+        + f"{MARK}: ε of 1e4 or more is no formal guarantee."
+        + ("" if audited else " No audit was run.")
+    )
+
+
+def _spread(metrics: dict[str, float], name: str, scale: float, digits: int) -> str:
+    """Half the width of a figure's interval, where it has one."""
+    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
+    return "" if low is None or high is None else f" ±{scale * (high - low) / 2:.{digits}f}"
+
+
+def _change(value: float, baseline: float | None) -> str:
+    if baseline is None:
+        return ""
+    change = relative_change(value, baseline)
+    return "" if math.isnan(change) else f"{change:+.1f}%"
+
+
+def metrics_line(metrics: dict[str, float]) -> str:
+    """The figures of a trained model in one line."""
+    return (
+        f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, "
+        f"slot F1 {metrics['slot_f1']:.2%}, MIA AUC {metrics['mia_auc']:.3f}, "
+        f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}"
+    )
+
+
+def point_line(point: Point) -> str:
+    """A point in one line."""
+    return f"trial {point.trial}, epoch {point.epoch} ({params_text(point.params)}): {metrics_line(point.metrics)}"
+
+
+def next_steps(sweep: Sweep, storage: Path) -> str:
+    """What a person may want to type now."""
+    where = "" if storage == Path("runs") else f" --storage {storage}"
+    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+    # A limit that leaves something to choose from: the front's median.
+    sers = sorted(p.metrics["ser"] for p in front)
+    limit = f" --max-ser {math.ceil(sers[len(sers) // 2] * 100) / 100:g}" if sers else ""
+    steps = [
+        (f"edp-sweep pick {sweep.name}{where}{limit}", "one configuration within limits, as picked.yaml"),
+        (f"edp-sweep report {sweep.name}{where}", "report.html, for a privacy review"),
+        (f"edp-sweep confirm {sweep.name}{where}", "the front again with new seeds: what of it was luck"),
+        (f"edp-sweep train picked.yaml --on train+valid{where}", "the final model"),
+        (f"edp-sweep status {sweep.name}{where}", "trials, front and the sweep's own epsilon"),
+        (f"edp-sweep ui {sweep.name}{where}", "a page to look at all of it and pick, and the MLflow UI"),
+        (str(sweep.folder / "front.html"), "the front as a page: open it in a browser"),
+    ]
+    return "\n".join(["", "What to do next:", *(f"  {command}\n      {what}" for command, what in steps)])

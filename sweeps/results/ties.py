@@ -1,0 +1,83 @@
+"""Which places on the front are certain, and which hang on noise.
+
+SER, MIA AUC and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …); ε is computed and has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from sweeps.recipes.parts import Objective, objective_values
+from sweeps.state.records import Point, TrialRecord
+from trainables.records.pareto import dominates
+
+Metrics = dict[str, float]
+
+
+def difference(one: Metrics, other: Metrics, objective: Objective) -> tuple[float, float]:
+    """95 % interval of `one` less `other` in an objective, from the interval of each (Zou and Donner 2008).
+
+    The two are taken to be independent. Trials share their test utterances, which makes them alike, so the interval
+    is too wide rather than too narrow. A figure without an interval, as ε, counts as exact.
+    """
+    (a,), (b,) = objective_values((objective,), one), objective_values((objective,), other)
+    if a == b:
+        gap = 0.0  # also where both are infinite
+    else:
+        gap = a - b
+    if not all(f"{objective}_{side}" in metrics for side in ("lower", "upper") for metrics in (one, other)):
+        return gap, gap
+    below = math.hypot(a - one[f"{objective}_lower"], other[f"{objective}_upper"] - b)
+    above = math.hypot(one[f"{objective}_upper"] - a, b - other[f"{objective}_lower"])
+    return gap - below, gap + above
+
+
+def lead_is_noise(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, ...]) -> bool:
+    """Whether `ahead` is better in something, and in nothing that it is better in beyond noise.
+
+    That is: wherever its estimate is the lower one, the 95 % interval of the difference reaches 0.
+    """
+    values = zip(objectives, objective_values(objectives, ahead), objective_values(objectives, behind), strict=True)
+    better = [name for name, a, b in values if a < b]
+    return bool(better) and all(difference(ahead, behind, name)[1] >= 0 for name in better)
+
+
+def ties(
+    trials: Sequence[TrialRecord], front: Sequence[Point], objectives: tuple[Objective, ...]
+) -> dict[str, list[str]]:
+    """Points whose place is not told from noise, and the front's points that they are not told apart from.
+
+    The front is computed on estimates. A point's place hangs on where one of a pair is ahead of the other:
+
+    - A dominated point p is tied with a point q of the front that dominates it, where q's lead is noise: p may be as
+      good as q.
+    - A point p of the front is tied with another one, q, where p's own lead over q is noise: q is ahead in something
+      else, and p may truly be ahead in nothing.
+
+    ε is exact: where it is an objective, a dominated point is told apart from every q of a smaller ε, however close
+    their SER and MIA AUC are. Where it is none, as at a fixed target, it tells nobody apart.
+
+    Returns:
+        A point's name to the names of those that it is tied with, both in order of trial and epoch; points that are
+        tied with none are left out.
+    """
+    on_front = {point.name for point in front}
+    found: dict[str, list[str]] = {}
+    for point in _in_order(point for t in trials if t.state in ("complete", "stopped") for point in t.points):
+        values = objective_values(objectives, point.metrics)
+        for other in _in_order(front):
+            if other.name == point.name:
+                continue
+            if point.name in on_front:
+                tied = lead_is_noise(point.metrics, other.metrics, objectives)
+            else:
+                over = dominates(objective_values(objectives, other.metrics), values)
+                tied = over and lead_is_noise(other.metrics, point.metrics, objectives)
+            if tied:
+                found.setdefault(point.name, []).append(other.name)
+    return found
+
+
+def _in_order(points: Iterable[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: (point.trial, point.epoch))

@@ -1,0 +1,75 @@
+"""ε before a trial starts: what a configuration will cost, the z0 that a target ε needs, and who is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from edp.accounting.calibrate import z0_for_epsilon
+from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.ledger import Ledger
+from edp.sampling import steps_per_epoch
+from edp.spec import UserError
+from sweeps.formatting.errors import one_line
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import PAPER_SPACE
+from trainables.spec import TrialSpec
+
+
+class Refused(ValueError):
+    """A configuration that must not start; its text says why. `params` are what is known of it."""
+
+    def __init__(self, reason: str, params: dict[str, Any]) -> None:
+        super().__init__(reason)
+        self.params = params
+
+
+def plan_of(spec: TrialSpec, examples: int) -> dict[str, Any]:
+    """What `planned_ledger` needs of a trial on `examples` training utterances, besides spec and epochs.
+
+    Raises:
+        UserError: where its batch does not fit the corpus.
+    """
+    batch, clips = spec.training.batch_in(examples), spec.training.clips_in(examples)
+    return {
+        "micro_batches": clips,
+        "steps_per_epoch": steps_per_epoch(examples, batch),
+        "rate": min(1.0, batch / examples),
+        "single_example": batch == clips,
+    }
+
+
+def planned(spec: TrialSpec, examples: int) -> Ledger:
+    """The ledger that a trial will have executed when it ends."""
+    return planned_ledger(spec.edp, epochs=spec.training.epochs, **plan_of(spec, examples))
+
+
+def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> dict[str, Any]:
+    """`params` with the z0 that its target ε needs, where it names one, and within the recipe's ε budget.
+
+    Refused is also what has no price, such as noise that is correlated over more steps than an epoch has.
+
+    Raises:
+        Refused: with the reason.
+    """
+    target = params.get("epsilon", recipe.edp.epsilon)
+    try:
+        if target is not None:
+            spec = recipe.trial({**params, "z0": 1.0})
+            z0 = z0_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **plan_of(spec, examples))
+            params = {**params, "z0": z0}
+        spec = recipe.trial(params)
+        params = {**{name: getattr(spec.edp, name) for name in PAPER_SPACE}, **params}
+        ledger = planned(spec, examples)
+    except ValidationError as error:
+        raise Refused(one_line(error), params) from None
+    except UserError as error:
+        raise Refused(str(error), params) from None
+    budget = recipe.epsilon_budget
+    if budget is not None:
+        cost = epsilon(ledger, spec.edp.delta)
+        # A target that equals the budget is met to within the accuracy of the bisection.
+        if cost > budget * (1 + 1e-6):
+            raise Refused(f"epsilon {cost:.4g} is over the budget of {budget:g}", params)
+    return params

@@ -1,0 +1,79 @@
+"""What MLflow lacks of a sweep, sent from the study and the sweep's folder, which are the truth."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sweeps.recipes.recipe import Recipe
+from sweeps.state.records import TrialRecord
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
+from trainables.records.epochs import by_epoch
+from trainables.records.files import replacing
+from trainables.records.job import EpochResult, TrialResult
+
+
+class Tracked:
+    """Which trials MLflow has whole, kept in the sweep's folder.
+
+    Args:
+        sweep: whose.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep, self._path = sweep, sweep.folder / "tracked.json"
+
+    def runs(self) -> dict[int, str]:
+        """Run ids by trial number."""
+        return {int(number): run for number, run in self._sweep.late_runs().items()}
+
+    def add(self, number: int, run_id: str) -> None:
+        """MLflow has this trial whole."""
+        every = {**self.runs(), number: run_id}
+        with replacing(self._path) as partial:
+            partial.write_text(json.dumps(every))
+
+
+def send_missing(sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[TrialRecord]) -> int:
+    """Sends every trial that has ended and is not tracked whole; what a run has already is not sent twice.
+
+    Returns:
+        How many MLflow still lacks.
+    """
+    tracked = Tracked(sweep)
+    have, attributes, left = tracked.runs(), _attributes(sweep, recipe), 0
+    for trial in trials:
+        if trial.number in have or trial.state == "running" or "params" not in attributes[trial.number]:
+            continue
+        before = tracker.failures
+        run_id = _send(sweep, recipe, tracker, trial, attributes[trial.number])
+        if run_id is not None and tracker.failures == before:
+            tracked.add(trial.number, run_id)
+        else:
+            left += 1
+    return left
+
+
+def _send(sweep: Sweep, recipe: Recipe, tracker: Tracker, trial: TrialRecord, attributes: dict[str, Any]) -> str | None:
+    run_id = trial.run_id or tracker.find(sweep.record.run_id, attributes.get("retry_of", trial.number))
+    if trial.state == "refused":
+        return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
+    if run_id is None:
+        run_id = open_trial_run(tracker, sweep, recipe, trial.number, trial.params)
+    curve: list[dict[str, float]] = attributes.get("epochs", [])
+    tracker.log_missing(run_id, by_epoch(curve))
+    spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
+    outcome: TrialResult | str = trial.reason or "failed"
+    if trial.state in ("complete", "stopped") and trial.ledger is not None:
+        kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
+        stopped = trial.reason if trial.state == "stopped" else None
+        outcome = TrialResult(trial.metrics, trial.ledger, attributes.get("tags", {}), kept, stopped)
+    close_trial_run(tracker, run_id, spec, folder, outcome, trial.state, tracker.log_missing)
+    return run_id
+
+
+def _attributes(sweep: Sweep, recipe: Recipe) -> dict[int, dict[str, Any]]:
+    """What the study keeps of each trial besides its state, by number."""
+    return {trial.number: trial.user_attrs for trial in sweep.told(recipe)}

@@ -1,0 +1,93 @@
+"""What MLflow shows of a sweep: the Markdown of its parent run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_text
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.shapes import SHAPE
+from sweeps.results.summary import TPR, cost_line
+from sweeps.state.records import Point, TrialRecord
+from sweeps.state.sweep import Sweep
+
+_ROWS = 20
+"""Of the front: MLflow takes 8,000 characters."""
+
+
+def parent_description(
+    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str
+) -> str:
+    """Markdown for the parent run's page; `experiment` is the id of its experiment.
+
+    MLflow shows the first lines of it, and the rest when it is asked to.
+    """
+    name, training = sweep.name, recipe.training
+    models = sum(len(trial.points) for trial in trials)
+    every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
+    picked = _runs(experiment, name, "what was picked", "picked")
+    searched = any(key in recipe.space for key in SHAPE)
+    clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
+    shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
+    more = f"{len(shown)} of the front's {len(front)}; all of them: `edp-sweep front {name}`. "
+    lines = [
+        f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
+        f"compares them), or at `edp-sweep ui {name}`, the page to look and pick.",
+        "",
+        f"| trial | SER | MIA AUC |{' MIA TPR at 1 % FPR |' if rare else ''} ε (honest) | ε (paper) | ε (audited) | "
+        "configuration |",
+        f"|---|---|---|{'---|' if rare else ''}---|---|---|---|",
+        *([_row("SGD", sweep.record.baseline, "plain SGD", rare)] if sweep.record.baseline else []),
+        *(_row(point.name, point.metrics, params_text(point.params), rare) for point in shown),
+        "",
+        (more if len(shown) < len(front) else "")
+        + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
+        f"{cost_line(recipe, trials)}.",
+        "",
+        f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
+        f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
+        f"{recipe.corpus.name}, {training.epochs} epochs{'' if searched else ', ' + clips}. "
+        f"{recipe.description}",
+        "",
+        "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a page of its own under "
+        "*Artifacts* (`front.html`); `log10_epsilon` is for charts.",
+        "",
+        f"**Go on:** `edp-sweep pick {name}`, `edp-sweep train picked.yaml`, `edp-sweep confirm {name} --seeds 3`, "
+        f"`edp-sweep resume {name}`.",
+    ]
+    return "\n".join(lines)
+
+
+def _row(name: str, metrics: Mapping[str, Any], configuration: str, rare: bool) -> str:
+    cells = (
+        name,
+        f"{metrics['ser']:.2%}",
+        f"{metrics['mia_auc']:.3f}",
+        *([f"{metrics[TPR]:.1%}" if TPR in metrics else "–"] if rare else []),
+        epsilon_cell(metrics["epsilon"]),
+        epsilon_cell(metrics["epsilon_paper"]),
+        audited_text(metrics) or "–",
+        configuration,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
+    """A link to a list of trials in the MLflow UI: sorted, since it hides trials below their sweep otherwise."""
+    wanted = f"tags.sweep = '{sweep}' and tags.role = 'trial'" + (f" and tags.{tag} = 'true'" if tag else "")
+    query = {
+        "workflowType": "machine_learning",
+        "searchFilter": wanted,
+        "orderByKey": "metrics.`ser`",
+        "orderByAsc": "true",
+    }
+    return f"[{words}](#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)})"
+
+
+def _spread_over(front: list[Point], most: int) -> list[Point]:
+    """At most so many of them, from the first to the last."""
+    if len(front) <= most:
+        return front
+    return [front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)]

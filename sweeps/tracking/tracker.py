@@ -1,0 +1,278 @@
+"""MLflow: an experiment a recipe, a parent run a sweep, a child run a trial. One process writes: the sweep's driver."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+import math
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+import requests
+from mlflow.entities import Experiment, Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
+
+from edp.spec import UserError
+from trainables.spec import TrialSpec
+
+for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
+    logging.getLogger(_chatty).setLevel(logging.WARNING)
+
+# MLflow's own patience is minutes a call. What a sweep cannot send it sends later (`sweeps.tracking.backfill`).
+for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR", "1")):
+    os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{_name}", _value)
+
+# After a failure nothing is sent for so long, so that a dead store does not slow the sweep down.
+_PAUSE_S = 20.0
+
+_HIDDEN = "***"
+_TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
+
+_PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
+
+
+Sent = TypeVar("Sent")
+
+
+def default_tracking_uri(storage: Path) -> str:
+    """A SQLite store beside the sweeps."""
+    return f"sqlite:///{(storage / 'mlflow.db').resolve()}"
+
+
+def redacted(uri: str) -> str:
+    """`uri` without its password: what may be shown and stored."""
+    parts = urlsplit(uri)
+    if not parts.password:
+        return uri
+    return uri.replace(f":{parts.password}@", f":{_HIDDEN}@", 1)
+
+
+def settled_uri(given: str | None, stored: str) -> str:
+    """The store to use: the one given, the stored one, or where that lacks its password, MLFLOW_TRACKING_URI.
+
+    Raises:
+        UserError: when the password is nowhere.
+    """
+    uri = given or stored
+    if _HIDDEN in uri:
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if not uri:
+            raise UserError(
+                f"tracking-uri = {stored!r}: the password is not kept; give it again with --tracking-uri, "
+                "or in MLFLOW_TRACKING_URI"
+            )
+    return uri
+
+
+@functools.cache
+def environment_tags() -> dict[str, str]:
+    """Git commit (where there is one) and versions of what the numbers depend on."""
+    tags = {f"version.{name}": importlib.metadata.version(name) for name in _PACKAGES}
+    commit = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return tags | ({"git_commit": commit.stdout.strip()} if commit.returncode == 0 else {})
+
+
+def trial_tags(sweep: str, spec: TrialSpec) -> dict[str, str]:
+    """Tags of every run that trains."""
+    return {
+        **environment_tags(),
+        "sweep": sweep,
+        "corpus": spec.corpus.name,
+        "model": spec.model.kind,
+        "method": spec.training.method,
+        "state": "running",
+    }
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names; None is left out."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[prefix + key] = value
+    return found
+
+
+def charted(metrics: Mapping[str, float]) -> dict[str, float]:
+    """With the logarithm of each finite ε: MLflow's charts have no logarithmic axis where they compare runs."""
+    logs = {
+        f"log10_{key}": math.log10(metrics[key])
+        for key in ("epsilon", "epsilon_paper")
+        if 0 < metrics.get(key, math.inf) < math.inf
+    }
+    return {**metrics, **logs}
+
+
+class Tracker:
+    """Writes runs of one experiment.
+
+    What the store does not take is left out and counted, said once, and sent again by `sweeps.tracking.backfill`: the
+    study and the sweep's folder are the truth, and a store that is gone for an hour must not end a sweep.
+
+    Args:
+        uri: of the tracking store; a SQLite one is created here, by one process, before anybody else opens it.
+        experiment: the recipe's name.
+        artifacts: folder for artifacts of an experiment that is new in a database store; a server has its own.
+        say: told when the store does not answer, and when it does again.
+
+    Attributes:
+        failures: how many calls were not taken.
+
+    Raises:
+        UserError: when the store cannot be opened.
+    """
+
+    def __init__(
+        self, uri: str, experiment: str, artifacts: Path, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.uri = uri = settled_uri(None, uri)
+        self.failures = 0
+        self._say, self._quiet_until, self._failing = say, 0.0, False
+        try:
+            if uri.startswith(("http://", "https://")):
+                # MLflow itself tries for minutes; a store that answers nothing is better known at once.
+                requests.get(uri, timeout=10)
+            self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            found = self.client.get_experiment_by_name(experiment) or self._create(experiment, artifacts)
+        except _TROUBLE as error:
+            raise UserError(
+                f"tracking-uri = {redacted(uri)!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
+                f"http(s)://SERVER ({self._reason(error)})"
+            ) from None
+        self.experiment_id = found.experiment_id
+
+    def _create(self, experiment: str, artifacts: Path) -> Experiment:
+        place = None if self.uri.startswith("http") else (artifacts / experiment).resolve().as_uri()
+        number = self.client.create_experiment(
+            experiment,
+            artifact_location=place,
+            tags={
+                "mlflow.experimentKind": "custom_model_development",
+                # What the charts of its runs begin with.
+                "mlflow.experiment.primaryMetric.name": "ser",
+                "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
+            },
+        )
+        return self.client.get_experiment(number)
+
+    def start(
+        self,
+        name: str,
+        *,
+        params: Mapping[str, Any],
+        tags: Mapping[str, str],
+        parent: str | None = None,
+    ) -> str | None:
+        """Opens a run and returns its id; None when the store did not take it."""
+        nesting = {"mlflow.parentRunId": parent} if parent else {}
+        shown = [Param(key, str(value)[:6000]) for key, value in params.items()]
+
+        def send() -> str:
+            every = {**tags, **nesting, "mlflow.user": "edp-sweep"}
+            run: Run = self.client.create_run(self.experiment_id, run_name=name, tags=every)
+            self.client.log_batch(run.info.run_id, params=shown)
+            return str(run.info.run_id)
+
+        return self._sent(send)
+
+    def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
+        """One batch of metrics; NaN is left out. Infinity is stored as the largest double, as MLflow does."""
+        now = int(time.time() * 1000)
+        batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if not math.isnan(float(v))]
+        if batch:
+            self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch))
+
+    def log_missing(self, run_id: str | None, steps: Mapping[int, Mapping[str, float]]) -> None:
+        """The metrics of several steps, less what the run has already: a history holds each step once."""
+
+        steps = {step: charted(metrics) for step, metrics in steps.items()}
+
+        def send(run: str) -> None:
+            for key in sorted({key for metrics in steps.values() for key in metrics}):
+                have = {metric.step for metric in self.client.get_metric_history(run, key)}
+                for step, metrics in steps.items():
+                    if key in metrics and step not in have and not math.isnan(metrics[key]):
+                        self.client.log_metric(run, key, metrics[key], step=step)
+
+        self._on_run(run_id, send)
+
+    def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
+        """Sets tags."""
+        batch = [RunTag(key, str(value)) for key, value in tags.items()]
+        self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
+
+    def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
+        """Copies a file to the run's artifacts, where it exists."""
+        if path.is_file():
+            self._on_run(run_id, lambda run: self.client.log_artifact(run, str(path), folder))
+
+    def reopen(self, run_id: str | None) -> None:
+        """Makes an ended or interrupted run a running one again."""
+        self._on_run(run_id, lambda run: self.client.update_run(run, status="RUNNING"))
+        self.tag(run_id, {"state": "running"})
+
+    def end(self, run_id: str | None, status: str = "FINISHED") -> None:
+        """Closes a run: FINISHED, FAILED or KILLED."""
+        self._on_run(run_id, lambda run: self.client.set_terminated(run, status))
+
+    def find(self, parent: str, number: int) -> str | None:
+        """The run of a trial below `parent`, where an earlier driver made one and did not live to say so."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and params.trial = '{number}' and tags.role = 'trial'"
+        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1))
+        return str(found[0].info.run_id) if found else None
+
+    def marked(self, parent: str) -> set[str]:
+        """The runs below `parent` that are tagged `pareto=true`."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.pareto = 'true'"
+        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1000))
+        return {str(run.info.run_id) for run in found or ()}
+
+    def try_now(self) -> None:
+        """Ends the pause after a failure."""
+        self._quiet_until = 0.0
+
+    def _on_run(self, run_id: str | None, send: Callable[[str], object]) -> None:
+        if run_id is None:
+            self.failures += 1
+        else:
+            self._sent(lambda: send(run_id))
+
+    def _sent(self, send: Callable[[], Sent]) -> Sent | None:
+        if time.monotonic() < self._quiet_until:
+            self.failures += 1
+            return None
+        try:
+            answer = send()
+        except _TROUBLE as error:
+            self.failures += 1
+            self._quiet_until = time.monotonic() + _PAUSE_S
+            if not self._failing:
+                self._say(f"MLflow takes nothing at the moment ({self._reason(error)}); the sweep goes on without it")
+            self._failing = True
+            return None
+        if self._failing:
+            self._say("MLflow answers again")
+        self._failing = False
+        return answer
+
+    def _reason(self, error: Exception) -> str:
+        password = urlsplit(self.uri).password
+        reason = " ".join(str(error).split())
+        return (reason.replace(password, _HIDDEN) if password else reason)[:200]

@@ -1,0 +1,2 @@
+"""Utterances as arrays: encoded corpora, word features, batches, kept states of a frozen encoder. Must not import
+models."""

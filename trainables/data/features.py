@@ -1,0 +1,174 @@
+"""From words to a model's inputs, for each kind of model: a table by word type, and batches looked up in it.
+
+`Features` are public and go with a released model; a `Table` holds what they make of one corpus' words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trainables.data.batch import PieceInputs, WordInputs
+from trainables.data.characters import char_ids
+from trainables.data.embeddings import WordVectors
+from trainables.encoders.word_pieces import WordPieces
+from trainables.spec import BERTSpec, CorpusSpec, ModelSpec
+
+Features = WordVectors | WordPieces
+
+
+def features_for(model: ModelSpec) -> Features:
+    """Word vectors or a vocabulary of sub-words, as the spec says: read from disk, or trained on its public
+    corpus.
+
+    Raises:
+        UserError: for a source that is missing or does not fit.
+    """
+    if isinstance(model, BERTSpec):
+        return _pieces_for(model)
+    if model.embeddings.path is not None:
+        return WordVectors.read(Path(model.embeddings.path), model.embedding_size)
+    assert model.embeddings.corpus is not None, "the spec has one of the two"
+    return WordVectors.train(
+        _public_tokens(model.embeddings.corpus), size=model.embedding_size, epochs=model.embeddings.epochs
+    )
+
+
+def _pieces_for(model: BERTSpec) -> WordPieces:
+    from trainables.encoders.pretrained import pretrained_pieces  # transformers takes seconds to import
+
+    return pretrained_pieces(model.pretrained) or WordPieces.train(_public_tokens(model.vocabulary))
+
+
+def _public_tokens(spec: CorpusSpec) -> list[tuple[str, ...]]:
+    from trainables.corpora import load_corpus
+
+    splits = load_corpus(spec)
+    return [utterance.tokens for part in (splits.train, splits.valid, splits.test) for utterance in part]
+
+
+def load_features(folder: Path) -> Features:
+    """Read what `features.save(folder)` wrote."""
+    return WordPieces.load(folder) if (folder / "tokenizer.json").is_file() else WordVectors.load(folder)
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """CLC: characters (W, C) uint8 and vectors (W, D) float32 of each word type."""
+
+    chars_wc: np.ndarray
+    vectors_wd: np.ndarray
+
+    def write(self, folder: Path) -> None:
+        np.save(folder / "word_chars.npy", self.chars_wc)
+        np.save(folder / "word_vectors.npy", self.vectors_wd)
+
+    @classmethod
+    def open(cls, folder: Path) -> WordTable:
+        return cls(*(np.load(folder / f"word_{kind}.npy", mmap_mode="r") for kind in ("chars", "vectors")))
+
+    def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[WordInputs, np.ndarray]:
+        """Inputs of utterances given one after the other, and how many tokens of each are read: all."""
+        unique_u, row_n = np.unique(words_n, return_inverse=True)
+        chars_uc = self.chars_wc[unique_u]
+        longest = int((chars_uc > 0).sum(1).max())
+        return (
+            WordInputs(
+                torch.from_numpy(pad(row_n, lengths_b)),
+                torch.from_numpy(chars_uc[:, :longest].astype(np.int64)),
+                torch.from_numpy(np.ascontiguousarray(self.vectors_wd[unique_u])),
+            ),
+            lengths_b,
+        )
+
+
+@dataclass(frozen=True)
+class PieceTable:
+    """Encoders: the pieces of word w are `pieces[offsets[w]:offsets[w + 1]]`.
+
+    `special` is (pad, start, end, most, initial): `most` pieces have positions, and the word that begins an utterance
+    stands `initial` rows further on (0 where it has the same pieces as within one).
+    """
+
+    offsets: np.ndarray
+    pieces: np.ndarray
+    special: np.ndarray
+
+    def write(self, folder: Path) -> None:
+        for kind in ("offsets", "pieces", "special"):
+            np.save(folder / f"word_{kind}.npy", getattr(self, kind))
+
+    @classmethod
+    def open(cls, folder: Path) -> PieceTable:
+        return cls(*(np.load(folder / f"word_{kind}.npy", mmap_mode="r") for kind in ("offsets", "pieces", "special")))
+
+    def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
+        """Inputs of utterances given one after the other, and how many tokens of each are read.
+
+        An encoder has positions for so many pieces: tokens from the first one that does not fit whole are not
+        read, get no loss and are predicted `O`. (The first token is read in any case, cut where it must be.)
+        """
+        pad_id, start_id, end_id, most, initial = self.special.tolist()
+        room = most - 2
+        begins_n = np.zeros(len(words_n), np.int64)
+        begins_n[lengths_b.cumsum() - lengths_b] = initial
+        words_n = words_n + begins_n
+        counts_n = np.minimum(self.offsets[words_n + 1] - self.offsets[words_n], room)
+        counts_bt = pad(counts_n, lengths_b)
+        ends_bt = counts_bt.cumsum(1)
+        read_bt = (ends_bt <= room) & (np.arange(counts_bt.shape[1]) < lengths_b[:, None])
+        read_b = read_bt.sum(1)
+        read_n = read_bt[np.arange(counts_bt.shape[1]) < lengths_b[:, None]]
+        words_n, counts_n = words_n[read_n], counts_n[read_n]
+        within = np.arange(counts_n.sum()) - np.repeat(counts_n.cumsum() - counts_n, counts_n)
+        pieces_p = self.pieces[np.repeat(self.offsets[words_n], counts_n) + within]
+        pieces_b = np.where(read_bt, counts_bt, 0).sum(1)
+
+        piece_bs = np.full((len(lengths_b), int(pieces_b.max()) + 2), pad_id, np.int64)
+        position_s = np.arange(piece_bs.shape[1])
+        piece_bs[:, 0] = start_id
+        piece_bs[(position_s > 0) & (position_s <= pieces_b[:, None])] = pieces_p
+        piece_bs[np.arange(len(piece_bs)), pieces_b + 1] = end_id
+        first_bt = np.where(read_bt, ends_bt - counts_bt + 1, 0)[:, : int(read_b.max())]
+        return (
+            PieceInputs(
+                torch.from_numpy(piece_bs),
+                torch.from_numpy(position_s <= pieces_b[:, None] + 1),
+                torch.from_numpy(np.ascontiguousarray(first_bt)),
+                torch.from_numpy(pieces_b.astype(np.int64) + 2),
+            ),
+            read_b,
+        )
+
+
+Table = WordTable | PieceTable
+
+
+def make_table(features: Features, words: Sequence[str]) -> Table:
+    """What the features make of each word."""
+    if isinstance(features, WordVectors):
+        return WordTable(char_ids(words), features.vectors(words))
+    pieces, initial = features.pieces(words), features.pieces(words, initial=True)
+    further = len(words) if initial != pieces else 0
+    if further:
+        pieces += initial
+    offsets = np.cumsum([0, *(len(ids) for ids in pieces)])
+    flat = np.fromiter((piece for ids in pieces for piece in ids), np.int32, count=int(offsets[-1]))
+    special = [features.pad, features.start, features.end, features.max_pieces, further]
+    return PieceTable(offsets, flat, np.array(special))
+
+
+def open_table(folder: Path) -> Table:
+    """Map what `Table.write(folder)` wrote."""
+    return PieceTable.open(folder) if (folder / "word_pieces.npy").is_file() else WordTable.open(folder)
+
+
+def pad(values_n: np.ndarray, lengths_b: np.ndarray) -> np.ndarray:
+    """Rows of the given lengths, stood one after the other in `values_n`, as int64 (B, T), 0 beyond each."""
+    out_bt = np.zeros((len(lengths_b), int(lengths_b.max())), np.int64)
+    out_bt[np.arange(out_bt.shape[1]) < lengths_b[:, None]] = values_n
+    return out_bt

@@ -1,0 +1,119 @@
+"""States of a frozen encoder, computed once a corpus and mapped into memory; the heads are trained on them alone.
+
+An encoded corpus' folder holds `states/NAME.npy` (`trainables.frozen.encoder` says what names mean): float16, one row a
+token, or one an utterance, of all splits in turn. `features/moments/NAME.npz` are public moments, and
+`features/encoder.json` says which encoder it was: both go with a released model. Trials choose among the names, and
+whiten what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainables.data.batch import StateInputs
+from trainables.data.whitening import Moments, whitened
+from trainables.spec import BERTSpec, ModelSpec
+
+_IN_MEMORY = 1 << 30
+_ROWS_AT_ONCE = 1 << 12
+
+
+def has_states(model: ModelSpec) -> TypeGuard[BERTSpec]:
+    """Whether the heads of `model` read states that are computed beforehand."""
+    return isinstance(model, BERTSpec) and model.features is not None
+
+
+def state_names(model: BERTSpec) -> tuple[tuple[str, ...], str]:
+    """What the features of `model` are made of: of a token, layer by layer, and of a sentence."""
+    features = model.features
+    assert features is not None, "asked for"
+    last = model.layers or "last"
+    tokens = tuple(f"token_{features.pieces}_{layer}" for layer in features.layer_numbers)
+    return tokens, f"sentence_{features.sentence}_{last}"
+
+
+def moments_file(features: Path, name: str) -> Path:
+    """Where the public moments of a state are."""
+    return features / "moments" / f"{name}.npz"
+
+
+class States:
+    """The whitened states that a model's heads read, of every token and utterance of an encoded corpus."""
+
+    def __init__(self, folder: Path, model: BERTSpec) -> None:
+        """Maps what `write_states` wrote."""
+        assert model.features is not None, "asked for"
+        names, sentence = state_names(model)
+        exponent = model.features.whiten
+        of = {
+            name: Moments.load(moments_file(folder / "features", name)).whitener(exponent)
+            for name in (*names, sentence)
+        }
+        self.read_u = np.load(folder / "states" / "read.npy")
+        self._tokens = _Whitened(folder, names, [of[name] for name in names], exponent)
+        self._sentences = _Whitened(folder, [sentence], [of[sentence]], exponent)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Width of a token's vector and of a sentence's."""
+        return self._tokens.width, self._sentences.width
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all of them are held in memory, whitened."""
+        return self._tokens.small
+
+    def inputs(self, row_n: np.ndarray, number_b: np.ndarray) -> StateInputs:
+        """Of tokens at rows (N,), counted over the whole corpus, and of the utterances they belong to."""
+        return StateInputs(self._tokens.rows(row_n), self._sentences.rows(number_b))
+
+
+class _Whitened:
+    def __init__(self, folder: Path, names: Sequence[str], whiteners: Sequence[Any], exponent: float) -> None:
+        self._parts = [np.load(folder / "states" / f"{name}.npy", mmap_mode="r") for name in names]
+        self._whiteners, self._key = whiteners, (str(folder.resolve()), *names, exponent)
+        self.width = sum(part.shape[1] for part in self._parts) + 1
+        self.small = 4 * len(self._parts[0]) * self.width <= _IN_MEMORY
+        self._whole: Tensor | None = None
+
+    def rows(self, row_n: np.ndarray) -> Tensor:
+        """Rows (N,) as (N, width)."""
+        if not self.small:
+            return self._read(row_n)
+        if self._whole is None:
+            self._whole = _kept.pop(self._key, None)
+            if self._whole is None:
+                self._whole = self._read_all()
+            while _kept and sum(4 * x.numel() for x in (self._whole, *_kept.values())) > _IN_MEMORY:
+                del _kept[next(iter(_kept))]
+            _kept[self._key] = self._whole
+        return self._whole.index_select(0, torch.from_numpy(row_n))
+
+    def _read(self, rows: Any) -> Tensor:
+        return whitened(self._whiteners, [torch.from_numpy(np.array(part[rows])).float() for part in self._parts])
+
+    def _read_all(self) -> Tensor:
+        rows = len(self._parts[0])
+        whole = torch.empty(rows, self.width)
+        for first in range(0, rows, _ROWS_AT_ONCE):
+            part = slice(first, min(first + _ROWS_AT_ONCE, rows))
+            whole[part] = self._read(part)
+        return whole
+
+
+_kept: dict[tuple[Any, ...], Tensor] = {}
+"""What this process has whitened, by folder, states and exponent, for the trials after this one: what was used last, up
+to `_IN_MEMORY` together. Whoever reads one of them holds it, whatever is dropped here meanwhile."""
+
+
+def state_sizes(model: BERTSpec, features: Path) -> tuple[int, int]:
+    """Width of a token's vector and of a sentence's, from the moments in `features`."""
+    names, sentence = state_names(model)
+    tokens = sum(len(Moments.load(moments_file(features, name)).mean_h) for name in names)
+    return tokens + 1, len(Moments.load(moments_file(features, sentence)).mean_h) + 1

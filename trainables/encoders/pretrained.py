@@ -1,0 +1,162 @@
+"""Where pretrained weights and vocabularies come from: the package of `minilm`, a local folder, the Hugging Face cache,
+or the hub; never a long wait for it.
+
+What a user names by `minilm` or by a path must be there and fit. A hub that does not answer is no error: the start is
+then random, with a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedConfig
+
+from edp.spec import UserError
+from trainables.encoders.architecture import check_layers, most_pieces, one_line, read_config
+from trainables.encoders.minilm import MINILM, SHA256, minilm_folder, minilm_tokenizer
+from trainables.encoders.word_pieces import WordPieces
+from trainables.spec import BERTSpec
+
+_log = logging.getLogger(__name__)
+_HUB_SECONDS = 3.0
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+_VOCABULARIES = ("vocab.txt", "vocab.json", "*.model")
+_FILES = [
+    "config.json",
+    "tokenizer*",
+    *_VOCABULARIES,
+    "merges.txt",
+    "special_tokens_map.json",
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "*.index.json",
+]
+
+
+@functools.cache
+def pretrained_folder(name: str) -> tuple[Path | None, str]:
+    """The local folder of a pretrained encoder; of a hub name that cannot be had None, and why. A warning says so, once
+    a process.
+
+    Raises:
+        UserError: for `minilm` or a path without an encoder and its weights, and for a model that is no encoder.
+    """
+    folder, reason = _find(name)
+    if folder is None:
+        _log.warning("model.pretrained = %s cannot be had (%s): the start is random", name, reason)
+        return None, reason
+    read_config(folder, name)
+    if not any((folder / weights).is_file() for weights in _WEIGHTS):
+        raise UserError(f"model.pretrained = {name}: no weights there; allowed: a folder with {' or '.join(_WEIGHTS)}")
+    return folder, ""
+
+
+def _find(name: str) -> tuple[Path | None, str]:
+    if name == MINILM:
+        return minilm_folder(), ""
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder, ""
+    if _is_local(name):
+        raise UserError(
+            f"model.pretrained = {name}: no config.json there; "
+            f"allowed: {MINILM}, a folder of an encoder, or a Hugging Face name"
+        )
+    from huggingface_hub import snapshot_download
+
+    reason = ""
+    for local_files_only in (True, False):
+        try:
+            found = snapshot_download(
+                name, allow_patterns=_FILES, etag_timeout=_HUB_SECONDS, local_files_only=local_files_only
+            )
+        except (OSError, ValueError) as error:  # no network, no such repository, not a repository's name
+            reason = one_line(error)
+            continue
+        if (Path(found) / "config.json").is_file():
+            return Path(found), ""
+        reason = "no config.json in it"
+    return None, reason
+
+
+def _is_local(name: str) -> bool:
+    folder = Path(name).expanduser()
+    return folder.is_dir() or folder.is_absolute() or name.startswith((".", "~"))
+
+
+def pretrained_pieces(name: str | None) -> WordPieces | None:
+    """The vocabulary of a pretrained encoder, None where there is no encoder.
+
+    Raises:
+        UserError: as `pretrained_folder`, and for an encoder without a tokenizer that fits it.
+    """
+    folder = pretrained_folder(name)[0] if name is not None else None
+    if name is None or folder is None:
+        return None
+    tokenizer = minilm_tokenizer(folder) if name == MINILM else _tokenizer(folder, name)
+    config = read_config(folder, name)
+    pieces = WordPieces(tokenizer, name, pad=config.pad_token_id, max_pieces=most_pieces(config))
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= config.vocab_size:
+        raise UserError(
+            f"model.pretrained = {name}: its tokenizer has ids up to {highest}, its weights {config.vocab_size} rows; "
+            "allowed: a tokenizer that belongs to the weights"
+        )
+    return pieces
+
+
+def _tokenizer(folder: Path, name: str) -> Tokenizer:
+    if (folder / "tokenizer.json").is_file():
+        return Tokenizer.from_file(str(folder / "tokenizer.json"))
+    reason = "no vocabulary there"
+    if any(fnmatch(file.name, pattern) for file in folder.iterdir() for pattern in _VOCABULARIES):
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer
+        except Exception as error:  # as many reasons as tokenizers
+            reason = one_line(error)
+    raise UserError(
+        f"model.pretrained = {name}: it has no tokenizer that can be read ({reason}); "
+        "allowed: an encoder with its tokenizer.json"
+    )
+
+
+def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
+    """Refuses features of hidden states that an encoder does not have.
+
+    Raises:
+        UserError: saying how many layers it has.
+    """
+    most = spec.layers or config.num_hidden_layers
+    if spec.features is not None and max(spec.features.layer_numbers) > most:
+        raise UserError(
+            f"model.features.layers = {spec.features.layers}: model.pretrained = {spec.pretrained} has {most} layers; "
+            f"allowed: numbers from 0 to {most}, joined by +"
+        )
+
+
+def check_pretrained(spec: BERTSpec) -> list[str | int]:
+    """Looks at what `minilm` or a path names, before anything else is done; a hub is not asked.
+
+    Returns:
+        What tells these files from others at the same place.
+
+    Raises:
+        UserError: as `pretrained_folder`, and for more layers than there are.
+    """
+    name = spec.pretrained
+    if name is None or not (name == MINILM or _is_local(name)):
+        return []
+    folder = pretrained_folder(name)[0]
+    assert folder is not None, "only a hub's names may be without one"
+    check_layers(read_config(folder, name), spec.layers, name)
+    check_states(spec, read_config(folder, name))
+    if name == MINILM:
+        return list(SHA256.values())
+    known = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, pattern) for pattern in _FILES)]
+    return [value for file in known for value in (file.name, file.stat().st_size, file.stat().st_mtime_ns)]

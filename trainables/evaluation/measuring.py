@@ -1,0 +1,147 @@
+"""What a trained model comes to: its utility, what attacks find, what it guarantees. On every worker at once.
+
+Accountants and attacks are imported where rank 0 needs them: the others start a third faster without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from edp.ledger import Ledger
+from trainables.attacks.membership_features import MOST_MEMBERS, membership_indices
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.evaluation.predictions import Answers, collect_answers, utility_metrics
+from trainables.models import JointModel
+from trainables.records.epochs import EpochLog, Metrics, epoch_folder
+from trainables.records.job import EpochResult, TrialJob
+from trainables.records.ledger_file import read_ledger
+
+# An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.
+_VALID_MEMBERS = 2_000
+# At a kept epoch before the last. With all of them the attack would take more than 5 % of a trial of `atis_clc`
+# (tests/benchmarks/results/attack-cost.json); its interval of AUC is 1.6 times as wide.
+EARLIER_MEMBERS = 1_000
+
+
+def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
+    """Both epsilons of what was executed so far, and the δ they hold for."""
+    from edp.accounting.epsilon import epsilon, epsilon_paper
+
+    return {"epsilon": epsilon(ledger, delta), "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
+
+
+def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any) -> Metrics:
+    """Utility on the validation split and, with an attack, how well it tells that split from as many of the training
+    utterances; {} on ranks other than 0."""
+    everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
+    valid = collect_answers(model, corpus, "valid", None, **everybody)
+    found = {f"valid_{k}": v for k, v in utility_metrics(valid).items()} if valid is not None else {}
+    if job.attack is None:
+        return found
+    members, non_members = membership_indices(
+        corpus.size("train") - corpus.planted, corpus.size("valid"), seed=job.spec.corpus.seed, at_most=_VALID_MEMBERS
+    )
+    train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
+    if valid is not None and train is not None:
+        from trainables.attacks.roc import auc, tpr_at_fpr
+        from trainables.attacks.shadow import attack_scores, load_attack
+
+        attack = load_attack(job.attack)
+        inside, outside = _seen(train)[0], _seen(valid)[0][non_members]
+        scores = attack_scores(attack, inside), attack_scores(attack, outside)
+        found["valid_mia_auc"], found["valid_mia_tpr_at_1pct_fpr"] = auc(*scores), tpr_at_fpr(*scores, 0.01)
+    return found
+
+
+def earlier_epochs(
+    model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any, log: EpochLog | None
+) -> list[EpochResult]:
+    """Measures the kept epochs before the last as the last was, the attack on fewer utterances; on rank 0. Leaves one
+    of their weights in `model`.
+
+    Their costs are those of training so far, without the measuring.
+    """
+    kept = [log.finish() if log is not None else []]
+    dist.broadcast_object_list(kept, src=0, group=group)
+    measured = []
+    for epoch in kept[0]:
+        folder = epoch_folder(job.output, epoch)
+        saved = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
+        model.load_state_dict(saved["state_dict"])
+        found = final_metrics(model, corpus, replace(job, output=folder), device, group, at_most=EARLIER_MEMBERS)
+        if found is not None and log is not None:
+            ledger = read_ledger(folder)
+            assert ledger is not None
+            found |= privacy_metrics(ledger, job.spec.edp.delta)
+            spent = log.by_epoch[epoch]
+            found |= {name: spent[name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
+            seconds = [metrics["epoch_seconds"] for n, metrics in log.by_epoch.items() if n <= epoch]
+            found["seconds_per_epoch"] = float(np.median(seconds))
+            measured.append(EpochResult(epoch, found))
+    return measured
+
+
+def final_metrics(
+    model: JointModel,
+    corpus: EncodedCorpus,
+    job: TrialJob,
+    device: torch.device,
+    group: Any,
+    *,
+    at_most: int = MOST_MEMBERS,
+) -> Metrics | None:
+    """Test metrics and, with an attack, membership inference on `at_most` members and as many non-members; rank 0
+    writes what the attack would see.
+    """
+    everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
+    test = collect_answers(model, corpus, "test", None, **everybody)
+    real = corpus.size("train") - corpus.planted
+    members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed, at_most=at_most)
+    train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
+    canaries = (
+        collect_answers(model, corpus, "canaries", outcomes=False, **everybody) if corpus.size("canaries") else None
+    )
+    if test is None or train is None:
+        return None
+    from trainables.attacks.canary import audit, canary_scores, read_coins
+    from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack
+
+    metrics = utility_metrics(test)
+    (inside, inside_losses), (outside, outside_losses) = _seen(train), _seen(test)
+    outside, outside_losses = outside[non_members], outside_losses[non_members]
+    seen = {
+        "members": inside,
+        "non_members": outside,
+        "member_losses": inside_losses,
+        "non_member_losses": outside_losses,
+    }
+    if canaries is not None and job.coins is not None:
+        seen["canary_losses"] = _seen(canaries)[1]
+        metrics |= audit(canary_scores(seen["canary_losses"]), read_coins(job.coins), job.spec.edp.delta).metrics()
+    job.output.mkdir(parents=True, exist_ok=True)
+    np.savez(job.output / "attack_features.npz", **seen)
+    if job.attack is not None:
+        attack = load_attack(job.attack)
+        metrics |= attack_metrics(attack_scores(attack, inside), attack_scores(attack, outside))
+    return metrics
+
+
+def _seen(answers: Answers) -> tuple[Any, Any]:
+    """Features (n, F) and losses (n,) of answers that were collected with them."""
+    assert answers.features is not None
+    assert answers.losses is not None
+    return answers.features, answers.losses
+
+
+def contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:
+    """What `model.pt` holds: weights, labels, and of a pretrained architecture what it is."""
+    architecture = getattr(model, "architecture", None)
+    return {
+        "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},
+        "labels": corpus.labels.to_dict(),
+    } | ({} if architecture is None else {"encoder": architecture})

@@ -1,0 +1,81 @@
+"""Handing a job to a worker group and hearing of it: for processes that start faster without PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable
+from typing import Any, Literal
+
+import ray
+
+from edp.spec import Frozen
+from trainables.records.epochs import Metrics
+from trainables.records.job import Stop, TrialJob, TrialResult
+
+OnEpoch = Callable[[int, Metrics], Stop | None]
+"""Hears of an epoch, and answers whether the job is to stop at its end."""
+
+
+class GroupSpec(Frozen):
+    """The processes that one trial needs."""
+
+    workers: int
+    cpus_per_worker: float
+    gpus_per_worker: float = 0.0
+    backend: Literal["gloo", "nccl"] = "gloo"
+    one_node: bool = False
+    """All workers on one node: gradients of a trial that fits there need not cross the network."""
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What Ray reserves for each worker."""
+        gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker > 0 else {}
+        return {"CPU": self.cpus_per_worker, **gpus}
+
+
+class TrialError(RuntimeError):
+    """The trial ended without a result; its text is the reason, in one line."""
+
+
+class TrialStopped(TrialError):
+    """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""
+
+
+def run_job(
+    mailbox: Any,
+    job: TrialJob,
+    on_epoch: OnEpoch,
+    *,
+    job_id: str | None = None,
+    on_news: Callable[[str], None] = lambda line: None,
+) -> TrialResult:
+    """Runs `job` on the worker group behind `mailbox`, and waits for its end.
+
+    Args:
+        job_id: whoever submits a job of the same id again hears of all its epochs, and starts nothing.
+        on_news: told in a line what happens to the job besides its epochs.
+
+    Raises:
+        TrialStopped: when it was stopped before its end.
+        TrialError: with the reason.
+    """
+    job_id = job_id or uuid.uuid4().hex
+    ray.get(mailbox.submit.remote(job_id, job))
+    for place in itertools.count():
+        kind, payload = ray.get(mailbox.next_message.remote(job_id, place))
+        match kind:
+            case "started":
+                on_news("started")
+            case "restarted":
+                on_news(f"its workers died ({payload}); it goes on from its last epoch")
+            case "epoch":
+                stop = on_epoch(*payload)
+                ray.get(mailbox.answer.remote(job_id, payload[0], stop))
+            case "result":
+                return payload
+            case "failed":
+                raise TrialError(payload)
+            case "stopped":
+                raise TrialStopped(payload)
+    raise AssertionError("a job has an end")

@@ -1,0 +1,234 @@
+"""How trials reach a worker group and its answers come back: one small actor between them.
+
+A job is work for all workers of a group; rank 0 answers with its epochs and one end. A job that was handed out when
+the group went down is handed out again, and goes on from its checkpoint; one that takes its group down again and again
+without an epoch in between ends as failed, and the next job finds a sound group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from trainables.records.epochs import Metrics
+from trainables.records.job import Stop, TrialJob
+
+Kind = Literal["started", "restarted", "epoch", "result", "failed", "stopped"]
+Message = tuple[Kind, Any]
+"""("started", None) and ("restarted", reason) when a group takes the job up, ("epoch", (epochs done, metrics)), and one
+of ("result", TrialResult), ("failed", reason), ("stopped", reason): its checkpoint is where it may go on."""
+
+# So long rank 0 waits at an epoch's end to hear whether to stop: whoever sent the job may be gone.
+_PATIENCE_S = 20.0
+
+RETRIES = 3
+"""So often a job is handed out again without an epoch's progress; and a group that serves nothing is started again."""
+
+
+class Mailbox:
+    """See the module. All methods run on one event loop, one after the other.
+
+    Every incarnation of the group has a number, its generation: what is left of an earlier one is not listened to.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: list[tuple[str, TrialJob]] = []
+        self._ended = 0
+        self._cursor: dict[int, int] = {}
+        self._log: dict[str, list[Message]] = {}
+        self._answered: dict[str, int] = {}
+        self._stops: dict[str, Stop] = {}
+        self._generation = 0
+        self._deaths = 0
+        self._idle_deaths = 0
+        self._note = ""
+        self._closed: str | None = None
+        self._stop: str | None = None
+        self._changed = asyncio.Condition()
+
+    async def submit(self, job_id: str, job: TrialJob) -> None:
+        """Puts a job at the end of the line; nothing to do for one that is there already."""
+        if job_id in self._log:
+            return
+        async with self._changed:
+            self._log[job_id] = []
+            self._jobs.append((job_id, job))
+            if self._closed is not None or (self._stop is not None and not self._in_flight()):
+                self._end_all(self._closed or "")
+            self._changed.notify_all()
+
+    async def next_job(self, rank: int, generation: int) -> tuple[str, TrialJob] | None:
+        """The next job for `rank`, when there is one; None when there will be none for this generation."""
+
+        def place() -> int:
+            return self._cursor.get(rank, self._ended)
+
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: place() < len(self._jobs) or self._closed is not None or generation != self._generation
+            )
+            if generation != self._generation or place() >= len(self._jobs):
+                return None
+            job_id, job = self._jobs[place()]
+            self._cursor[rank] = place() + 1
+            if rank == 0:
+                self._log[job_id].append(("started", None))
+                self._changed.notify_all()
+            return job_id, job
+
+    async def post(self, job_id: str, generation: int, message: Message) -> None:
+        """Rank 0's last message about a job."""
+        async with self._changed:
+            if self._is_current(job_id, generation):
+                self._end(message)
+                self._changed.notify_all()
+
+    async def epoch(self, job_id: str, generation: int, epoch: int, metrics: Metrics) -> Stop | None:
+        """Rank 0 has done an epoch. Answers whether to stop now, when whoever sent the job has seen the epoch."""
+        async with self._changed:
+            if self._is_current(job_id, generation):
+                self._deaths = 0
+                self._log[job_id].append(("epoch", (epoch, metrics)))
+                self._changed.notify_all()
+            with suppress(TimeoutError):
+                seen = self._changed.wait_for(
+                    lambda: self._stop is not None or job_id in self._stops or self._answered.get(job_id, 0) >= epoch
+                )
+                await asyncio.wait_for(seen, _PATIENCE_S)
+        return Stop(self._stop, measure=False) if self._stop is not None else self._stops.get(job_id)
+
+    async def answer(self, job_id: str, epoch: int, stop: Stop | None) -> None:
+        """Whoever sent the job has seen an epoch of it; with `stop`, the job ends at an epoch's end, soon."""
+        async with self._changed:
+            self._answered[job_id] = epoch
+            if stop is not None:
+                self._stops[job_id] = stop
+            self._changed.notify_all()
+
+    async def note(self, generation: int, reason: str) -> None:
+        """Why a worker is about to take its group down; the first one counts, the others follow from it."""
+        if generation == self._generation:
+            self._note = self._note or reason
+
+    async def died(self, reason: str, *, process: bool, again: bool) -> bool:
+        """The group has gone down.
+
+        Args:
+            process: whether a process has died; else what a worker noted first is the reason.
+            again: whether its job is worth another try.
+
+        Returns:
+            Whether it is to be started again.
+        """
+        async with self._changed:
+            reason, self._note = reason if process else self._note or reason, ""
+            handed = self._in_flight()
+            self._generation += 1
+            self._cursor = {}
+            self._idle_deaths = 0 if handed else self._idle_deaths + 1
+            if self._stop is not None or self._idle_deaths > RETRIES:
+                self._end_all(reason)
+            elif handed:
+                self._deaths += 1
+                if not again:
+                    self._end(("failed", reason))
+                elif self._deaths > RETRIES:
+                    self._end(
+                        ("failed", f"its workers died {self._deaths} times without an epoch in between: {reason}")
+                    )
+                else:
+                    self._log[self._jobs[self._ended][0]].append(("restarted", reason))
+            self._changed.notify_all()
+            return self._closed is None
+
+    async def next_message(self, job_id: str, place: int) -> Message:
+        """Message number `place` about a job, when there is one."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self._log[job_id]) > place)
+            return self._log[job_id][place]
+
+    async def stop(self, reason: str, *, at_once: bool = False) -> None:
+        """Jobs end when their running epoch does, or where they are."""
+        async with self._changed:
+            self._stop = self._stop or reason
+            if at_once or not self._in_flight():
+                while self._ended < len(self._jobs):
+                    self._end(("stopped", self._stop))
+            self._changed.notify_all()
+
+    async def close(self, reason: str) -> None:
+        """No more jobs: workers leave when the line is empty, and jobs that nobody will run any more fail."""
+        async with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify_all()
+
+    async def abandon(self, reason: str) -> None:
+        """The group is gone for good: every job that has not ended fails."""
+        async with self._changed:
+            self._end_all(self._note or reason)
+            self._changed.notify_all()
+
+    def _is_current(self, job_id: str, generation: int) -> bool:
+        """Whether a message is about the job in flight, and from the group that runs it."""
+        return generation == self._generation and self._ended < len(self._jobs) and self._jobs[self._ended][0] == job_id
+
+    def _in_flight(self) -> bool:
+        return max(self._cursor.values(), default=0) > self._ended
+
+    def _end_all(self, reason: str) -> None:
+        self._closed = self._closed or reason
+        while self._ended < len(self._jobs):
+            self._end(("stopped", self._stop) if self._stop is not None else ("failed", reason))
+
+    def _end(self, message: Message) -> None:
+        job_id, _ = self._jobs[self._ended]
+        self._log[job_id].append(message)
+        self._ended += 1
+        self._deaths = self._idle_deaths = 0
+
+
+class Switch:
+    """Stops the jobs of all mailboxes that were added, or will be."""
+
+    def __init__(self) -> None:
+        self._mailboxes: list[Any] = []
+        self._reason: str | None = None
+
+    async def add(self, mailbox: Any) -> None:
+        """One more mailbox, whose jobs stop at once where the switch was pressed before."""
+        self._mailboxes.append(mailbox)
+        if self._reason is not None:
+            mailbox.stop.remote(self._reason)
+
+    async def press(self, reason: str) -> None:
+        """Every job ends when its running epoch does."""
+        self._reason = self._reason or reason
+        for mailbox in self._mailboxes:
+            mailbox.stop.remote(self._reason)
+
+    async def pressed(self) -> str | None:
+        """Why; None: it was not."""
+        return self._reason
+
+
+def beside_caller(kind: Callable[..., Any], *args: Any) -> Any:
+    """An actor of the class `kind` on the node of whoever asks for it.
+
+    Ray puts an actor without CPUs on any node: one that is taken away would take a sound trial's messages with it.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actors: Any = ray.remote(kind)
+    return actors.options(num_cpus=0, scheduling_strategy=here).remote(*args)
+
+
+@contextmanager
+def ending(actor: Any | None) -> Iterator[None]:
+    """Ends an actor's process with the block, or with this process where the block raised; None: there is none."""
+    yield
+    if actor is not None:
+        ray.kill(actor)

@@ -1,0 +1,117 @@
+"""One trial as each of its workers runs it: epochs of private training, then what came of it.
+
+Everything here runs in every worker of one process group; rank 0 alone reports and writes files.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.evaluation.measuring import contents, earlier_epochs, final_metrics, privacy_metrics, valid_metrics
+from trainables.models import build_model
+from trainables.records.epochs import EpochLog, Metrics, write_model
+from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.records.ledger_file import write_ledger
+from trainables.training.checkpoint import load_checkpoint, save_checkpoint
+from trainables.training.trainer import Trainer, pick_device
+
+
+def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
+    """Trains and measures one configuration, on every worker of the default process group at once.
+
+    Args:
+        report: called with the number of epochs done and their metrics, on every rank; rank 0's answer counts.
+
+    Returns:
+        The result on rank 0, None on the others. The last epoch's checkpoint stays for whoever asked to discard: where
+        nobody lived to hear the result, the job is measured again, not trained again.
+
+    Raises:
+        TrialFailed: on all ranks alike, when gradients or the loss are not finite.
+        TrialLeft: on all ranks alike, when `report` answered to leave off.
+    """
+    started = time.perf_counter()
+    spec, rank = job.spec, dist.get_rank()
+    device = pick_device(spec.training)
+    corpus = EncodedCorpus.open(job.corpus).for_model(spec.model)
+    if job.with_valid:
+        corpus = corpus.with_valid_in_train()
+    model = build_model(
+        spec.model,
+        corpus.labels,
+        seed=spec.training.seed,
+        vocabulary_size=corpus.vocabulary_size,
+        state_sizes=corpus.state_sizes,
+    ).to(device)
+    checkpoint = load_checkpoint(job.output, spec)
+    trainer = Trainer(model, corpus, spec, device, checkpoint)
+    released = trainer.released
+    objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
+    seconds = checkpoint.seconds if checkpoint is not None else []
+    keep = job.keep if job.attack is not None and spec.training.method != "sgd" else 1
+    log = EpochLog(job.output, keep, len(seconds), job.objectives) if rank == 0 else None
+    if log is not None and log.curve:
+        started -= log.curve[-1]["trial_seconds"]  # what the epochs before an interruption took
+    stop: Stop | None = None
+    every = spec.training.validate_every
+    try:
+        for epoch in range(len(seconds), spec.training.epochs):
+            begin = time.perf_counter()
+            train_loss = trainer.run_epoch(epoch)
+            seconds.append(time.perf_counter() - begin)
+            if (epoch + 1) % every and epoch + 1 < spec.training.epochs:
+                continue
+            valid = {} if job.with_valid else valid_metrics(released, corpus, job, device, objects)
+            metrics = {"train_loss": train_loss, "epoch_seconds": float(np.mean(seconds[-every:]))} | valid
+            if log is not None:  # rank 0
+                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
+                log.add(epoch + 1, metrics, functools.partial(contents, released, corpus), trainer.ledger)
+                save_checkpoint(trainer.checkpoint(seconds), job.output)
+                write_ledger(trainer.ledger, job.output)
+            stop = _agreed(report(epoch + 1, metrics), objects)
+            if stop is not None:
+                break
+        if stop is not None and not stop.measure:
+            raise TrialLeft(stop.reason)
+        final = final_metrics(released, corpus, job, device, objects)
+        if rank == 0:
+            write_model(job.output, contents(released, corpus), trainer.ledger)
+        earlier = earlier_epochs(released, corpus, job, device, objects, log)
+    except TrialFailed:
+        if rank == 0:
+            write_ledger(trainer.ledger, job.output)
+        raise
+    finally:
+        dist.destroy_process_group(objects)
+    if rank != 0 or final is None:
+        return None
+    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
+    final["seconds_per_epoch"] = float(np.median(seconds))
+    tags = {"device": device.type, "pretrained_source": model.pretrained_source}
+    early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None
+    return TrialResult(final, trainer.ledger, tags, (*earlier, EpochResult(len(seconds), final)), early)
+
+
+def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
+    """What was spent since `started`, on all workers."""
+    total = time.perf_counter() - started
+    workers = total * dist.get_world_size()
+    return {
+        "trial_seconds": total,
+        "gpu_seconds": workers * job.gpus_per_worker if device.type == "cuda" else 0.0,
+        "worker_seconds": workers,
+    }
+
+
+def _agreed(stop: Stop | None, group: Any) -> Stop | None:
+    """What rank 0 was told, on every rank."""
+    told = [stop]
+    dist.broadcast_object_list(told, src=0, group=group)
+    return told[0]

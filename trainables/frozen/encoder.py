@@ -1,0 +1,93 @@
+"""A public encoder that is never trained: its hidden states of words and utterances.
+
+A kind of state has a name, by which it is kept: `token_first_2` is the state after layer 2 of a word's first piece,
+`sentence_mean_last` the mean of an utterance's states after the last layer, its special pieces among them.
+
+Shapes: b utterances, t tokens, s sub-words, h hidden.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from edp.spec import UserError
+from trainables.data.batch import Batch, PieceInputs
+from trainables.encoders.architecture import load_encoder, read_config
+from trainables.encoders.pretrained import check_states, pretrained_folder
+from trainables.spec import BERTSpec
+
+
+def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
+    """The encoder that `spec.pretrained` names, or the one in `folder`, for evaluation.
+
+    Raises:
+        UserError: where it cannot be had, or has fewer layers than the spec's features ask for.
+    """
+    assert spec.pretrained is not None, "features need a pretrained encoder"
+    if folder is None:
+        folder, reason = pretrained_folder(spec.pretrained)
+        if folder is None:
+            raise UserError(
+                f"model.pretrained = {spec.pretrained} cannot be had ({reason}); "
+                "allowed with model.features: an encoder that is there"
+            )
+    check_states(spec, read_config(folder, spec.pretrained))
+    return load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers).eval()
+
+
+def encoder_digest(encoder: nn.Module) -> str:
+    """SHA-256 of an encoder's weights and their names, whatever file they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(encoder.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@torch.inference_mode()
+def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) -> list[Tensor]:
+    """The states of each name: (B, T, H) of tokens, 0 beyond the utterance, and (B, H) of sentences; float32."""
+    inputs = batch.inputs
+    assert isinstance(inputs, PieceInputs), "an encoder reads sub-words"
+    device = next(encoder.parameters()).device
+    piece_bs, mask_bs, first_bt = (x.to(device) for x in (inputs.piece_bs, inputs.piece_mask_bs, inputs.first_bt))
+    output = encoder(input_ids=piece_bs, attention_mask=mask_bs.long(), output_hidden_states=True)
+    real_bt1 = batch.mask_bt.to(device)[:, :, None]
+    found = []
+    for name in names:
+        kind, pieces, layer = name.split("_")
+        state_bsh = output.hidden_states[-1 if layer == "last" else int(layer)]
+        if kind == "sentence":
+            found.append(mean_state(state_bsh, mask_bs) if pieces == "mean" else state_bsh[:, 0])
+        elif pieces == "first":
+            index_bth = first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2])
+            found.append(state_bsh.gather(1, index_bth) * real_bt1)
+        else:
+            found.append(_mean_of_pieces(state_bsh, first_bt, real_bt1[:, :, 0], inputs.pieces_b.to(device)))
+    return found
+
+
+def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
+    """Mean state (B, H) of each utterance's sub-words, the special ones too."""
+    mask_bs1 = mask_bs[:, :, None].to(state_bsh.dtype)
+    return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
+
+
+def _mean_of_pieces(state_bsh: Tensor, first_bt: Tensor, real_bt: Tensor, pieces_b: Tensor) -> Tensor:
+    """A word's pieces go from its first to the next word's; after the last word's stands one special piece."""
+    begins_bs = torch.zeros(state_bsh.shape[:2], dtype=torch.long, device=state_bsh.device)
+    begins_bs.scatter_add_(1, first_bt, real_bt.long())
+    position_s = torch.arange(state_bsh.shape[1], device=state_bsh.device)
+    word_bs = begins_bs.cumsum(1) * (position_s < pieces_b[:, None] - 1)  # 0: a special piece, or padding
+    words = first_bt.shape[1] + 1
+    sum_bth = state_bsh.new_zeros(len(state_bsh), words, state_bsh.shape[2])
+    sum_bth.scatter_add_(1, word_bs[:, :, None].expand(-1, -1, state_bsh.shape[2]), state_bsh)
+    count_bt = state_bsh.new_zeros(len(state_bsh), words).scatter_add_(1, word_bs, torch.ones_like(state_bsh[:, :, 0]))
+    mean_bth = sum_bth / count_bt.clamp_min(1)[:, :, None]
+    return mean_bth[:, 1:] * real_bt[:, :, None]

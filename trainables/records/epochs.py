@@ -1,0 +1,159 @@
+"""A trial's epochs as candidates: what each reported, and the models of the few that are worth keeping.
+
+Kept are the epochs that together cover most of the trial's own objectives (validation SER, validation MIA AUC, and
+log10 ε where ε is searched), its last epoch always among them; what is kept is decided as the trial goes, so the folder
+never holds more than one model above the number asked for.
+
+Where ε is an objective it rises with every epoch, so nearly all of a trial's epochs are non-dominated. Where the target
+is fixed, an epoch before the last has cost less than the target: it is a candidate, since its guarantee is the one that
+was asked for or a better one, but that it cost less is no merit of its own. It is kept only for what it is ahead in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from edp.ledger import Ledger
+from trainables.records.files import replacing, save_tensors
+from trainables.records.ledger_file import write_ledger
+from trainables.records.pareto import Values, hypervolume, non_dominated
+
+Metrics = dict[str, float]
+
+Objectives = tuple[str, ...]
+"""Names of metrics that are minimised; `log10_epsilon` is that of `epsilon`."""
+
+TRADE_OFF: Objectives = ("ser", "mia_auc", "log10_epsilon")
+"""The three of a search that varies ε."""
+
+# Where the scaled objectives of a trial end: a little beyond its worst, so that its extremes count too.
+_REFERENCE = 1.1
+
+
+def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float:
+    """An objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
+
+    Args:
+        measured_on: `valid_` for what an epoch came to on the validation split, "" for the test split.
+    """
+    if name.startswith("log10_"):
+        return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
+    return metrics.get(measured_on + name, math.nan)
+
+
+def point_of(metrics: Metrics, objectives: Objectives = TRADE_OFF) -> tuple[float, ...]:
+    """What the epochs of a trial are compared by: its objectives, SER and leakage on the validation split."""
+    return tuple(objective_value(name, metrics, "valid_") for name in objectives)
+
+
+def worth_keeping(points: Sequence[Values], most: int) -> list[int]:
+    """Places of at most `most` points: the last, and of the non-dominated ones those that cover most volume.
+
+    Each objective is scaled to the range of `points`; what is dropped, one after the other, is whatever the covered
+    volume loses least by.
+    """
+    last = len(points) - 1
+    scaled, reference = _scaled(points), [_REFERENCE] * len(points[0])
+    kept = sorted({*non_dominated(points), last})
+    while len(kept) > most:
+        rest = {i: hypervolume([scaled[j] for j in kept if j != i], reference) for i in kept if i != last}
+        kept.remove(max(rest, key=lambda i: rest[i]))
+    return kept
+
+
+def _scaled(points: Sequence[Values]) -> list[tuple[float, ...]]:
+    """Each objective from 0 (best) to 1; one that is infinite or equal everywhere is 0 and decides nothing."""
+    columns = []
+    for column in zip(*points, strict=True):
+        low, high = min(column), max(column)
+        width = high - low
+        columns.append([(v - low) / width if 0 < width < math.inf else 0.0 for v in column])
+    return list(zip(*columns, strict=True))
+
+
+def by_epoch(curve: Sequence[Metrics]) -> dict[int, Metrics]:
+    """A trial's reports by epoch (1 is the first): an entry that is not of the epoch after the last one's says so."""
+    found: dict[int, Metrics] = {}
+    epoch = 0
+    for metrics in curve:
+        epoch = int(metrics.get("epoch", epoch + 1))
+        found[epoch] = metrics
+    return found
+
+
+class EpochLog:
+    """The epochs that a trial has reported, in its folder: `curve.json` and `epochs/NUMBER/`. Rank 0 alone writes it.
+
+    Args:
+        folder: of the trial.
+        keep: models to keep, the last epoch's among them; 1: none but the last.
+        done: epochs that the trial goes on from; what a crash left of later ones is removed.
+        objectives: what epochs are kept for.
+    """
+
+    def __init__(self, folder: Path, keep: int, done: int, objectives: Objectives = TRADE_OFF) -> None:
+        self._folder, self._keep, self._objectives = folder, keep, objectives
+        self.by_epoch = {epoch: m for epoch, m in by_epoch(read_curve(folder)).items() if epoch <= done}
+        for epoch in self.kept():
+            if epoch > done:
+                shutil.rmtree(epoch_folder(folder, epoch))
+
+    @property
+    def curve(self) -> list[Metrics]:
+        """What was reported so far, the first one first."""
+        return list(self.by_epoch.values())
+
+    def kept(self) -> list[int]:
+        """The epochs whose models are here, by number (1 is the first)."""
+        return sorted(int(path.parent.name) for path in (self._folder / "epochs").glob("*/model.pt"))
+
+    def add(self, epoch: int, metrics: Metrics, contents: Callable[[], dict[str, Any]], ledger: Ledger) -> None:
+        """One more report, with its model's contents and ledger. Models that it makes superfluous are removed."""
+        last = max(self.by_epoch, default=0)
+        self.by_epoch[epoch] = metrics if epoch == last + 1 else {"epoch": epoch, **metrics}
+        write_curve(self.curve, self._folder)
+        if self._keep == 1:
+            return
+        write_model(epoch_folder(self._folder, epoch), contents(), ledger)
+        self._prune()
+
+    def finish(self) -> list[int]:
+        """The trial has ended at its last epoch, whose model has its place elsewhere: what is kept besides it."""
+        shutil.rmtree(epoch_folder(self._folder, max(self.by_epoch, default=0)), ignore_errors=True)
+        return self.kept()
+
+    def _prune(self) -> None:
+        here = self.kept()
+        best = worth_keeping([point_of(self.by_epoch[epoch], self._objectives) for epoch in here], self._keep)
+        for place, epoch in enumerate(here):
+            if place not in best:
+                shutil.rmtree(epoch_folder(self._folder, epoch))
+
+
+def epoch_folder(folder: Path, epoch: int) -> Path:
+    """Where a kept epoch that is not the trial's last has its model and ledger."""
+    return folder / "epochs" / str(epoch)
+
+
+def read_curve(folder: Path) -> list[Metrics]:
+    """What each epoch of a trial has reported so far, the first one first."""
+    path = folder / "curve.json"
+    return json.loads(path.read_text()) if path.is_file() else []
+
+
+def write_curve(curve: list[Metrics], folder: Path) -> None:
+    """Replaces the curve, in one step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "curve.json") as partial:
+        partial.write_text(json.dumps(curve))
+
+
+def write_model(folder: Path, contents: dict[str, Any], ledger: Ledger) -> None:
+    """`ledger.json` and, last, `model.pt`, each in one step."""
+    write_ledger(ledger, folder)
+    save_tensors(contents, folder / "model.pt")

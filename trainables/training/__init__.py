@@ -1,0 +1,2 @@
+"""The loop of one worker: pieces, optimisers, layer scales, checkpoints, reference models of attacks. Must not import
+Ray."""

@@ -1,0 +1,100 @@
+"""A trial's state at an epoch's end: model, optimiser, average of the weights, ledger, and where it is in the data. No
+noise key, no generator.
+
+A resumed run draws its noise from a fresh key, its data order from seed and epoch; so what it needs of chance is none.
+Correlated noise starts anew too: that of earlier steps is not written down (`edp.noise.banded`: it costs the same).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from edp.ledger import Ledger
+from trainables.records.files import save_tensors
+from trainables.spec import HeadSpec, TrialSpec
+
+NAME = "checkpoint.pt"
+BEFORE = "checkpoint-before.pt"
+"""The one of the epoch before: what is left where a disk has lost the end of the last one."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What one is: `ledger` holds exactly the steps that made `model`."""
+
+    spec: str
+    step: int
+    seconds: list[float]
+    """Of each epoch that is done."""
+    ledger: str
+    alpha: torch.Tensor | None
+    """Layer scales (K,): estimated once, before training, and kept."""
+    model: dict[str, torch.Tensor]
+    optimizer: dict[str, Any]
+    average: dict[str, Any] | None = None
+    """The average of the weights and how many steps are in it; None: the run keeps none."""
+    clip: float | None = None
+    """The clip to go on with, where it moves; None also in checkpoints from before there was one."""
+
+
+def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
+    """Writes a checkpoint in one step, so that a crash or a full disk leaves the last one whole; two are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / NAME).is_file():
+        # A second name for the last one, which stays where it is until the new one takes its place.
+        with suppress(OSError):  # a file system without links keeps one
+            (folder / BEFORE).unlink(missing_ok=True)
+            os.link(folder / NAME, folder / BEFORE)
+    save_tensors(vars(checkpoint), folder / NAME)
+
+
+def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
+    """The checkpoint of a run of the same configuration, or None. Tensors and plain data only: no code is run."""
+    for name in (NAME, BEFORE):
+        if not (folder / name).is_file():
+            continue
+        try:
+            found = Checkpoint(**torch.load(folder / name, map_location="cpu", weights_only=True))
+        except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, TypeError) as error:
+            _log.warning("%s cannot be read (%s)", folder / name, str(error).splitlines()[0])
+            continue
+        if found.spec == spec_key(spec):
+            return found
+    return None
+
+
+def discard_checkpoint(folder: Path) -> None:
+    """The trial has ended well, and its result is kept: its model and ledger are what stays."""
+    for name in (NAME, BEFORE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def spec_key(spec: TrialSpec) -> str:
+    """What must be equal for a checkpoint to be one's own: all but the hardware, and what has no effect."""
+    left_out: dict[str, set[str]] = {
+        "training": {"workers", "device", "memory_batch", "sub_chunks", "validate_every"},
+        "edp": set(),
+    }
+    # Left out where they have no effect, so that checkpoints from before there was a choice are one's own.
+    if spec.model.head == HeadSpec():
+        left_out["model"] = {"head"} | ({"features"} if getattr(spec.model, "features", None) is None else set())
+    if spec.edp.clip == "fixed":
+        left_out["edp"] |= {"clip", "clip_quantile"}
+    if spec.edp.noise_correlation == "none":
+        left_out["edp"] |= {"noise_correlation", "band"}
+    return spec.model_dump_json(exclude=left_out)
+
+
+def restored_ledger(checkpoint: Checkpoint) -> Ledger:
+    """The ledger of the steps that made the checkpoint's weights."""
+    return Ledger.model_validate_json(checkpoint.ledger)

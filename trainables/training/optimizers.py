@@ -1,0 +1,139 @@
+"""What takes the steps: PyTorch's optimisers, DP-AdamBC, and the average of the weights.
+
+All of it is post-processing of noisy gradients, the weight decay too, so none of it costs any ε.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from edp.hook import EDPHook
+from trainables.spec import TrainingSpec
+
+MOMENTUM = 0.9
+WEIGHT_DECAY = 0.01
+NOISE_FLOOR = 0.1
+"""Three standard deviations of v̂ above the noise's variance, relative to it, where a coordinate is nothing but noise:
+it is sqrt(2 (1-β₂) / (1+β₂)) = 3.2 % after many steps. So coordinates without a signal take steps of one size."""
+
+NoiseVariances = Callable[[], Sequence[float]]
+
+
+def make_optimizer(
+    training: TrainingSpec, parameters: Iterable[nn.Parameter], hook: EDPHook | None
+) -> torch.optim.Optimizer:
+    """The optimiser of `training.optimizer`.
+
+    Args:
+        hook: what puts the noise into the gradients, whose variance `adam_bc` takes out; None: there is none.
+    """
+    rate = training.learning_rate
+    match training.optimizer:
+        case "adam":
+            return torch.optim.Adam(parameters, lr=rate)
+        case "adamw":
+            decay = WEIGHT_DECAY if training.weight_decay is None else training.weight_decay
+            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay)
+        case "sgd":
+            return torch.optim.SGD(parameters, lr=rate)
+        case "momentum":
+            momentum = MOMENTUM if training.momentum is None else training.momentum
+            return torch.optim.SGD(parameters, lr=rate, momentum=momentum)
+        case "adam_bc":
+            assert hook is not None, "TrainingSpec refuses it without noise"
+            floor = NOISE_FLOOR if training.noise_floor is None else training.noise_floor
+            return DPAdamBC(hook.parameters, lr=rate, noise_variances=noise_variances(hook), floor=floor)
+
+
+def noise_variances(hook: EDPHook) -> NoiseVariances:
+    """Asks `hook` for the variance of the noise on each coordinate of the mean gradient: one number a parameter, in the
+    order of `hook.parameters`, of the step whose gradients it made last."""
+
+    @functools.cache  # found with the first gradient at the latest, and kept: a GPU is asked for them once
+    def shape() -> list[float]:
+        if hook.spec.alpha_noise == "per_layer" and hook.alpha is not None:
+            return hook.alpha[hook.layer].tolist()
+        return [1.0] * len(hook.parameters)
+
+    return lambda: [(hook.mechanism.noise_std() * scale) ** 2 for scale in shape()]
+
+
+class DPAdamBC(torch.optim.Optimizer):
+    """Adam with the noise's variance taken out of its second moment: DP-AdamBC of Tang, Shpilevskiy and Lécuyer (2024).
+
+    `w ← w - lr · m̂ / sqrt(max(v̂ - φ̂, γ'))`, with Adam's bias-corrected moments m̂ and v̂. Independent noise of
+    variance φ adds φ to what v̂ is expected to be. Where φ moves from step to step (noise that decays), φ̂ is averaged
+    and corrected as v̂ is, which keeps the difference unbiased; a φ that stays is its own average.
+
+    The paper's γ' is an absolute number, tuned for each task (1e-9 and 7e-9 in the examples of its code). Here it is a
+    share of φ̂, since C and z vary over orders of magnitude within one search. Without noise it is Adam, whose ε keeps
+    from dividing by 0: as γ' = ε², within the root and as a bound instead of a summand.
+
+    Args:
+        parameters: trainable, all of which get gradients.
+        noise_variances: asked in every step for φ of each parameter's coordinates.
+        floor: γ' as a share of φ̂.
+    """
+
+    betas = (0.9, 0.999)
+    epsilon = 1e-8
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, noise_variances: NoiseVariances, floor: float
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "step": 0})
+        self._noise_variances, self._floor = noise_variances, floor
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One step of the weights. `closure`, of PyTorch's interface, is not called."""
+        beta1, beta2 = self.betas
+        (group,) = self.param_groups
+        group["step"] += 1
+        weights: list[torch.Tensor] = group["params"]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        states = [self.state[weight] or self._start(weight) for weight in weights]
+        first = [state["exp_avg"] for state in states]
+        second = [state["exp_avg_sq"] for state in states]
+        torch._foreach_lerp_(first, gradients, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
+        for state, variance in zip(states, self._noise_variances(), strict=True):
+            state["noise_variance"] = beta2 * state["noise_variance"] + (1 - beta2) * variance
+        correction1, correction2 = (1 - beta ** group["step"] for beta in self.betas)
+        noise = [state["noise_variance"] / correction2 for state in states]
+        signal = torch._foreach_div(second, correction2)
+        torch._foreach_sub_(signal, noise)
+        torch._foreach_clamp_min_(signal, [max(self._floor * variance, self.epsilon**2) for variance in noise])
+        torch._foreach_sqrt_(signal)
+        torch._foreach_addcdiv_(weights, first, signal, -group["lr"] / correction1)
+
+    def _start(self, weight: torch.Tensor) -> dict[str, Any]:
+        state = self.state[weight]
+        state |= {"exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight), "noise_variance": 0.0}
+        return state
+
+
+def averaged(model: nn.Module, decay: float) -> AveragedModel:
+    """A copy of `model` for the exponential moving average of its weights, which `update_parameters` goes on with.
+
+    The average is a_1 = w_1 after the first step, and a_{n+1} = ψ_n a_n + (1 - ψ_n) w_{n+1} from then on, with
+    ψ_n = min(decay, (1+n) / (10+n)): the warm-up that De et al. (2022), "Unlocking High-Accuracy Differentially Private
+    Image Classification through Scale", use. Without it, a trial of a few hundred steps would release weights that are
+    largely its first ones.
+    """
+
+    def update(averages: Any, weights: Any, _: Any) -> None:
+        n = int(average.n_averaged)  # the CPU's, while the argument is a copy on the weights' device
+        get_ema_multi_avg_fn(min(decay, (1 + n) / (10 + n)))(averages, weights, n)
+
+    average = AveragedModel(model, multi_avg_fn=update)
+    # Recurrent layers lose the one block of memory that cuDNN wants when they are copied, and find it when moved.
+    average.module.to(next(model.parameters()).device)
+    return average

@@ -1,0 +1,212 @@
+"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target answers.
+
+The pool is what the target was and was not trained on: its training split (canaries apart) and its test split.
+References come in pairs: one is trained on a random half of the pool, the other on the other half. So every utterance
+is inside exactly half of the references, and copies of an utterance go together. Validation is the population: nobody
+is trained on it. Everything here runs in one process, which is a process group of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from trainables.attacks.membership_features import membership_indices
+from trainables.data.encoded_corpus import EncodedCorpus, Split
+from trainables.evaluation.predictions import Answers, collect_answers
+from trainables.models import JointModel, build_model
+from trainables.spec import CanariesSpec, TrialSpec
+from trainables.training.trainer import Trainer, pick_device
+
+Arrays = dict[str, NDArray[Any]]
+Kind = Literal["sgd", "own"]
+OnEpoch = Callable[[int], None]
+
+_POPULATION = 5_000
+
+
+@dataclass(frozen=True)
+class Side:
+    """One model to train beside a target. `what`: a reference by its number, or the shadow of the same corpus."""
+
+    spec: TrialSpec
+    corpus: Path
+    output: Path
+    """The file that its answers go to."""
+    reference: int | None
+
+
+def side_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
+    """The training of reference `number`: the target's, in one process, with weights and order of its own.
+
+    Args:
+        kind: `own`: the target's method, noise and all; `sgd`: without privacy, the same for all trials of a sweep.
+    """
+    training = spec.plain_training() if kind == "sgd" else spec.training
+    alone = training.model_copy(update={"workers": 1, "seed": (spec.training.seed + 1 + number) % 2**32})
+    return spec.model_copy(update={"canaries": CanariesSpec(), "training": alone})
+
+
+def halves(corpus: EncodedCorpus, seed: int, reference: int) -> dict[Split, NDArray[np.bool_]]:
+    """Which utterances of the pool a reference is trained on, of each split; a pair of references shares the pool."""
+    pool: list[bytes] = []
+    sizes = {}
+    for split in _POOL:
+        rows = np.arange(corpus.size(split) - (corpus.planted if split == "train" else 0))
+        pool += [tokens.tobytes() for tokens in corpus.token_ids(split, rows)]
+        sizes[split] = len(rows)
+    _, group_n = np.unique(np.array(pool, dtype=object), return_inverse=True)
+    order = np.random.default_rng([seed, 0x524546, reference // 2]).permutation(int(group_n.max()) + 1)
+    inside_n = (order < len(order) // 2)[group_n]
+    inside_n = ~inside_n if reference % 2 else inside_n
+    train, test = np.split(inside_n, [sizes["train"]])
+    return {"train": train, "test": test}
+
+
+_POOL: tuple[Split, ...] = ("train", "test")
+
+
+def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int64], ...]:
+    """The test split in three: shadow's members (1/4), shadow's non-members (1/4), and what is left to attack (1/2).
+
+    Copies of an utterance go together, so the shadow's utterances are disjoint from all that its attack is tried on.
+    """
+    tokens = corpus.token_ids("test", np.arange(corpus.size("test")))
+    _, group_n = np.unique(np.array([one.tobytes() for one in tokens], dtype=object), return_inverse=True)
+    groups = int(group_n.max()) + 1
+    place_n = np.random.default_rng([seed, 0x534841]).permutation(groups)[group_n]
+    cuts = groups // 4, groups // 2
+    inside, outside = place_n < cuts[0], (place_n >= cuts[0]) & (place_n < cuts[1])
+    return np.flatnonzero(inside), np.flatnonzero(outside), np.flatnonzero(place_n >= cuts[1])
+
+
+def train_side(side: Side, on_epoch: OnEpoch) -> None:
+    """Trains one model and writes what the attacks need of it to `side.output`, whole or not at all.
+
+    Raises:
+        trainables.records.job.TrialFailed: when a gradient or the loss is not finite.
+    """
+    corpus = EncodedCorpus.open(side.corpus).for_model(side.spec.model)
+    seed = side.spec.corpus.seed
+    inside = None
+    if side.reference is not None:
+        inside = halves(corpus, seed, side.reference)
+        chosen: dict[Split, Any] = {split: np.flatnonzero(mask) for split, mask in inside.items()}
+    else:
+        shadow_in, shadow_out, _ = same_corpus_parts(corpus, seed)
+        chosen = {"test": shadow_in}
+    with _alone():
+        device = pick_device(side.spec.training)
+        model = _new_model(side.spec, corpus, device)
+        trainer = Trainer(model, corpus.with_train(chosen), side.spec, device)
+        for epoch in range(side.spec.training.epochs):
+            trainer.run_epoch(epoch)
+            on_epoch(epoch + 1)
+        if inside is not None:
+            members, non_members = attacked(corpus, seed)
+            found = _losses(trainer.released, corpus, seed, device) | {
+                "inside_members": inside["train"][members],
+                "inside_non_members": inside["test"][non_members],
+            }
+        else:
+            parts = {"members": shadow_in, "non_members": shadow_out}
+            found = {
+                name: _features(_seen(trainer.released, corpus, "test", rows, device)) for name, rows in parts.items()
+            }
+    _save(side.output, found)
+
+
+def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
+    """What a trained model answers: features and losses of members and non-members, losses of population and canaries.
+
+    One forward pass, which all attacks share.
+
+    Args:
+        folder: the encoded corpus that it was trained on.
+        model_file: the `model.pt` of a trial; tensors and plain data only are loaded.
+    """
+    corpus = EncodedCorpus.open(folder).for_model(spec.model)
+    device = pick_device(spec.training)
+    model = _new_model(spec, corpus, device)
+    model.load_state_dict(torch.load(model_file, map_location=device, weights_only=True)["state_dict"])
+    return _losses(model, corpus, spec.corpus.seed, device, features=True)
+
+
+def attacked(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Members (of train) and non-members (of test): the same as those of every trial's shadow attack."""
+    members, non_members = membership_indices(corpus.size("train") - corpus.planted, corpus.size("test"), seed=seed)
+    return members, non_members
+
+
+def _losses(
+    model: JointModel, corpus: EncodedCorpus, seed: int, device: torch.device, *, features: bool = False
+) -> Arrays:
+    members, non_members = attacked(corpus, seed)
+    population = np.arange(min(corpus.size("valid"), _POPULATION))
+    found: Arrays = {}
+    parts: list[tuple[str, Split, NDArray[np.int64]]] = [
+        ("member", "train", members),
+        ("non_member", "test", non_members),
+        ("population", "valid", population),
+    ]
+    if features and corpus.size("canaries"):
+        parts.append(("canary", "canaries", np.arange(corpus.size("canaries"))))
+    for name, split, rows in parts:
+        seen = _seen(model, corpus, split, rows, device)
+        assert seen.losses is not None
+        found[f"{name}_losses"] = seen.losses
+        if features and name in ("member", "non_member"):
+            found[f"{name}s"] = _features(seen)
+    return found
+
+
+def _seen(
+    model: JointModel, corpus: EncodedCorpus, split: Split, rows: NDArray[np.int64], device: torch.device
+) -> Answers:
+    answers = collect_answers(model, corpus, split, rows, device=device, outcomes=False, features=True)
+    assert answers is not None, "this process is alone"
+    return answers
+
+
+def _features(answers: Answers) -> NDArray[np.float32]:
+    assert answers.features is not None, "they were asked for"
+    return answers.features
+
+
+def _new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
+    seed, size = spec.training.seed, corpus.vocabulary_size
+    model = build_model(spec.model, corpus.labels, seed=seed, vocabulary_size=size, state_sizes=corpus.state_sizes)
+    return model.to(device)
+
+
+def _save(path: Path, arrays: Arrays) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A name of its own: two commands may be at the same file, and the later one replaces the earlier one's.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.npz")
+    try:
+        np.savez(partial, allow_pickle=False, **arrays)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """A process group of this process, which training needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()

@@ -1,0 +1,108 @@
+"""Layer scales of a trial whose `edp.alpha` asks for gradients before training: synthetic or private utterances."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from edp.book import keep_book
+from edp.ledger import Ledger
+from edp.sampling import Indices, shuffled_epoch
+from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
+from trainables.corpora.labels import Labels
+from trainables.data.batch import Batch
+from trainables.data.batching import encode_utterances
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.features import Features
+from trainables.models import JointModel
+from trainables.spec import TrialSpec
+
+SYNTHETIC_UTTERANCES = 64
+_AT_ONCE = 64
+VOTES = 512
+"""How many gradients the private estimate takes, expected: at 20 layers a typical one sums up to 11 times the noise."""
+
+
+def layer_scales(
+    model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device
+) -> tuple[torch.Tensor | None, Ledger]:
+    """Scales (K,) for the hook, None where it finds its own, and the ledger that the run starts with.
+
+    Called by all workers at once, before DDP wraps the model; all get the same scales.
+
+    Raises:
+        UntaughtLayer: for `alpha = private` and a layer that leaves no notes.
+    """
+    model.train()  # also what cuDNN's recurrent layers need for a backward
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
+        if spec.edp.alpha == "public":
+            batch = synthetic_batch(corpus.features(), corpus.labels).to(device)
+            torch.manual_seed(0)
+            return public_alpha(gradient_layer_norms(model, model.loss(batch).mean())), Ledger()
+        if spec.edp.alpha == "private":
+            norms = _private_norms(model, corpus, spec, device)
+            alpha, release = private_alpha(norms, reproducible_noise=spec.edp.reproducible_noise)
+            return alpha, Ledger(alpha_release=release)
+    return None, Ledger()
+
+
+def synthetic_batch(features: Features, labels: Labels) -> Batch:
+    """Utterances of made-up words with labels drawn uniformly from the public schema: the same ones for every corpus.
+
+    No private word or frequency goes into it, and nothing public that a worker may lack is needed.
+    """
+    rng = np.random.default_rng(0)
+    letters = np.array(list(string.ascii_lowercase))
+    tokens = [
+        ["".join(rng.choice(letters, rng.integers(2, 9))) for _ in range(rng.integers(3, 13))]
+        for _ in range(SYNTHETIC_UTTERANCES)
+    ]
+    batch = encode_utterances(tokens, features)
+    tags_bt = torch.from_numpy(rng.integers(len(labels.tags), size=tuple(batch.mask_bt.shape)))
+    intent_b = torch.from_numpy(rng.integers(len(labels.intents), size=len(tokens)))
+    return replace(batch, tags_bt=tags_bt.where(batch.mask_bt, 0), intent_b=intent_b)
+
+
+def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> torch.Tensor:
+    """Layer norms (n, K) of this worker's share of the votes."""
+    voters = [np.asarray(indices) for indices in _voters(corpus.size("train"), spec)]
+    mine = voters[dist.get_rank() :: dist.get_world_size()]
+    book = model.book or keep_book(model)
+    if not mine:
+        return torch.zeros(0, len(book.layer_names), device=device)
+    before, model.book = model.book, book
+    norms = torch.zeros(len(mine), len(book.layer_names), device=device)
+    for first in range(0, len(mine), _AT_ONCE):
+        votes = mine[first : first + _AT_ONCE]
+        vote_b = np.repeat(np.arange(len(votes)), [len(indices) for indices in votes])
+        indices = np.concatenate(votes)
+        # Dropout by utterance, so that every number of workers draws the same.
+        batch = replace(corpus.batch("train", indices), key_b=torch.from_numpy(indices.astype(np.int32))).to(device)
+        weight_b = torch.tensor([1 / len(votes[v]) for v in vote_b], device=device)
+        with book.examples(torch.from_numpy(vote_b), len(votes)):
+            loss_b = model.loss(batch)
+        (loss_b * weight_b).sum().backward()
+        norms[first : first + len(votes)] = book.squares().sqrt()
+        book.clear()
+    model.book = before
+    return norms
+
+
+def _voters(examples: int, spec: TrialSpec) -> Iterator[Indices]:
+    """Who votes: utterances, each by its own coin and at most once; or, where they are the unit, micro-batches.
+
+    The coins may be public, since no amplification is claimed. They do not depend on the data.
+    """
+    training = spec.training
+    if spec.edp.unit == "example":
+        coins = np.random.default_rng([training.seed, 0xA1FA]).random(examples)
+        return iter(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))
+    sizes = {"batch_size": training.batch_in(examples), "micro_batches": training.clips_in(examples)}
+    steps = shuffled_epoch(examples, seed=training.seed, epoch=0, **sizes)
+    return islice((m for step in steps for m in step if len(m)), VOTES)

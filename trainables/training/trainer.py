@@ -1,0 +1,310 @@
+"""The training loop of one trial on one worker."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from edp.book import Book, UntaughtLayer, keep_book
+from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp, share_start
+from edp.ledger import Ledger
+from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
+from edp.spec import UserError
+from trainables.data.batch import Batch
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.states import has_states
+from trainables.models import JointModel
+from trainables.records.job import TrialFailed
+from trainables.spec import TrainingSpec, TrialSpec
+from trainables.spec.precision import in_bfloat16
+from trainables.training.checkpoint import Checkpoint, restored_ledger, spec_key
+from trainables.training.optimizers import averaged, make_optimizer
+from trainables.training.pieces import Piece, examples_that_fit, pieces
+from trainables.training.scales import layer_scales
+
+_SAMPLE = 16
+"""How many of the longest utterances tell what a piece may hold."""
+
+_SAME_AT_ONCE = 256
+"""Utterances of a piece that is cut once: the shorter their list, the more alike they are, and the less is padding."""
+
+
+def pick_device(training: TrainingSpec) -> torch.device:
+    """This worker's device. Ray shows each worker only its own GPU, so the local rank picks among what is visible."""
+    wanted = training.device
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise TrialFailed("training.device = cuda, but this worker sees no CUDA device")
+    index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+class Trainer:
+    """The training loop of one trial on one worker."""
+
+    def __init__(
+        self,
+        model: JointModel,
+        corpus: EncodedCorpus,
+        spec: TrialSpec,
+        device: torch.device,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        if checkpoint is not None:
+            model.load_state_dict(checkpoint.model)
+        self.key = spec_key(spec)
+        self.corpus, self.spec, self.device = corpus, spec, device
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.examples = corpus.size("train")
+        training = spec.training
+        self.batch_size = training.batch_in(self.examples)
+        try:
+            self.clips = training.clips_in(self.examples)
+        except UserError as error:
+            raise TrialFailed(str(error)) from error
+        self.step = checkpoint.step if checkpoint is not None else 0
+        self.low_precision = in_bfloat16(training.precision, device)
+        self.average = averaged(model, training.average) if training.average is not None else None
+        if self.average is not None and checkpoint is not None and checkpoint.average is not None:
+            self.average.load_state_dict(checkpoint.average)
+        self.hook: EDPHook | None = None
+        self.book = self._keep_book(model)
+        self._most: int | None = training.memory_batch
+        # Every step of a full batch of examples is the same, whatever their order, and so are its pieces.
+        full = self.batch_size >= self.examples and self.batch_size == self.clips
+        self._one_order = full and spec.edp.sampling == "shuffle" and has_states(spec.model)
+        self._same: list[tuple[Piece, Batch]] | None = None
+        if training.method == "sgd":
+            self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
+        else:
+            if checkpoint is not None:
+                alpha, ledger = checkpoint.alpha, restored_ledger(checkpoint)
+            else:
+                with _trials_mistake():
+                    alpha, ledger = layer_scales(model, corpus, spec, device)
+            self.ddp = one_bucket_ddp(model)
+            with _trials_mistake():
+                self.hook = EDPHook(
+                    self.ddp,
+                    spec.edp,
+                    micro_batches=self.clips,
+                    single_example=self.batch_size == self.clips,
+                    rate=min(1.0, self.batch_size / self.examples),
+                    ledger=ledger,
+                    alpha=alpha,
+                    book=self.book,
+                    clip=checkpoint.clip if checkpoint is not None else None,
+                )
+        self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
+        if checkpoint is not None:
+            self.optimizer.load_state_dict(checkpoint.optimizer)
+        self._sampler_key = self._shared_key() if spec.edp.sampling == "poisson" else None
+
+    def _keep_book(self, model: JointModel) -> Book | None:
+        """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
+        training = self.spec.training
+        if training.method == "sgd" or (self.clips == self.world and self.spec.edp.sampling == "shuffle"):
+            return None
+        with _trials_mistake():
+            model.book = keep_book(model)
+        return model.book
+
+    @property
+    def memory_batch(self) -> int:
+        """The most examples that this worker runs at once."""
+        if self._most is None:
+            longest = np.argsort(self.corpus.lengths("train"), kind="stable")[-_SAMPLE:]
+            batch = self.corpus.batch("train", longest).to(self.device)
+            self._most = examples_that_fit(self.ddp.module, batch, self.device)
+        return self._most
+
+    def checkpoint(self, seconds: list[float]) -> Checkpoint:
+        """The state after the epochs that took `seconds` each."""
+        return Checkpoint(
+            spec=self.key,
+            step=self.step,
+            seconds=list(seconds),
+            ledger=self.ledger.model_dump_json(),
+            alpha=self.hook.alpha if self.hook is not None else None,
+            clip=self.hook.clip_state if self.hook is not None else None,
+            model=self.ddp.module.state_dict(),
+            optimizer=self.optimizer.state_dict(),
+            average=self.average.state_dict() if self.average is not None else None,
+        )
+
+    @property
+    def released(self) -> JointModel:
+        """The model that is measured, kept and released: the averaged one where there is one. Same on all workers."""
+        model = self.average.module if self.average is not None else self.ddp.module
+        assert isinstance(model, JointModel)
+        return model
+
+    @property
+    def ledger(self) -> Ledger:
+        """What touched the weights so far."""
+        return self.hook.ledger if self.hook is not None else Ledger(private=False)
+
+    def run_epoch(self, epoch: int) -> float:
+        """One epoch; returns the mean training loss of an utterance.
+
+        Raises:
+            TrialFailed: on every rank, when a gradient or the loss was not finite.
+        """
+        self.ddp.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.spec.training.learning_rate_in(epoch)
+        if self.hook is not None:
+            self.hook.begin_epoch(epoch)
+        loss, seen = torch.zeros((), device=self.device), 0
+        try:
+            for dealt in self.steps_of(epoch):
+                seen += sum(len(indices) for share in dealt for indices in share)
+                loss += self.train_step(dealt)
+            if self.hook is not None:
+                self.hook.check()
+        except NonFiniteGradient as error:
+            raise TrialFailed(str(error)) from error
+        dist.all_reduce(loss)
+        mean = float(loss) / max(1, seen)
+        if not np.isfinite(mean):
+            raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
+        return mean
+
+    def train_step(self, dealt: list[list[Indices]]) -> torch.Tensor:
+        """One step of the weights; returns the sum of this worker's utterances' losses.
+
+        Raises:
+            NonFiniteGradient: on a CPU, which need not wait for it.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._backward(dealt)
+        if self.hook is not None and self.device.type == "cpu":
+            self.hook.check()
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.ddp.module)
+        self.step += 1
+        return loss
+
+    def steps_of(self, epoch: int) -> Iterator[list[list[Indices]]]:
+        """Each step's micro-batches, a list for each worker."""
+        training = self.spec.training
+        sizes = {"batch_size": self.batch_size, "micro_batches": self.clips}
+        if self._sampler_key is None:
+            # Correlated noise is priced for examples that take part in the same step of every epoch.
+            one_order = self._one_order or self.spec.edp.noise_correlation == "banded"
+            steps = shuffled_epoch(self.examples, seed=training.seed, epoch=0 if one_order else epoch, **sizes)
+        else:
+            # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
+            rng = np.random.default_rng([*self._sampler_key, epoch])
+            if self.hook is not None and self.hook.any_number:
+                return poisson_examples(self.examples, batch_size=self.batch_size, workers=self.world, rng=rng)
+            steps = poisson_epoch(self.examples, rng=rng, **sizes)
+        ends = [share_start(rank, self.clips, self.world) for rank in range(self.world + 1)]
+        return ([step[first:end] for first, end in pairwise(ends)] for step in steps)
+
+    def _backward(self, dealt: list[list[Indices]]) -> torch.Tensor:
+        """Gradients of this worker's share of a step, in pieces; returns the sum of its utterances' losses."""
+        mine = dealt[self.rank]
+        if self.hook is None:
+            mine = [np.concatenate(mine)]
+        share = sum(len(indices) for indices in mine)
+        cut = self._pieces(mine, share)
+        # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
+        everybody = max(1, sum(len(indices) for other in dealt for indices in other))
+        factor = 1.0 if self.hook is not None else self.world * share / everybody
+        total = torch.zeros((), device=self.device)
+        for i, (piece, batch) in enumerate(cut):
+            last = i == len(cut) - 1
+            total += self._backward_piece(piece, batch, factor, i, reduce=last)
+            if self.hook is not None and piece.ends and not last:
+                self.hook.take()
+        return total
+
+    def _pieces(self, mine: list[Indices], share: int) -> list[tuple[Piece, Batch | None]]:
+        """This worker's micro-batches in pieces, and the utterances of those that are the same in every step."""
+        if self._same is not None:
+            return list(self._same)
+        most = min(self.memory_batch, max(1, -(-share // self.spec.training.sub_chunks)))
+        if self._one_order:
+            most = min(most, _SAME_AT_ONCE)
+        cut = pieces(mine or [np.zeros(0, dtype=np.int64)], most, self._order)
+        if not self._one_order or not self.corpus.states_in_memory:
+            return [(piece, None) for piece in cut]
+        self._same = [(piece, self._batch(piece.indices)) for piece in cut]
+        return list(self._same)
+
+    def _batch(self, indices: Indices) -> Batch:
+        return self.corpus.batch("train", indices).to(self.device)
+
+    def _order(self, indices: Indices) -> np.ndarray:
+        """By what utterances are chosen that are run together: by length, except where the first one's clip counts."""
+        if self.spec.edp.alpha == "paper" and self.step == 0:
+            return np.zeros(len(indices))
+        return self.corpus.lengths("train")[indices]
+
+    def _backward_piece(
+        self, piece: Piece, kept: Batch | None, factor: float, number: int, *, reduce: bool
+    ) -> torch.Tensor:
+        """Backpropagates `factor` times the weighted losses of a piece; returns the sum of its utterances' losses."""
+        seed, indices = self.spec.training.seed, piece.indices
+        # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws goes by piece.
+        torch.manual_seed(_mix(seed, self.step, self.rank, number))
+        key_b = _keys(_mix(seed, self.step), indices).to(self.device)
+        batch = replace(kept or self._batch(indices), key_b=key_b)
+        weight_b = torch.from_numpy(piece.weight_b * np.float32(factor)).to(self.device)
+        with ExitStack() as stack:
+            if not reduce:
+                stack.enter_context(self.ddp.no_sync())
+            with ExitStack() as forward:
+                if self.book is not None and piece.micro_batches > 1:
+                    micro_batch_b = torch.from_numpy(piece.micro_batch_b)
+                    forward.enter_context(self.book.examples(micro_batch_b, piece.micro_batches))
+                forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
+                loss_b = self.ddp(batch)
+            (loss_b * weight_b).sum().backward()
+        return (loss_b.detach() * (weight_b > 0)).sum()
+
+    def _shared_key(self) -> list[int]:
+        """What all workers draw from and nobody else knows: Poisson's amplification needs a secret draw."""
+        if self.spec.edp.reproducible_noise is not None:
+            return [self.spec.edp.reproducible_noise, 0x504F49]
+        entropy: list[Any] = [np.random.SeedSequence().entropy]
+        dist.broadcast_object_list(entropy, src=0)
+        return [int(entropy[0])]
+
+
+@contextmanager
+def _trials_mistake() -> Iterator[None]:
+    """What fails for every worker at once: layers that leave no notes, a mechanism that does not fit the corpus."""
+    try:
+        yield
+    except UntaughtLayer as error:
+        raise TrialFailed(f"model: {error}") from error
+    except UserError as error:
+        raise TrialFailed(str(error)) from error
+
+
+def _keys(seed: int, indices: Indices) -> torch.Tensor:
+    """A key for each utterance, (B,) int32: a hash of (seed, index) (the finaliser of SplitMix64)."""
+    x = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return torch.from_numpy((x >> np.uint64(32)).astype(np.uint32).view(np.int32))
+
+
+def _mix(*parts: int) -> int:
+    """63 bits that depend on all of `parts`."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
