@@ -25,7 +25,7 @@ way: a piece is then one micro-batch, whose gradient PyTorch adds up, in as many
         with nullcontext() if last else ddp.no_sync():
             loss(micro_batch).backward()
         if not last:
-            hook.take()
+            hook.accumulate()
     optimizer.step()
 
 True DP-SGD (Poisson sampling, `single_example`) is the same with the examples that were dealt to the worker, as many
@@ -139,7 +139,7 @@ class EDPHook:
         self._step = self.ledger.steps
         self._taken = 0
         self._last_bucket: torch.Tensor | None = None
-        self.begin_epoch(0)
+        self.set_epoch(0)
         band = self.mechanism.band
         self._correlated = CorrelatedNoise(self.parameters, band) if band > 1 else None
         ddp.register_comm_hook(None, self._reduce)
@@ -149,7 +149,7 @@ class EDPHook:
         """The clip of the next step, for a checkpoint. On a GPU this waits for it."""
         return float(self.clip.C)
 
-    def begin_epoch(self, epoch: int) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Sets z_t for epoch `epoch`, counted from 0."""
         self.epoch = epoch
         self._set_mechanism()
@@ -182,7 +182,7 @@ class EDPHook:
             return None  # known after the first private gradient
         raise ValueError(f"alpha {self.spec.alpha} needs scales that were found beforehand: give alpha=")
 
-    def take(self) -> None:
+    def accumulate(self) -> None:
         """Clips what was backpropagated since the last call, adds it up, and clears it; not after a step's last piece.
 
         It is all micro-batches that the book has notes of, or else one micro-batch, whose gradient the parameters hold.

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from edp.spec import UserError
 from sweeps.attacking.figures import write_attack_page
-from sweeps.attacking.models import answers_of, train_sides
+from sweeps.attacking.models import answers_of, train_references
 from sweeps.execution.prepare import Prepared, cache_key, encode_missing, locate, read_missing
 from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config
 from sweeps.recipes.parts import MOST_REFERENCES, ResourcesSpec
 from sweeps.results.front import pareto_front
@@ -33,7 +33,7 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import privacy_metrics
 from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
-from trainables.training.references import Arrays, Kind, Side, attacked, same_corpus_parts, side_spec
+from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
 
 _SHADOW_SEED = 1_000_003
 """Added to the seed of the shadow of the same corpus, so that no reference starts from its weights."""
@@ -176,7 +176,7 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
 
     Args:
         references: K, an even number: they share the pool in pairs.
-        kind: how references are trained, see `trainables.training.references.side_spec`.
+        kind: how references are trained, see `trainables.training.references.reference_spec`.
 
     Returns:
         What `edp-sweep attack --json` prints.
@@ -203,36 +203,41 @@ def attack_in_session(
     target: Target, prepared: Prepared, references: int, kind: Kind, console: Console
 ) -> dict[str, Any]:
     """`attack` while Ray runs and the corpora are encoded."""
-    folder = target.sweep.cache / f"references-{_side_key(target.spec, prepared, kind)}"
-    sides = [Side(side_spec(target.spec, kind, k), prepared.corpus, folder / f"{k}.npz", k) for k in range(references)]
-    shadow_folder = target.sweep.cache / f"references-{_side_key(target.spec, prepared, 'sgd')}"
-    shadow = Side(side_spec(target.spec, "sgd", _SHADOW_SEED), prepared.corpus, shadow_folder / "same_corpus.npz", None)
-    train_sides([*sides, shadow], target.resources, console)
+    folder = target.sweep.cache / f"references-{_reference_key(target.spec, prepared, kind)}"
+    reference_models = [
+        ReferenceModel(reference_spec(target.spec, kind, k), prepared.corpus, folder / f"{k}.npz", k)
+        for k in range(references)
+    ]
+    shadow_folder = target.sweep.cache / f"references-{_reference_key(target.spec, prepared, 'sgd')}"
+    shadow = ReferenceModel(
+        reference_spec(target.spec, "sgd", _SHADOW_SEED), prepared.corpus, shadow_folder / "same_corpus.npz", None
+    )
+    train_references([*reference_models, shadow], target.resources, console)
     seen = answers_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
     results = _shadow_attacks(seen, prepared, shadow.output, target.spec.corpus.seed)
-    results += loss_and_reference_attacks(seen, References.read([side.output for side in sides]))
+    results += loss_and_reference_attacks(seen, References.read([model.output for model in reference_models]))
     document = _document(target, prepared, seen, results, references, kind)
     _keep(target, document, results)
     return document
 
 
-def attack_front(sweep: Sweep, prepared: Prepared, watch: Watch) -> None:
+def attack_front(sweep: Sweep, prepared: Prepared, progress: Progress) -> None:
     """Attacks what stands on the front and was not attacked yet; for the end of a sweep, while Ray runs."""
     recipe = sweep.recipe
     for point in pareto_front(sweep.trials(), recipe.search.objectives):
         if (point.folder / "attacks.json").is_file():
             continue
-        found = attack_in_session(_of_point(sweep, point), prepared, recipe.attacks.references, "sgd", watch.console)
+        found = attack_in_session(_of_point(sweep, point), prepared, recipe.attacks.references, "sgd", progress.console)
         best = next(one for one in found["attacks"] if one["name"] == found["strongest"])
-        watch.say(f"attacked trial {point.name}: strongest {best['name']}, AUC {best['auc']:.3f}")
+        progress.say(f"attacked trial {point.name}: strongest {best['name']}, AUC {best['auc']:.3f}")
 
 
-def _side_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
+def _reference_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
     """What must be equal for reference models to be the same: all trials of a sweep share those of plain SGD."""
-    side = side_spec(spec, kind, 0)
+    reference_model = reference_spec(spec, kind, 0)
     hardware = {"workers", "device", "sub_chunks"} | ({"micro_batches"} if kind == "sgd" else set())
     mechanism = spec.edp.model_dump(mode="json") if kind == "own" else None
-    training = side.training.model_dump(mode="json", exclude=hardware)
+    training = reference_model.training.model_dump(mode="json", exclude=hardware)
     return cache_key(prepared.corpus.name, spec.model.model_dump(mode="json"), spec.corpus.seed, training, mechanism)
 
 

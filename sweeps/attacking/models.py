@@ -15,7 +15,7 @@ from sweeps.recipes.parts import ResourcesSpec
 from trainables.execution.client import TrialError
 from trainables.records.job import TrialFailed
 from trainables.spec import TrialSpec
-from trainables.training.references import Arrays, Side, score_target, train_side
+from trainables.training.references import Arrays, ReferenceModel, score_target, train_reference
 
 _RETRIES = 5
 """How often a model whose process died is trained again."""
@@ -23,21 +23,21 @@ _RETRIES = 5
 _LOOK_SECONDS = 0.5
 
 
-def train_sides(sides: Sequence[Side], resources: ResourcesSpec, console: Console) -> None:
-    """Trains those of `sides` whose answers are not there yet, as many at once as fit, with a progress bar.
+def train_references(reference_models: Sequence[ReferenceModel], resources: ResourcesSpec, console: Console) -> None:
+    """Trains those of `reference_models` whose answers are not there yet, as many at once as fit, with a progress bar.
 
     Raises:
         TrialError: when one cannot be trained, with the reason. Those that ended stay.
     """
-    missing = [side for side in sides if not side.output.is_file()]
+    missing = [reference_model for reference_model in reference_models if not reference_model.output.is_file()]
     if not missing:
         return
     epochs = missing[0].spec.training.epochs
-    waiting = [_train.options(**_share(side.spec, resources)).remote(side) for side in missing]
+    waiting = [_train.options(**_share(model.spec, resources)).remote(model) for model in missing]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
         title = f"{len(missing)} models that the attacks compare with"
-        bar = progress.add_task(title, total=sum(side.spec.training.epochs for side in missing))
+        bar = progress.add_task(title, total=sum(reference_model.spec.training.epochs for reference_model in missing))
         left = list(waiting)
         try:
             while left:
@@ -45,7 +45,7 @@ def train_sides(sides: Sequence[Side], resources: ResourcesSpec, console: Consol
                 ray.get(ready)
                 if ready and not console.is_terminal:
                     console.print(f"{len(missing) - len(left)} of {title} are trained", highlight=False)
-                progress.update(bar, completed=sum(_epochs_done(side, epochs) for side in missing))
+                progress.update(bar, completed=sum(_epochs_done(model, epochs) for model in missing))
         except ray.exceptions.RayTaskError as error:
             _cancel(left)
             cause = error.cause if isinstance(error.cause, TrialFailed | UserError) else error
@@ -74,15 +74,15 @@ def _share(spec: TrialSpec, resources: ResourcesSpec) -> dict[str, float]:
     return {"num_cpus": min(cpus, ray.cluster_resources().get("CPU", 1.0)), "num_gpus": wanted}
 
 
-def _progress_file(side: Side) -> Path:
-    return side.output.with_name(f".{side.output.name}.epochs")
+def _progress_file(reference_model: ReferenceModel) -> Path:
+    return reference_model.output.with_name(f".{reference_model.output.name}.epochs")
 
 
-def _epochs_done(side: Side, epochs: int) -> int:
-    if side.output.is_file():
+def _epochs_done(reference_model: ReferenceModel, epochs: int) -> int:
+    if reference_model.output.is_file():
         return epochs
     try:
-        return int(_progress_file(side).read_text())
+        return int(_progress_file(reference_model).read_text())
     except (OSError, ValueError):  # not started, or being written
         return 0
 
@@ -93,12 +93,12 @@ def _cancel(tasks: list[Any]) -> None:
 
 
 @ray.remote(max_retries=_RETRIES)
-def _train(side: Side) -> None:
+def _train(reference_model: ReferenceModel) -> None:
     _threads()
-    progress = _progress_file(side)
+    progress = _progress_file(reference_model)
     progress.parent.mkdir(parents=True, exist_ok=True)
     try:
-        train_side(side, lambda done: _write(progress, str(done)))
+        train_reference(reference_model, lambda done: _write(progress, str(done)))
     finally:
         progress.unlink(missing_ok=True)
 

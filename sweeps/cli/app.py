@@ -68,10 +68,12 @@ def run(
 ) -> None:
     """A sweep, to its front."""
     from sweeps.commands.run import start_sweep
-    from sweeps.progress.live_table import Watch
+    from sweeps.progress.live_table import Progress
 
     overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
-    sweep = start_sweep(recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, watch=Watch(err))
+    sweep = start_sweep(
+        recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, progress=Progress(err)
+    )
     _show_sweep(sweep, storage, as_json)
 
 
@@ -79,10 +81,10 @@ def run(
 def resume(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
     """Goes on with a sweep where it stopped, whatever stopped it."""
     from sweeps.commands.run import resume_sweep
-    from sweeps.progress.live_table import Watch
+    from sweeps.progress.live_table import Progress
     from sweeps.state.sweep import Sweep
 
-    sweep = resume_sweep(Sweep.existing(storage, name), Watch(err), tracking_uri)
+    sweep = resume_sweep(Sweep.existing(storage, name), Progress(err), tracking_uri)
     _show_sweep(sweep, storage, as_json)
 
 
@@ -181,10 +183,10 @@ def confirm(
     """The front trained again with new seeds: means and 95 % intervals of what the search found once."""
     from sweeps.commands.confirm import confirm as confirm_front
     from sweeps.commands.confirm import print_confirmation
-    from sweeps.progress.live_table import Watch
+    from sweeps.progress.live_table import Progress
     from sweeps.state.sweep import Sweep
 
-    document = confirm_front(Sweep.existing(storage, name), seeds, Watch(err), tracking_uri)
+    document = confirm_front(Sweep.existing(storage, name), seeds, Progress(err), tracking_uri)
     if as_json:
         print_json(document)
     else:
@@ -206,7 +208,7 @@ def train(
 ) -> None:
     """One configuration, trained and measured as a trial is."""
     from sweeps.commands.train import train as train_config
-    from sweeps.progress.live_table import Watch
+    from sweeps.progress.live_table import Progress
     from sweeps.results.summary import metrics_line
 
     result = train_config(
@@ -214,7 +216,7 @@ def train(
         settings or [],
         storage=storage,
         tracking_uri=tracking_uri,
-        watch=Watch(err),
+        progress=Progress(err),
         with_valid=on == "train+valid",
         model_name=model_name,
         with_encoder=with_encoder,

@@ -20,12 +20,12 @@ from scipy.stats import t as student
 from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
 from sweeps.execution.prepare import encode_missing, ensure_attack, locate, read_missing
-from sweeps.execution.resources import plan
+from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text, privacy_statement
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.tables import figures_table, fitting
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
@@ -59,7 +59,7 @@ def estimate(values: list[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def confirm(sweep: Sweep, seeds: int, watch: Watch, tracking_uri: str | None = None) -> dict[str, Any]:
+def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None) -> dict[str, Any]:
     """Trains every point of the front again, once a seed, and measures it as the sweep did.
 
     What was trained by an earlier call stays: calling it again goes on where it stopped, and more seeds add to it.
@@ -95,11 +95,11 @@ def confirm(sweep: Sweep, seeds: int, watch: Watch, tracking_uri: str | None = N
         for k in range(1, seeds + 1)
     ]
     missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
-    watch.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
+    progress.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
     tracker = Tracker(
-        tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", watch.say
+        tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say
     )
-    failures = _train(sweep, missing, tracker, watch) if missing else []
+    failures = _train(sweep, missing, tracker, progress) if missing else []
     done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
     if not done:
         raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")
@@ -131,7 +131,7 @@ def _folder(sweep: Sweep, point: Point, k: int) -> Path:
     return sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / f"seed-{k}"
 
 
-def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, watch: Watch) -> list[str]:
+def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
     """Runs what is missing, one after the other; returns why some came to nothing."""
     recipe = sweep.recipe
     base = recipe.baseline()
@@ -139,23 +139,23 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     corpora = read_missing(base, prepared)
     failures = []
     with ray_session(sweep.log):
-        placed = plan(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
-        watch.say(f"{placed.line}; Ray's log: {sweep.log}")
-        encode_missing(base, prepared, corpora, watch.say, [spec for _, spec, _ in jobs])
-        with worker_group(sweep, placed, watch) as workers:
-            ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
+        placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
+        progress.say(f"{placed.line}; Ray's log: {sweep.log}")
+        encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
+        with worker_group(sweep, placed, progress) as workers:
+            ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
             for place, (point, spec, folder) in enumerate(jobs, start=1):
                 what = f"{place} of {len(jobs)}: trial {point.name}, seed {spec.training.seed}"
                 run_id = _open(tracker, sweep, point, spec, folder)
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
-                    result = workers.run(job, _show(watch, tracker, run_id, what, spec.training.epochs))
+                    result = workers.run(job, _show(progress, tracker, run_id, what, spec.training.epochs))
                 except TrialStopped:
                     tracker.end(run_id, "KILLED")
                     raise
                 except TrialError as error:
                     failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
-                    watch.say(failures[-1])
+                    progress.say(failures[-1])
                     tracker.tag(run_id, {"state": "failed", "reason": str(error)})
                     tracker.end(run_id, "FAILED")
                     continue
@@ -170,9 +170,9 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     return failures
 
 
-def _show(watch: Watch, tracker: Tracker, run_id: str | None, what: str, epochs: int) -> OnEpoch:
+def _show(progress: Progress, tracker: Tracker, run_id: str | None, what: str, epochs: int) -> OnEpoch:
     def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-        watch.epoch(what, epochs, epoch, metrics)
+        progress.epoch(what, epochs, epoch, metrics)
         tracker.log(run_id, metrics, epoch)
 
     return on_epoch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_figure, write_front_page
@@ -10,11 +10,11 @@ from sweeps.results.summary import parent_metrics
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.baseline_run import send_baseline
-from sweeps.tracking.run_note import parent_description
+from sweeps.tracking.run_note import run_note
 from sweeps.tracking.tracker import Tracker
 
 
-def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, watch: Watch) -> None:
+def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress: Progress) -> None:
     """Writes what is known of the sweep, and sends what MLflow lacks of it."""
     sweep.update(state=state)
     tracker.try_now()
@@ -41,10 +41,10 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, watch: Wa
         record.run_id,
         {
             "state": state,
-            "mlflow.note.content": parent_description(sweep, recipe, trials, front, tracker.experiment_id),
+            "mlflow.note.content": run_note(sweep, recipe, trials, front, tracker.experiment_id),
         },
     )
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
     if tracker.failures > before:
         what = f"{missing} trial(s)" if missing else "the sweep's end"
-        watch.say(f"MLflow lacks {what}; when it answers again, send them with: edp-sweep resume {sweep.name}")
+        progress.say(f"MLflow lacks {what}; when it answers again, send them with: edp-sweep resume {sweep.name}")

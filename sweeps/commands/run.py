@@ -16,13 +16,13 @@ from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import REASON, Interrupts
 from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
-from sweeps.execution.ray_liveness import lifeline
-from sweeps.execution.resources import Plan, plan
+from sweeps.execution.ray_liveness import ray_liveness
+from sweeps.execution.resources import Placement, placement
 from sweeps.execution.secret import release_best
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.execution.trials import SweepFailed, run_trials
-from sweeps.progress.live_table import Watch
-from sweeps.progress.stall_reporter import watchdog
+from sweeps.progress.live_table import Progress
+from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
@@ -65,7 +65,7 @@ def start_sweep(
     name: str | None,
     storage: Path,
     tracking_uri: str | None,
-    watch: Watch,
+    progress: Progress,
 ) -> Sweep:
     """Runs a new sweep to its end.
 
@@ -84,10 +84,10 @@ def start_sweep(
     prepared = locate(recipe.baseline(), sweep.cache)
     corpora = read_missing(recipe.baseline(), prepared)
     with ray_session(sweep.log):
-        placed = plan(recipe.training, recipe.resources, recipe.search)
+        placed = placement(recipe.training, recipe.resources, recipe.search)
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
-        tracker = Tracker(uri, stem, storage / "mlflow-artifacts", watch.say)
-        watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+        tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
+        progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
         run_id = tracker.start(
             sweep.name,
             params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
@@ -122,11 +122,11 @@ def start_sweep(
                 )
             )
             tracker.artifact(run_id, sweep.folder / "recipe.yaml")
-            _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
+            _run(sweep, recipe, prepared, corpora, placed, tracker, progress)
     return sweep
 
 
-def resume_sweep(sweep: Sweep, watch: Watch, tracking_uri: str | None = None) -> Sweep:
+def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = None) -> Sweep:
     """Goes on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
 
     Args:
@@ -141,18 +141,18 @@ def resume_sweep(sweep: Sweep, watch: Watch, tracking_uri: str | None = None) ->
             sweep.update(tracking_uri=redacted(tracking_uri))
         record, recipe = sweep.record, sweep.recipe
         uri = tracking_uri or record.tracking_uri
-        tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", watch.say)
+        tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say)
         if record.state == "finished":
-            finish(sweep, recipe, tracker, record.state, watch)  # nothing to run; MLflow may lack something
+            finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep
         prepared = locate(recipe.baseline(), sweep.cache)
         corpora = read_missing(recipe.baseline(), prepared)
         with ray_session(sweep.log):
-            placed = plan(recipe.training, recipe.resources, recipe.search)
-            watch.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+            placed = placement(recipe.training, recipe.resources, recipe.search)
+            progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             sweep.update(state="running", pid=os.getpid(), error=None)
             tracker.reopen(record.run_id)
-            _run(sweep, recipe, prepared, corpora, placed, tracker, watch)
+            _run(sweep, recipe, prepared, corpora, placed, tracker, progress)
     return sweep
 
 
@@ -161,41 +161,43 @@ def _run(
     recipe: Recipe,
     prepared: Prepared,
     corpora: dict[Path, Splits],
-    placed: Plan,
+    placed: Placement,
     tracker: Tracker,
-    watch: Watch,
+    progress: Progress,
 ) -> None:
     state, error = "failed", None
-    interrupts = Interrupts(watch.say, how_to_go_on(sweep))
+    interrupts = Interrupts(progress.say, how_to_go_on(sweep))
 
     def ray_died(what: str) -> None:
-        watch.__exit__()
-        _finish(sweep, recipe, tracker, "stopped", what, watch)
+        progress.__exit__()
+        _finish(sweep, recipe, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
-        watch.complain(f"{what}; {how_to_go_on(sweep)}")
+        progress.complain(f"{what}; {how_to_go_on(sweep)}")
 
     try:
-        with lifeline(ray_died, last_words), watchdog(watch, placed.group), interrupts.catching():
+        with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interrupts.catching():
             base = recipe.baseline()
-            watch.expect(sweep.record.wanted, 0, recipe.training.epochs)
+            progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
             corner_trials = _corner_trials(recipe)
-            encode_missing(base, prepared, corpora, watch.say, corner_trials)
-            with worker_group(sweep, placed, watch) as workers, interrupts.jobs(workers.switch):
-                ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, watch.epoch)
+            encode_missing(base, prepared, corpora, progress.say, corner_trials)
+            with worker_group(sweep, placed, progress) as workers, interrupts.jobs(workers.stop_signal):
+                ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
                 if sweep.record.baseline is None:
-                    run_baseline(sweep, base, prepared, workers.run, tracker, watch)
-                run_trials(sweep, recipe, prepared, placed, workers, tracker, watch)
+                    run_baseline(sweep, base, prepared, workers.run, tracker, progress)
+                run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
             state = "finished"
             if recipe.search.sampler == "random_stopping":
                 sweep.update(state=state)
                 release_best(sweep, recipe, tracker)
             if recipe.attacks.at_end:
-                attack_front(sweep, prepared, watch)
+                attack_front(sweep, prepared, progress)
     except KeyboardInterrupt:
         state = "stopped"
         raise SweepStopped(REASON, sweep, by_hand=True) from None
-    except SystemExit:  # what Ray raises in whoever waits for it when it is gone; it may come before the lifeline does
+    except (
+        SystemExit
+    ):  # what Ray raises in whoever waits for it when it is gone; it may come before the ray_liveness does
         state, error = "stopped", "Ray is gone"
         raise SweepStopped(error, sweep, by_hand=False) from None
     except TrialStopped as stopped:
@@ -208,14 +210,14 @@ def _run(
             raise SweepStopped(full, sweep, by_hand=False) from None
         raise
     finally:
-        _finish(sweep, recipe, tracker, state, error, watch)
+        _finish(sweep, recipe, tracker, state, error, progress)
 
 
-def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, watch: Watch) -> None:
+def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, progress: Progress) -> None:
     """As `finish`; on a full disk as much of it as can be: the study is whole either way."""
     try:
         sweep.update(error=error)
-        finish(sweep, recipe, tracker, state, watch)
+        finish(sweep, recipe, tracker, state, progress)
     except Exception as problem:
         if disk_full(problem) is None:
             raise

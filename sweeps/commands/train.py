@@ -9,11 +9,11 @@ from typing import Any
 
 from edp.spec import UserError
 from sweeps.execution.prepare import check_encoders, encode_missing, ensure_attack, locate, read_missing
-from sweeps.execution.resources import plan
+from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.figures import privacy_statement
 from sweeps.formatting.guarantee import measured
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import check_name, register
@@ -29,7 +29,7 @@ def train(
     *,
     storage: Path,
     tracking_uri: str | None,
-    watch: Watch,
+    progress: Progress,
     with_valid: bool = False,
     model_name: str | None = None,
     with_encoder: bool = False,
@@ -52,46 +52,46 @@ def train(
     if model_name is not None:
         check_name(model_name)
     check_encoders([spec])
-    place = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
-    prepared = locate(spec, place.cache)
+    made = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+    prepared = locate(spec, made.cache)
     corpora = read_missing(spec, prepared)
-    with ray_session(place.log):
-        placed = plan(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
+    with ray_session(made.log):
+        placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
-        tracker = Tracker(uri, "train", storage / "mlflow-artifacts", watch.say)
-        watch.say(f"training {config}: {placed.line}; Ray's log: {place.log}")
-        watch.expect(1, 0, spec.training.epochs)
+        tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
+        progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
+        progress.expect(1, 0, spec.training.epochs)
         run_id = tracker.start(
-            place.name,
+            made.name,
             params=flat(spec.model_dump(mode="json")),
-            tags=trial_tags(place.name, spec)
+            tags=trial_tags(made.name, spec)
             | {"role": "train", "trained_on": "train+valid" if with_valid else "train"},
         )
-        place.folder.mkdir(parents=True)
-        write_yaml(spec, place.folder / "config.yaml")
+        made.folder.mkdir(parents=True)
+        write_yaml(spec, made.folder / "config.yaml")
 
         def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-            watch.epoch("training", spec.training.epochs, epoch, metrics)
+            progress.epoch("training", spec.training.epochs, epoch, metrics)
             tracker.log(run_id, metrics, epoch)
 
         status = "FAILED"
         try:
-            encode_missing(spec, prepared, corpora, watch.say)
-            with worker_group(place, placed, watch) as workers:
+            encode_missing(spec, prepared, corpora, progress.say)
+            with worker_group(made, placed, progress) as workers:
                 ensure_attack(
                     spec,
                     prepared,
-                    place.folder / "shadow",
+                    made.folder / "shadow",
                     workers.run,
-                    watch.epoch,
+                    progress.epoch,
                 )
-                job = TrialJob(spec, prepared.corpus, place.folder, prepared.attack, prepared.coins, with_valid)
+                job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
                 result = workers.run(job, on_epoch)
             tracker.log(run_id, result.metrics, spec.training.epochs)
             private = privacy_statement(result.metrics, spec.edp)
             tracker.tag(run_id, result.tags | {"state": "complete", "privacy": private})
             for name, folder in (("config.yaml", None), ("ledger.json", None), ("model.pt", "model")):
-                tracker.artifact(run_id, place.folder / name, folder)
+                tracker.artifact(run_id, made.folder / name, folder)
             model = None
             if model_name is not None:
                 if run_id is None:
@@ -100,7 +100,7 @@ def train(
                     model_name,
                     tracker=tracker,
                     run_id=run_id,
-                    folder=place.folder,
+                    folder=made.folder,
                     features=prepared.corpus / "features",
                     spec=spec,
                     metrics=result.metrics,
@@ -116,7 +116,7 @@ def train(
         **measured(result.metrics),
         "run_id": run_id,
         "ledger": result.ledger.model_dump(mode="json"),
-        "output": str(place.folder),
+        "output": str(made.folder),
         "tracking_uri": redacted(uri),
         "model": model.document() if model is not None else None,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.execution.prepare import Prepared, RunJob
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.baseline_run import close_baseline_run, start_baseline_run
 from sweeps.tracking.tracker import Tracker
@@ -13,7 +13,7 @@ from trainables.spec import TrialSpec
 
 
 def run_baseline(
-    sweep: Sweep, spec: TrialSpec, prepared: Prepared, run: RunJob, tracker: Tracker, watch: Watch
+    sweep: Sweep, spec: TrialSpec, prepared: Prepared, run: RunJob, tracker: Tracker, progress: Progress
 ) -> None:
     """Trains the baseline, or goes on with it, and keeps what came of it in the sweep's record.
 
@@ -30,7 +30,7 @@ def run_baseline(
         sweep.update(baseline_run_id=run_id)
 
     def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-        watch.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
+        progress.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
         tracker.log(run_id, metrics, epoch)
 
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 from ray import tune
 
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.searcher import Outcome, StudySearcher
@@ -30,11 +30,11 @@ class SweepCallback(tune.Callback):
         on_stop: told why a trial left off before its end.
     """
 
-    def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker, watch: Watch) -> None:
+    def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progress) -> None:
         self.searcher: StudySearcher | None = None
         self.on_whole: Callable[[int, str], None] = lambda number, run_id: None
         self.on_stop: Callable[[str], None] = lambda reason: None
-        self._sweep, self._recipe, self._tracker, self._watch = sweep, recipe, tracker, watch
+        self._sweep, self._recipe, self._tracker, self._progress = sweep, recipe, tracker, progress
         self._runs: dict[str, str | None] = {}
         self._trials: dict[str, optuna.Trial] = {}
         self._seen: dict[str, set[int]] = {}
@@ -53,12 +53,12 @@ class SweepCallback(tune.Callback):
         folder = self._sweep.trial_folder(trial.user_attrs.get("retry_of", trial.number))
         folder.mkdir(parents=True, exist_ok=True)
         write_yaml(self._recipe.trial(params), folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
-        self._watch.trial(trial.number, "waiting", params)
+        self._progress.trial(trial.number, "waiting", params)
 
     def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> str | None:
         """A configuration was refused: its run says why, and has no metrics. Returns the run's id."""
         run_id = open_refused_run(self._tracker, self._sweep, trial.number, params, reason)
-        self._watch.trial(trial.number, "refused", params, reason=reason)
+        self._progress.trial(trial.number, "refused", params, reason=reason)
         return run_id
 
     def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
@@ -66,7 +66,7 @@ class SweepCallback(tune.Callback):
         if trial.trial_id in self._runs:
             return
         config, asked = trial.config, self._trials[trial.trial_id]
-        self._watch.trial(config["number"], "running", config["params"])
+        self._progress.trial(config["number"], "running", config["params"])
         self._failures[trial.trial_id] = self._tracker.failures
         run_id = asked.user_attrs.get("run_id")
         if run_id is None and (first := asked.user_attrs.get("retry_of")) is not None:
@@ -97,13 +97,13 @@ class SweepCallback(tune.Callback):
             return
         self._seen[trial_id].add(epoch)
         self._tracker.log(self._runs[trial_id], metrics, epoch)
-        self._watch.trial_epoch(self._trials[trial_id].number, epoch, metrics)
+        self._progress.trial_epoch(self._trials[trial_id].number, epoch, metrics)
 
     def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Tune is done with the trial."""
         if trial.trial_id in self._left:
             # Running for the study: whoever resumes the sweep goes on with it.
-            self._watch.trial(self._trials[trial.trial_id].number, "interrupted")
+            self._progress.trial(self._trials[trial.trial_id].number, "interrupted")
             return
         self._end(trial.trial_id, self._outcomes.pop(trial.trial_id, "the trial ended without a result"))
 
@@ -138,14 +138,14 @@ class SweepCallback(tune.Callback):
     def show_news(self, number: int, line: str) -> None:
         """Something happened to a trial's workers."""
         if line == "started":
-            self._watch.waits_no_more(f"trial {number}")
+            self._progress.waits_no_more(f"trial {number}")
         else:
-            self._watch.waits(f"trial {number}")
-            self._watch.say(f"trial {number}: {line}")
+            self._progress.waits(f"trial {number}")
+            self._progress.say(f"trial {number}: {line}")
 
     def show_end(self, number: int, outcome: Outcome, state: str) -> None:
         """A trial has ended."""
         if isinstance(outcome, TrialResult):
-            self._watch.trial(number, state, metrics=outcome.metrics, reason=outcome.stopped or "")
+            self._progress.trial(number, state, metrics=outcome.metrics, reason=outcome.stopped or "")
         else:
-            self._watch.trial(number, "failed", reason=outcome)
+            self._progress.trial(number, "failed", reason=outcome)

@@ -38,7 +38,7 @@ class Interrupts:
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """Answers Ctrl-C while the block runs; only in a program's main thread, which alone may."""
+        """Predictions Ctrl-C while the block runs; only in a program's main thread, which alone may."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -52,9 +52,9 @@ class Interrupts:
                 signal.signal(number, handler)
 
     @contextmanager
-    def jobs(self, switch: Any) -> Iterator[None]:
-        """While the block runs, jobs may run, which `switch` stops."""
-        self._switch = switch
+    def jobs(self, stop_signal: Any) -> Iterator[None]:
+        """While the block runs, jobs may run, which `stop_signal` stops."""
+        self._switch = stop_signal
         try:
             yield
         finally:
@@ -66,7 +66,7 @@ class Interrupts:
         self._asked = True
         self._say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {self._how}")
         # Not from a signal's handler, which may have come in the middle of a call to Ray.
-        threading.Thread(target=self._switch.press.remote, args=(REASON,), daemon=True).start()
+        threading.Thread(target=self._switch.send.remote, args=(REASON,), daemon=True).start()
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -24,7 +24,7 @@ from trainables.data.encoding import encode
 from trainables.execution.client import OnEpoch
 from trainables.pretraining.overlap import check_corpus, check_utterances
 from trainables.records.epochs import Metrics
-from trainables.records.files import replacing
+from trainables.records.files import atomic_write
 from trainables.records.job import TrialJob, TrialResult
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
 
@@ -173,7 +173,7 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     )
     with np.load(folder / "attack_features.npz") as features:
         attack = fit_attack(features["members"], features["non_members"])
-    with replacing(prepared.attack) as partial:
+    with atomic_write(prepared.attack) as partial:
         save_attack(attack, partial)
 
 

@@ -23,7 +23,7 @@ _FAREWELL_S = 60.0
 
 
 @contextmanager
-def lifeline(on_death: Callable[[str], None], last_words: Callable[[str], None]) -> Iterator[None]:
+def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], None]) -> Iterator[None]:
     """Watches Ray's head and this machine's raylet while the block runs; without them this process ends, exit code 1.
 
     Args:
@@ -55,7 +55,7 @@ def lifeline(on_death: Callable[[str], None], last_words: Callable[[str], None])
                     finally:
                         os._exit(1)
 
-    thread = threading.Thread(target=watch, name="lifeline", daemon=True)
+    thread = threading.Thread(target=watch, name="ray_liveness", daemon=True)
     thread.start()
     try:
         yield

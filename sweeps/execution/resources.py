@@ -22,7 +22,7 @@ TUNE_CPUS = 0.05
 
 
 @dataclass(frozen=True)
-class Plan:
+class Placement:
     """How trials are placed."""
 
     group: GroupSpec
@@ -45,7 +45,7 @@ class Plan:
         return f"{self.concurrency} trial(s) at once, {self.group.workers} workers each, {share} a worker, {how}{note}"
 
 
-def plan(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -> Plan:
+def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -> Placement:
     """Fits trials of `training` into the cluster that Ray is connected to.
 
     Raises:
@@ -85,7 +85,7 @@ def plan(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -
     notes = [_idle(training, nodes, per_cpu, per_gpu, concurrency, search.trials)] if mode == "fresh" else []
     if len(nodes) > len(here):
         notes.append(f"{len(here)} of at most {len(nodes)} nodes are there; the others are asked for")
-    return Plan(group, concurrency, mode, "; ".join(note for note in notes if note))
+    return Placement(group, concurrency, mode, "; ".join(note for note in notes if note))
 
 
 def _fitting(nodes: list[Node], workers: int, per_cpu: float, per_gpu: float) -> tuple[int, bool]:

@@ -9,7 +9,7 @@ import optuna
 from rich.console import Console
 
 from sweeps.execution.callback import SweepCallback
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
@@ -21,7 +21,7 @@ class SecretCallback(SweepCallback):
     """Tells the study how trials ended, and nobody else: whoever sees one number knows that there were so many."""
 
     def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
-        super().__init__(sweep, recipe, tracker, Watch(Console(quiet=True)))
+        super().__init__(sweep, recipe, tracker, Progress(Console(quiet=True)))
 
     def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> None:
         """Tracks nothing."""

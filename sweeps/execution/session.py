@@ -14,11 +14,11 @@ import ray
 
 from edp.spec import UserError
 from sweeps.execution.interrupt import still_waits
-from sweeps.execution.resources import Plan
-from sweeps.progress.live_table import Watch
+from sweeps.execution.resources import Placement
+from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
 from trainables.execution.client import OnEpoch, run_job
-from trainables.execution.job_queue import Switch, beside_caller, ending
+from trainables.execution.job_queue import StopSignal, beside_caller, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
 from trainables.records.job import TrialJob, TrialResult
 from trainables.training.checkpoint import discard_checkpoint
@@ -33,56 +33,56 @@ class Workers:
 
     Attributes:
         run: runs one job to its end, in this process' stead.
-        switch: an actor that stops all jobs at the end of their running epoch.
-        mailbox: of the warm group; None: every job has a group of its own.
+        stop_signal: an actor that stops all jobs at the end of their running epoch.
+        queue: of the warm group; None: every job has a group of its own.
     """
 
     run: Callable[[TrialJob, OnEpoch], TrialResult]
-    switch: Any
-    mailbox: Any | None
+    stop_signal: Any
+    queue: Any | None
 
 
 @contextmanager
-def worker_group(sweep: Sweep, placed: Plan, watch: Watch) -> Iterator[Workers]:
+def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterator[Workers]:
     """The workers of a plan, for as long as the block runs.
 
     Args:
-        watch: told what waits for its workers, and when they died.
+        progress: told what waits for its workers, and when they died.
     """
     storage = sweep.folder / "ray"
-    switch: Any = beside_caller(Switch)
+    stop_signal: Any = beside_caller(StopSignal)
 
     def news(what: str) -> Callable[[str], None]:
-        watch.waits(what)
+        progress.waits(what)
 
         def tell(line: str) -> None:
             if line == "started":
-                watch.waits_no_more(what)
+                progress.waits_no_more(what)
             else:
-                watch.waits(what)
-                watch.say(f"{what}: {line}")
+                progress.waits(what)
+                progress.say(f"{what}: {line}")
 
         return tell
 
     def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         name = job.output.name
         where = f"{sweep.name}-{name}"
-        result = run_fresh(job, placed.group, storage, where, on_epoch, switch=switch, on_news=news(name))
+        result = run_fresh(job, placed.group, storage, where, on_epoch, stop_signal=stop_signal, on_news=news(name))
         discard_checkpoint(job.output)
         return result
 
     def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
-        result = run_job(group.mailbox, job, on_epoch, on_news=news(job.output.name))
+        result = run_job(group.queue, job, on_epoch, on_news=news(job.output.name))
         discard_checkpoint(job.output)
         return result
 
-    with ending(switch):
+    with ending(stop_signal):
         if placed.mode == "fresh":
-            yield Workers(fresh, switch, None)
+            yield Workers(fresh, stop_signal, None)
         else:
             with WorkerGroup(placed.group, storage, sweep.name) as group:
-                ray.get(switch.add.remote(group.mailbox))
-                yield Workers(warm, switch, group.mailbox)
+                ray.get(stop_signal.add.remote(group.queue))
+                yield Workers(warm, stop_signal, group.queue)
 
 
 @contextmanager

@@ -22,11 +22,11 @@ from ray import tune
 
 from sweeps.execution.callback import SweepCallback
 from sweeps.execution.prepare import Prepared
-from sweeps.execution.resources import TUNE_CPUS, Plan
+from sweeps.execution.resources import TUNE_CPUS, Placement
 from sweeps.execution.secret import SecretCallback
 from sweeps.execution.session import Workers
 from sweeps.execution.tune_trial import TrialContext, tune_trial
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.progress.prometheus import Meter
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import over_budget
@@ -48,7 +48,13 @@ class SweepFailed(RuntimeError):
 
 
 def run_trials(
-    sweep: Sweep, recipe: Recipe, prepared: Prepared, placed: Plan, workers: Workers, tracker: Tracker, watch: Watch
+    sweep: Sweep,
+    recipe: Recipe,
+    prepared: Prepared,
+    placed: Placement,
+    workers: Workers,
+    tracker: Tracker,
+    progress: Progress,
 ) -> None:
     """Runs what is missing of the sweep's trials.
 
@@ -59,18 +65,18 @@ def run_trials(
     study = open_study(sweep, recipe)
     ended = requeue_interrupted(study)
     remaining = sweep.record.wanted - ended
-    watch.expect(sweep.record.wanted, ended, recipe.training.epochs)
+    progress.expect(sweep.record.wanted, ended, recipe.training.epochs)
     if remaining <= 0:
         return
     secret = recipe.search.sampler == "random_stopping"
-    callback = SecretCallback(sweep, recipe, tracker) if secret else SweepCallback(sweep, recipe, tracker, watch)
+    callback = SecretCallback(sweep, recipe, tracker) if secret else SweepCallback(sweep, recipe, tracker, progress)
     examples = EncodedCorpus.open(prepared.corpus).size("train")
     sweep.update(examples=examples)
     if not secret:
         plain = sweep.record.baseline or {}
-        watch.meter = Meter(sweep.name, sweep.record.wanted, ended, plain.get("seconds_per_epoch"))
+        progress.meter = Meter(sweep.name, sweep.record.wanted, ended, plain.get("seconds_per_epoch"))
     if secret:
-        watch.say("a secret number of candidates runs now, unseen; the best one will be shown")
+        progress.say("a secret number of candidates runs now, unseen; the best one will be shown")
     searcher = StudySearcher(
         study,
         recipe.dimensions,
@@ -86,7 +92,7 @@ def run_trials(
     def stop(reason: str) -> None:
         searcher.stopping = True
         reasons.append(reason)
-        workers.switch.press.remote(reason)
+        workers.stop_signal.send.remote(reason)
 
     callback.searcher, callback.on_stop, callback.on_whole = searcher, stop, Tracked(sweep).add
     context = TrialContext(
@@ -98,11 +104,11 @@ def run_trials(
         storage=sweep.folder / "ray",
         name=sweep.name,
         group=placed.group,
-        mailbox=workers.mailbox,
-        switch=workers.switch,
+        queue=workers.queue,
+        stop_signal=workers.stop_signal,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
-    with nullcontext() if secret else watch, ending(context.stopper):
+    with nullcontext() if secret else progress, ending(context.stopper):
         tune.Tuner(
             tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
             tune_config=tune.TuneConfig(
@@ -119,12 +125,12 @@ def run_trials(
                 verbose=0,
             ),
         ).fit()
-    reason = reasons[0] if reasons else ray.get(workers.switch.pressed.remote())
+    reason = reasons[0] if reasons else ray.get(workers.stop_signal.sent.remote())
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
     if reason is not None or TrialState.RUNNING in states:
         raise TrialStopped(reason or "Ray Tune ended before its trials did")
     if searcher.closed is not None:
-        watch.say(searcher.closed)
+        progress.say(searcher.closed)
     if searcher.gave_up is not None:
         raise SweepFailed(searcher.gave_up)
     if TrialState.COMPLETE not in states:

@@ -27,9 +27,9 @@ class TrialContext:
     storage: Path
     name: str
     group: GroupSpec
-    mailbox: Any | None
+    queue: Any | None
     """Of the warm worker group; None: a `TorchTrainer` a trial."""
-    switch: Any
+    stop_signal: Any
     """Stops all trials at the end of their running epoch."""
     stopper: Any | None = None
     """Actor of `sweeps.search.early_stopping.Stopper`; None: no trial is stopped early."""
@@ -67,15 +67,17 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     )
     name = f"{context.name}-{number}"
     try:
-        if context.mailbox is not None:
-            result = run_job(context.mailbox, job, on_epoch, job_id=name, on_news=on_news)
+        if context.queue is not None:
+            result = run_job(context.queue, job, on_epoch, job_id=name, on_news=on_news)
         else:
             from trainables.execution.worker_group import (
                 run_fresh,  # PyTorch with it, which nobody needs to pass messages on
             )
 
             where = context.storage
-            result = run_fresh(job, context.group, where, name, on_epoch, switch=context.switch, on_news=on_news)
+            result = run_fresh(
+                job, context.group, where, name, on_epoch, stop_signal=context.stop_signal, on_news=on_news
+            )
     except TrialStopped as stopped:
         tune.report({"left": str(stopped)})
     except TrialError as error:

@@ -33,7 +33,7 @@ class _Row:
     started: float = field(default_factory=time.monotonic)
 
 
-class Watch:
+class Progress:
     """Shows trials as they go. Used as a context around the time when trials run.
 
     Args:
@@ -118,7 +118,7 @@ class Watch:
         if self._live is not None:
             self._live.update(self._table())
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Progress:
         self._began = time.monotonic()
         if self.meter is not None:
             self.meter.start()

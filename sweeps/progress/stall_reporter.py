@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import ray
 
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from trainables.execution.client import GroupSpec
 
 PATIENCE_S = 60.0
@@ -17,11 +17,11 @@ _EVERY_S = 5.0
 
 
 @contextmanager
-def watchdog(watch: Watch, group: GroupSpec, patience_s: float = PATIENCE_S) -> Iterator[None]:
+def stall_reporter(progress: Progress, group: GroupSpec, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Watches what waits while the block runs; what waits on is heard of again after twice the time, and so on.
 
     Args:
-        watch: knows what waits, and is told.
+        progress: knows what waits, and is told.
         group: the processes that each of them needs.
         patience_s: seconds until the first word.
     """
@@ -31,13 +31,13 @@ def watchdog(watch: Watch, group: GroupSpec, patience_s: float = PATIENCE_S) -> 
     def look() -> None:
         while not done.wait(min(_EVERY_S, patience_s)):
             now = time.monotonic()
-            for what, since in list(watch.waiting.items()):
+            for what, since in list(progress.waiting.items()):
                 waited, key = now - since, (what, since)
                 if waited >= said.get(key, patience_s):
                     said[key] = 2 * waited
-                    watch.say(f"{what} has waited {waited:.0f} s for {wanted(group)}")
+                    progress.say(f"{what} has waited {waited:.0f} s for {wanted(group)}")
 
-    thread = threading.Thread(target=look, name="watchdog", daemon=True)
+    thread = threading.Thread(target=look, name="stall_reporter", daemon=True)
     thread.start()
     try:
         yield

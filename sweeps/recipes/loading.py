@@ -15,7 +15,7 @@ from sweeps.formatting.errors import one_line, suggestion
 from sweeps.recipes.recipe import Recipe
 from trainables.corpora import PUBLIC, corpus_in
 from trainables.pretraining.spec import PretrainSpec
-from trainables.records.files import replacing
+from trainables.records.files import atomic_write
 from trainables.spec import TrialSpec
 
 RECIPES = Path(__file__).parent
@@ -95,7 +95,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
     """`spec` as YAML that reads back to the same spec."""
     comment = "".join(f"# {line}\n" for line in heading.splitlines())
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(comment + yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
 

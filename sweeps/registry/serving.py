@@ -44,7 +44,7 @@ class Slot(BaseModel):
     """Probability of the tag that the model is least sure of, among those of its tokens."""
 
 
-class Answer(BaseModel):
+class Prediction(BaseModel):
     """What the model says of one utterance."""
 
     utterance: str
@@ -80,7 +80,7 @@ class UtteranceModel(PythonModel):
         config = config_from_json((bundle / "encoder.json").read_text(encoding="utf-8"))
         return BERT(spec, self._labels, config=config)
 
-    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[Answer]:
+    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[Prediction]:
         """An answer to each utterance, in order.
 
         Raises:
@@ -95,19 +95,19 @@ class UtteranceModel(PythonModel):
         return [
             answer
             for first in range(0, len(tokens), _AT_ONCE)
-            for answer in self._answers(model_input[first : first + _AT_ONCE], tokens[first : first + _AT_ONCE])
+            for answer in self._predictions(model_input[first : first + _AT_ONCE], tokens[first : first + _AT_ONCE])
         ]
 
-    def _answers(self, utterances: list[str], tokens: list[list[str]]) -> list[Answer]:
+    def _predictions(self, utterances: list[str], tokens: list[list[str]]) -> list[Prediction]:
         batch = encode_utterances(tokens, self._features)
         found = self._model.predict(batch if self._states is None else self._states(batch))
-        answers = []
+        predictions = []
         for row, (utterance, words, tags) in enumerate(zip(utterances, tokens, found.tags(), strict=True)):
             sure = [float(found.slot_marginals_btk[row, place, tag]) for place, tag in enumerate(tags)]
             names = [self._labels.tags[tag] for tag in tags]
             intent = int(found.intents_b[row])
-            answers.append(
-                Answer(
+            predictions.append(
+                Prediction(
                     utterance=utterance,
                     intent=self._labels.intents[intent],
                     intent_score=float(found.intent_probs_bi[row, intent]),
@@ -117,7 +117,7 @@ class UtteranceModel(PythonModel):
                     ],
                 )
             )
-        return answers
+        return predictions
 
 
 set_model(UtteranceModel())

@@ -19,7 +19,7 @@ from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.records import SweepRecord, TrialRecord, folder_number, renamed, trial_record
-from trainables.records.files import replacing
+from trainables.records.files import atomic_write
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -80,7 +80,7 @@ class Sweep:
     def save(self, record: SweepRecord) -> None:
         """Replaces the record, in one step."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self.folder / "sweep.json") as partial:
+        with atomic_write(self.folder / "sweep.json") as partial:
             partial.write_text(record.model_dump_json(indent=1))
 
     def update(self, **changes: Any) -> None:

@@ -11,7 +11,7 @@ from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
 from trainables.records.epochs import by_epoch
-from trainables.records.files import replacing
+from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, TrialResult
 
 
@@ -32,7 +32,7 @@ class Tracked:
     def add(self, number: int, run_id: str) -> None:
         """MLflow has this trial whole."""
         every = {**self.runs(), number: run_id}
-        with replacing(self._path) as partial:
+        with atomic_write(self._path) as partial:
             partial.write_text(json.dumps(every))
 
 

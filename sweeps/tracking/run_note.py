@@ -17,9 +17,7 @@ _ROWS = 20
 """Of the front: MLflow takes 8,000 characters."""
 
 
-def parent_description(
-    sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str
-) -> str:
+def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str) -> str:
     """Markdown for the parent run's page; `experiment` is the id of its experiment.
 
     MLflow shows the first lines of it, and the rest when it is asked to.

@@ -30,7 +30,7 @@ from trainables.attacks.membership_features import FEATURES
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
-from trainables.evaluation.predictions import collect_answers, utility_metrics
+from trainables.evaluation.predictions import collect_predictions, utility_metrics
 from trainables.models import build_model
 from trainables.records.job import TrialJob
 from trainables.training.trainer import Trainer
@@ -62,9 +62,9 @@ def main() -> None:
         group = dist.new_group(backend="gloo")
 
         def test_utility() -> None:
-            answers = collect_answers(model, corpus, "test", device=cpu, group=group)
-            assert answers is not None
-            utility_metrics(answers)
+            predictions = collect_predictions(model, corpus, "test", device=cpu, group=group)
+            assert predictions is not None
+            utility_metrics(predictions)
 
         epochs = iter(range(_ROUNDS + 1))
         calls: dict[str, Callable[[], object]] = {

@@ -29,24 +29,24 @@ from edp.ledger import Ledger
 from sweeps.bench.machine import machine, versions
 from sweeps.commands.finish import finish
 from sweeps.execution.prepare import encode_missing, locate, read_missing
-from sweeps.execution.resources import plan
+from sweeps.execution.resources import placement
 from sweeps.execution.session import Workers
 from sweeps.execution.trials import run_trials
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.search.study import open_study
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, default_tracking_uri
 from tests.conftest import TINY_RECIPE
-from trainables.execution.job_queue import Message, Switch, beside_caller
+from trainables.execution.job_queue import Message, StopSignal, beside_caller
 from trainables.records.job import EpochResult, TrialJob, TrialResult
 
 NODES, GPUS = 5, 8
 
 
 class Asleep:
-    """A mailbox whose jobs are slept through, any number of them at once, and come to made-up figures."""
+    """A queue whose jobs are slept through, any number of them at once, and come to made-up figures."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._messages = seconds, dict[str, list[Message]]()
@@ -84,10 +84,10 @@ def measure(trials: int, seconds: float, folder: Path) -> dict[str, Any]:
     base = recipe.baseline()
     prepared = locate(base, sweep.cache)
     console = Console(stderr=True)
-    watch = Watch(console)
-    encode_missing(base, prepared, read_missing(base, prepared), watch.say)
-    placed = plan(recipe.training, recipe.resources, recipe.search)
-    tracker = Tracker(default_tracking_uri(folder), "many", folder / "mlflow-artifacts", watch.say)
+    progress = Progress(console)
+    encode_missing(base, prepared, read_missing(base, prepared), progress.say)
+    placed = placement(recipe.training, recipe.resources, recipe.search)
+    tracker = Tracker(default_tracking_uri(folder), "many", folder / "mlflow-artifacts", progress.say)
     run_id = tracker.start("many", params={}, tags={"role": "sweep", "sweep": "many"})
     assert run_id is not None
     sweep.save_recipe(recipe)
@@ -103,13 +103,13 @@ def measure(trials: int, seconds: float, folder: Path) -> dict[str, Any]:
             pid=os.getpid(),
         )
     )
-    mailbox = beside_caller(Asleep, seconds)
-    workers = Workers(_nothing, beside_caller(Switch), mailbox)
+    queue = beside_caller(Asleep, seconds)
+    workers = Workers(_nothing, beside_caller(StopSignal), queue)
     began = time.monotonic()
     with contextlib.redirect_stdout(sys.stderr):  # Tune prints tables
-        run_trials(sweep, recipe, prepared, placed, workers, tracker, watch)
+        run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
     trained = time.monotonic() - began
-    finish(sweep, recipe, tracker, "finished", watch)
+    finish(sweep, recipe, tracker, "finished", progress)
     states = [trial.state for trial in open_study(sweep, recipe).get_trials(deepcopy=False)]
     assert states == [optuna.trial.TrialState.COMPLETE] * trials, "every trial once, and none left over"
     return {

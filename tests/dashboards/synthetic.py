@@ -12,7 +12,7 @@ from rich.console import Console
 
 from edp.ledger import Ledger
 from sweeps.commands.finish import finish
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.searcher import StudySearcher
@@ -85,7 +85,7 @@ def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, sta
     )
     add_trials(sweep, trials, tracker)
     if tracker:
-        finish(sweep, recipe, tracker, state, Watch(Console(quiet=True)))
+        finish(sweep, recipe, tracker, state, Progress(Console(quiet=True)))
     else:
         sweep.update(state=state)
     return sweep

@@ -104,7 +104,7 @@ def aggregate(rank: int, world: int, case: Case, step: Step, z: float) -> tuple[
         with nullcontext() if last else ddp.no_sync():
             ddp(examples).backward()
         if not last:
-            hook.take()
+            hook.accumulate()
     hook.check()
     return torch.cat([layer.weight.grad for layer in ddp.module.layers]), hook
 

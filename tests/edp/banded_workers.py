@@ -94,7 +94,7 @@ def _train(rank: int, world: int, model: nn.Module, spec: EDPSpec, epochs: range
     hook = EDPHook(ddp, spec, micro_batches=MICRO_BATCHES, single_example=False, rate=1 / STEPS, ledger=ledger)
     mine = range(rank * hook.per_worker, (rank + 1) * hook.per_worker)
     for epoch in epochs:
-        hook.begin_epoch(epoch)
+        hook.set_epoch(epoch)
         for step in range(STEPS):
             x, y = step_data(step, MICRO_BATCHES * SIZE)
             optimizer.zero_grad()
@@ -103,6 +103,6 @@ def _train(rank: int, world: int, model: nn.Module, spec: EDPSpec, epochs: range
                 with nullcontext() if last else ddp.no_sync():
                     nn.functional.cross_entropy(ddp(x[piece]), y[piece]).backward()
                 if not last:
-                    hook.take()
+                    hook.accumulate()
             optimizer.step()
     return hook.ledger

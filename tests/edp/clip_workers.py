@@ -32,7 +32,7 @@ def clips(rank: int, world: int, spec: EDPSpec, steps: int, cut_after: int | Non
                 loss = nn.functional.cross_entropy(ddp.module(x[3 * i : 3 * i + 3]), y[3 * i : 3 * i + 3])
                 if i != mine[-1]:
                     loss.backward()
-                    hook.take()
+                    hook.accumulate()
                 else:
                     nn.functional.cross_entropy(ddp(x[3 * i : 3 * i + 3]), y[3 * i : 3 * i + 3]).backward()
             optimizer.step()
@@ -70,5 +70,5 @@ def executed(rank: int, world: int, spec: EDPSpec) -> Ledger:
             nn.functional.cross_entropy(ddp(x), y).backward()
         else:
             nn.functional.cross_entropy(ddp.module(x), y).backward()
-            hook.take()
+            hook.accumulate()
     return hook.ledger

@@ -128,7 +128,7 @@ def hook_training(
     hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps, book=book)
     done = 0
     for epoch in range(epochs):
-        hook.begin_epoch(epoch)
+        hook.set_epoch(epoch)
         for _ in range(steps):
             x, y = step_data(done, batch_size)
             optimizer.zero_grad()
@@ -141,7 +141,7 @@ def hook_training(
                     piece = slice(i * size, (i + 1) * size)
                     nn.functional.cross_entropy(ddp(x[piece]), y[piece]).backward()
                 if not last:
-                    hook.take()
+                    hook.accumulate()
             hook.check()
             optimizer.step()
             done += 1
@@ -169,7 +169,7 @@ def in_one_pass(
                 loss_b = nn.functional.cross_entropy(ddp(x[examples]), y[examples], reduction="none")
             (loss_b / sizes[micro_batch_b]).sum().backward()
         if not last:
-            hook.take()
+            hook.accumulate()
 
 
 def drawn_examples(step: int, workers: int) -> list[list[int]]:
@@ -225,7 +225,7 @@ def hook_dpsgd(
         for i in mine[:-1]:
             with ddp.no_sync():
                 nn.functional.cross_entropy(ddp(x[i : i + 1]), y[i : i + 1]).backward()
-            hook.take()
+            hook.accumulate()
         last = mine[-1] if mine else 0
         loss = nn.functional.cross_entropy(ddp(x[last : last + 1]), y[last : last + 1])
         (loss if mine else 0.0 * loss).backward()

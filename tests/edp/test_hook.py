@@ -145,7 +145,7 @@ def _stray_micro_batch(rank: int, world: int, sampling: str) -> str:
     try:
         with ddp.no_sync():
             ddp(torch.ones(1, 6)).sum().backward()
-        hook.take()
+        hook.accumulate()
     except RuntimeError as error:
         return str(error)
     return "went on"
@@ -173,7 +173,7 @@ def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tup
     for _ in range(hook.per_worker - 1):
         with ddp.no_sync():
             ddp(torch.ones(1)).backward()
-        hook.take()
+        hook.accumulate()
     ddp(torch.ones(1)).backward()
     return ddp.module.weight.grad.clone(), hook.mechanism.noise_std()
 

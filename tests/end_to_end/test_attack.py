@@ -17,13 +17,13 @@ from mlflow.tracking import MlflowClient
 from rich.console import Console
 
 from sweeps.attacking.attack import find_target
-from sweeps.attacking.models import train_sides
+from sweeps.attacking.models import train_references
 from sweeps.recipes.parts import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
 from tests.trainables.tiny import corpus, spec
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.execution.client import TrialError
-from trainables.training.references import Side, attacked, halves, same_corpus_parts, side_spec
+from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray
@@ -163,9 +163,9 @@ def test_the_last_epoch_may_be_spelled_out(swept: dict[str, Any], storage: Path)
     assert (plain.name, plain.folder, plain.epoch) == (spelled_out.name, spelled_out.folder, spelled_out.epoch)
 
 
-def sides(corpus: Path, folder: Path, count: int, **training: Any) -> list[Side]:
+def reference_models(corpus: Path, folder: Path, count: int, **training: Any) -> list[ReferenceModel]:
     one = spec(training=training)
-    return [Side(side_spec(one, "sgd", k), corpus, folder / f"{k}.npz", k) for k in range(count)]
+    return [ReferenceModel(reference_spec(one, "sgd", k), corpus, folder / f"{k}.npz", k) for k in range(count)]
 
 
 def test_a_reference_whose_worker_is_killed_is_trained_again(ray_cluster: str, corpus: Path, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_reference_whose_worker_is_killed_is_trained_again(ray_cluster: str, c
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    train_sides(sides(corpus, tmp_path, 1, epochs=100), ResourcesSpec(), Console(quiet=True))
+    train_references(reference_models(corpus, tmp_path, 1, epochs=100), ResourcesSpec(), Console(quiet=True))
     killer.join()
     assert killed
     with np.load(tmp_path / "0.npz") as found:
@@ -203,7 +203,9 @@ def test_a_reference_that_cannot_be_trained_ends_with_the_reason(
     ray_cluster: str, corpus: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(TrialError, match="the learning rate may be too high"):
-        train_sides(sides(corpus, tmp_path, 1, learning_rate=1e30), ResourcesSpec(), Console(quiet=True))
+        train_references(
+            reference_models(corpus, tmp_path, 1, learning_rate=1e30), ResourcesSpec(), Console(quiet=True)
+        )
     assert not list(tmp_path.glob("*.npz"))
 
 
@@ -249,6 +251,6 @@ def test_another_training_split_is_the_utterances_that_were_chosen(corpus: Path)
 def test_references_of_plain_sgd_do_not_depend_on_what_a_trial_searched() -> None:
     one = spec()
     other = spec(edp={"C": 0.1, "z0": 2.0}, training={"workers": 8})
-    assert side_spec(one, "sgd", 3).training == side_spec(other, "sgd", 3).training
-    assert side_spec(one, "own", 3).training.method == "edp"
-    assert side_spec(one, "own", 3).training.seed != side_spec(one, "own", 4).training.seed
+    assert reference_spec(one, "sgd", 3).training == reference_spec(other, "sgd", 3).training
+    assert reference_spec(one, "own", 3).training.method == "edp"
+    assert reference_spec(one, "own", 3).training.seed != reference_spec(one, "own", 4).training.seed

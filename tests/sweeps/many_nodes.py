@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from sweeps.execution.resources import plan
+from sweeps.execution.resources import placement
 from sweeps.progress.stall_reporter import wanted
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from tests.trainables.tiny import spec
@@ -50,7 +50,7 @@ def story(folder: Path, workers: int) -> dict[str, Any]:
     cluster.wait_for_nodes()
     on_gpus = one.training.model_copy(update={"device": "auto"})
     resources = ResourcesSpec(gpus_per_worker=GPUS / workers, cpus_per_worker=0.5)
-    placed = plan(on_gpus, resources, SearchSpec(trials=10))
+    placed = placement(on_gpus, resources, SearchSpec(trials=10))
     found: dict[str, Any] = {"plan": placed.line, "concurrency": placed.concurrency}
     epochs: list[list[int]] = [[] for _ in range(NODES)]
     news: list[list[str]] = [[] for _ in range(NODES)]

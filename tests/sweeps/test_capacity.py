@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.execution.capacity import Node, _of_launcher, nodes_at_most
-from sweeps.execution.resources import _fitting, _idle, plan
+from sweeps.execution.resources import _fitting, _idle, placement
 from sweeps.recipes.parts import ResourcesSpec, ScalesTo, SearchSpec
 from trainables.spec import TrainingSpec
 
@@ -46,7 +46,7 @@ def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_pa
     nodes = nodes_at_most(launcher, LAUNCHER)
     assert nodes == [Node(2.0, 0.0)] + [Node(96.0, 8.0)] * 4
     said = ResourcesSpec(scales_to=ScalesTo(nodes=3, gpus=8, cpus=96))
-    found = plan(training, said, search)
+    found = placement(training, said, search)
     assert found.concurrency == 3
     assert found.group.one_node
     assert found.group.gpus_per_worker == 1
@@ -55,7 +55,7 @@ def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_pa
         "(1 of at most 4 nodes are there; the others are asked for)"
     )
     with pytest.raises(ValueError, match=r"training.device = cuda, but the cluster has no GPU.*resources.scales_to"):
-        plan(training, launcher, search)
+        placement(training, launcher, search)
 
 
 def test_idle_gpus_come_with_the_number_of_workers_that_would_use_them() -> None:

@@ -12,11 +12,11 @@ from scipy.stats import ttest_1samp
 
 from edp.spec import UserError
 from sweeps.commands.confirm import confirm, estimate
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from tests.dashboards.synthetic import sweep_of
 
-WATCH = Watch(Console(quiet=True))
+WATCH = Progress(Console(quiet=True))
 
 
 def test_the_interval_is_that_of_the_t_test() -> None:

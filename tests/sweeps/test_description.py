@@ -11,10 +11,10 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.commands.finish import finish
 from sweeps.formatting.figures import epsilon_cell
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.results.front import pareto_front
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.run_note import parent_description
+from sweeps.tracking.run_note import run_note
 from sweeps.tracking.tracker import Tracker, charted
 from tests.dashboards.synthetic import add_trials, sweep_of
 
@@ -27,7 +27,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 def described(sweep: Sweep, times: int = 1) -> str:
     trials = sweep.trials()
     front = pareto_front(trials, sweep.recipe.search.objectives)
-    return parent_description(sweep, sweep.recipe, trials, front * times, "1")
+    return run_note(sweep, sweep.recipe, trials, front * times, "1")
 
 
 def test_the_front_is_a_table_of_rows_spread_over_it(sweep: Sweep) -> None:
@@ -75,7 +75,7 @@ def test_a_trial_that_others_have_beaten_since_is_no_longer_tagged_as_pareto(tmp
     add_trials(sweep, 12, tracker)
     from sweeps.cli.console import err
 
-    finish(sweep, sweep.recipe, tracker, "finished", Watch(err))
+    finish(sweep, sweep.recipe, tracker, "finished", Progress(err))
     front = {point.run_id for point in pareto_front(sweep.trials(), sweep.recipe.search.objectives)}
     assert before - front, "this case needs a trial that left the front"
     assert tagged() == front

@@ -15,7 +15,7 @@ from sweeps.search.target_epsilon import plan_of
 from trainables.frozen.states import all_state_names
 from trainables.records.epochs import by_epoch
 from trainables.spec import BERTSpec
-from trainables.training.references import side_spec
+from trainables.training.references import reference_spec
 
 SETTINGS = ["space.model.features.layers.choice=[0+2, 1]", "space.model.head.slots.choice=[softmax, crf]"]
 
@@ -53,7 +53,11 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
     plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1}
     found = recipe("training.workers=3")
     private = found.trial({**next(corners(found.dimensions)), "z0": 1.0})
-    for training in (found.baseline().training, shadow_trial(private).training, side_spec(private, "sgd", 0).training):
+    for training in (
+        found.baseline().training,
+        shadow_trial(private).training,
+        reference_spec(private, "sgd", 0).training,
+    ):
         assert {name: getattr(training, name) for name in plain} == plain
         assert (training.epochs, training.batch_size, training.learning_rate) == (15, 66, 3e-2)
     found = recipe("training.plain={epochs: 4, batch_size: 32, optimizer: adamw, learning_rate: 0.01}")

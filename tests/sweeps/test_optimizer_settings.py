@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edp.spec import UserError
-from sweeps.attacking.attack import side_spec
+from sweeps.attacking.attack import reference_spec
 from sweeps.bench.methods import training_spec
 from sweeps.execution.prepare import shadow_trial
 from sweeps.recipes.loading import load_recipe
@@ -65,10 +65,10 @@ def test_what_is_trained_without_noise_beside_a_private_run_takes_adam_for_adam_
     for training in (
         recipe.baseline().training,
         shadow_trial(private).training,
-        side_spec(private, "sgd", 0).training,
+        reference_spec(private, "sgd", 0).training,
         training_spec("sgd", private.training),
     ):
         assert (training.method, training.optimizer, training.noise_floor) == ("sgd", "adam", None)
         assert training.average == 0.9
         assert TrainingSpec.model_validate(training.model_dump()) == training
-    assert side_spec(private, "own", 0).training.optimizer == "adam_bc"
+    assert reference_spec(private, "own", 0).training.optimizer == "adam_bc"

@@ -13,7 +13,7 @@ from edp.accounting.selection import random_stopping_epsilon
 from edp.spec import UserError
 from sweeps.execution.callback import SweepCallback
 from sweeps.execution.secret import SecretCallback
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
@@ -104,7 +104,7 @@ def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_numb
     sweep = Sweep.new(tmp_path, "one")
     about = {"recipe": "quickstart_paper", "state": "running", "tracking_uri": "", "run_id": "0", "wanted": 8, "pid": 1}
     sweep.save(SweepRecord.model_validate({"name": "one", **about}))
-    plain = SweepCallback(sweep, searched, tracker, Watch(Console()))
+    plain = SweepCallback(sweep, searched, tracker, Progress(Console()))
     callback = SecretCallback(sweep, searched, tracker) if secret else plain
     trial = optuna.create_study().ask()
     params = next(corners(searched.dimensions))

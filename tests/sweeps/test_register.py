@@ -154,12 +154,14 @@ def model(kept: Kept) -> PyFuncModel:
 
 
 def test_it_answers_as_the_trained_model_does_also_to_words_that_no_corpus_has(kept: Kept, model: PyFuncModel) -> None:
-    answers = model.predict(UTTERANCES)
+    predictions = model.predict(UTTERANCES)
     expected = kept.model.predict(kept.batch(UTTERANCES))
     labels = kept.corpus.labels
-    assert [a.intent for a in answers] == [labels.intents[i] for i in expected.intents_b.tolist()]
-    assert [a.intent_score for a in answers] == pytest.approx(expected.intent_probs_bi.max(1).values.tolist(), abs=1e-5)
-    for answer, utterance, tags in zip(answers, UTTERANCES, expected.tags(), strict=True):
+    assert [a.intent for a in predictions] == [labels.intents[i] for i in expected.intents_b.tolist()]
+    assert [a.intent_score for a in predictions] == pytest.approx(
+        expected.intent_probs_bi.max(1).values.tolist(), abs=1e-5
+    )
+    for answer, utterance, tags in zip(predictions, UTTERANCES, expected.tags(), strict=True):
         words = utterance.split()
         assert answer.utterance == utterance
         found = [(slot.name, tuple(slot.value.split())) for slot in answer.slots]

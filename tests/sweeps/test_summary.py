@@ -21,7 +21,7 @@ from sweeps.results.summary import epsilon_of_sweep, print_front, print_sweep
 from sweeps.search.target_epsilon import planned
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.run_note import parent_description
+from sweeps.tracking.run_note import run_note
 from tests.dashboards.synthetic import sweep_of
 from tests.sweeps.test_study import searcher
 from tests.sweeps.test_study import sweep as new_sweep
@@ -131,6 +131,6 @@ def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> Non
             sweep.save_recipe(load_recipe("quickstart_paper", words)[1])
         write_report(sweep, tmp_path / "report.html")
         report = (tmp_path / "report.html").read_text()
-        note = parent_description(sweep, sweep.recipe, sweep.trials(), front_of(sweep), "1")
+        note = run_note(sweep, sweep.recipe, sweep.trials(), front_of(sweep), "1")
         pages = shown(print_front, sweep, 200), note, report, report
         assert [head in page for head, page in zip(heads, pages, strict=True)] == [rare] * 4

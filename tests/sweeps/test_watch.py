@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from sweeps.progress.live_table import Watch
+from sweeps.progress.live_table import Progress
 
 PARAMS = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
 EPOCH = {"valid_ser": 0.25, "epsilon": 12.0, "epsilon_paper": 3.0, "gpu_seconds": 33.0, "worker_seconds": 33.0}
@@ -24,17 +24,17 @@ AUDITED = RESULT | {"epsilon": 3e12, "epsilon_paper": 7.5e11, "epsilon_audited":
 
 def watched(terminal: bool) -> str:
     written = io.StringIO()
-    watch = Watch(Console(file=written, force_terminal=terminal, width=140))
-    watch.expect(2, 0, 3)
-    with watch:
-        watch.trial(0, "running", PARAMS)
-        assert set(watch.waiting) == {"trial 0"}
-        watch.waits_no_more("trial 0")
-        watch.trial_epoch(0, 1, EPOCH)
-        watch.trial(0, "complete", metrics=RESULT)
-        watch.trial(1, "running", PARAMS)
-        watch.trial(1, "interrupted")
-        assert not watch.waiting
+    progress = Progress(Console(file=written, force_terminal=terminal, width=140))
+    progress.expect(2, 0, 3)
+    with progress:
+        progress.trial(0, "running", PARAMS)
+        assert set(progress.waiting) == {"trial 0"}
+        progress.waits_no_more("trial 0")
+        progress.trial_epoch(0, 1, EPOCH)
+        progress.trial(0, "complete", metrics=RESULT)
+        progress.trial(1, "running", PARAMS)
+        progress.trial(1, "interrupted")
+        assert not progress.waiting
     return written.getvalue()
 
 
@@ -55,9 +55,9 @@ def test_elsewhere_there_are_plain_lines() -> None:
 
 def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early() -> None:
     written = io.StringIO()
-    watch = Watch(Console(file=written, width=80))
-    watch.trial(0, "stopped", PARAMS, AUDITED, reason="after 2 epochs dominated")
-    watch.trial(1, "failed", PARAMS, reason="a worker died")
+    progress = Progress(Console(file=written, width=80))
+    progress.trial(0, "stopped", PARAMS, AUDITED, reason="after 2 epochs dominated")
+    progress.trial(1, "failed", PARAMS, reason="a worker died")
     first, second = written.getvalue().splitlines()
     assert first.startswith(
         "trial 0 stopped: after 2 epochs dominated; SER 20.0%, MIA AUC 0.550, ε honest 3.00e+12 (no formal guarantee), "
@@ -69,20 +69,20 @@ def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_live_table_has_the_three_epsilons_and_cuts_nothing(width: int) -> None:
     written = io.StringIO()
-    watch = Watch(Console(file=written, width=width))
-    watch.expect(8, 0, 30)
-    watch.console.quiet = True
+    progress = Progress(Console(file=written, width=width))
+    progress.expect(8, 0, 30)
+    progress.console.quiet = True
     for number, params in enumerate((PARAMS, {"C": 0.25, "z0": 1.66e-06, "decay": "exponential", "tau": 0.35})):
-        watch.trial(number, "running", params)
-        watch.trial_epoch(number, 12, EPOCH)
-    watch.trial(0, "complete", metrics=RESULT)
-    watch.console.quiet = False
-    watch.console.print(watch._table())
+        progress.trial(number, "running", params)
+        progress.trial_epoch(number, 12, EPOCH)
+    progress.trial(0, "complete", metrics=RESULT)
+    progress.console.quiet = False
+    progress.console.print(progress._table())
     assert "No audit so far." in written.getvalue()
-    watch.console.quiet = True
-    watch.trial(0, "complete", metrics=AUDITED)
-    watch.console.quiet = False
-    watch.console.print(watch._table())
+    progress.console.quiet = True
+    progress.trial(0, "complete", metrics=AUDITED)
+    progress.console.quiet = False
+    progress.console.print(progress._table())
     shown = written.getvalue()
     assert "†: ε of 1e4 or more is no formal guarantee." in shown
     for part in ("ε honest", "ε paper", "ε audited", "3.0e+12 †", "7.5e+11 †", "≥ 0.0229", "12/30"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.trainables.tiny import spec
-from trainables.records.files import disk_full, replacing
+from trainables.records.files import atomic_write, disk_full
 from trainables.training.checkpoint import BEFORE, NAME, Checkpoint, load_checkpoint, save_checkpoint, spec_key
 
 
@@ -24,11 +24,11 @@ def checkpoint(step: int, size: int = 10) -> Checkpoint:
 
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("old")
 
     def fail_half_way() -> None:
-        with replacing(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text("new")
             raise RuntimeError
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainables.tiny import spec
-from trainables.execution.job_queue import RETRIES, Mailbox, Message
+from trainables.execution.job_queue import RETRIES, JobQueue, Message
 from trainables.records.job import Stop, TrialJob
 
 JOB = TrialJob(spec(), Path("corpus"), Path("output"))
 DIED: dict[str, Any] = {"process": True, "again": True}
 
 
-async def messages(box: Mailbox, job: str, count: int) -> list[Message]:
+async def messages(box: JobQueue, job: str, count: int) -> list[Message]:
     return [await asyncio.wait_for(box.next_message(job, place), 1) for place in range(count)]
 
 
-async def answered(box: Mailbox, job: str, generation: int, epoch: int) -> Stop | None:
+async def answered(box: JobQueue, job: str, generation: int, epoch: int) -> Stop | None:
     """An epoch of rank 0's, whose answer comes at once."""
     await box.answer(job, epoch, None)
     return await box.epoch(job, generation, epoch, {})
@@ -26,7 +26,7 @@ async def answered(box: Mailbox, job: str, generation: int, epoch: int) -> Stop 
 
 def test_a_job_that_its_group_died_over_is_handed_out_again_to_every_worker_of_the_next() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("a", JOB)
         for rank in (0, 1):
             assert await box.next_job(rank, 0) == ("a", JOB)
@@ -46,7 +46,7 @@ def test_a_job_that_its_group_died_over_is_handed_out_again_to_every_worker_of_t
 
 def test_a_job_that_always_kills_its_group_fails_and_the_next_one_does_not() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("bad", JOB)
         await box.submit("good", JOB)
         for generation in range(RETRIES + 1):
@@ -63,7 +63,7 @@ def test_a_job_that_always_kills_its_group_fails_and_the_next_one_does_not() -> 
 
 def test_a_job_that_makes_progress_may_lose_its_group_any_number_of_times() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("a", JOB)
         for generation in range(5 * RETRIES):
             assert await box.next_job(0, generation) == ("a", JOB)
@@ -75,7 +75,7 @@ def test_a_job_that_makes_progress_may_lose_its_group_any_number_of_times() -> N
 
 def test_what_a_worker_raised_by_itself_is_not_tried_again() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("a", JOB)
         await box.next_job(0, 0)
         await box.note(0, "worker 1: UserError: no corpus")
@@ -87,7 +87,7 @@ def test_what_a_worker_raised_by_itself_is_not_tried_again() -> None:
 
 def test_a_group_that_never_serves_anything_is_given_up() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("a", JOB)
         again = [await box.died("no memory to start", **DIED) for _ in range(RETRIES + 1)]
         assert again == [True] * RETRIES + [False]
@@ -100,7 +100,7 @@ def test_a_group_that_never_serves_anything_is_given_up() -> None:
 
 def test_stopping_lets_the_running_epoch_end_and_starts_no_other_job() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("a", JOB)
         await box.next_job(0, 0)
         await box.stop("Ctrl-C")
@@ -114,7 +114,7 @@ def test_stopping_lets_the_running_epoch_end_and_starts_no_other_job() -> None:
 
 def test_a_job_whose_group_cannot_end_its_epoch_stops_where_it_is() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("a", JOB)
         await box.next_job(0, 0)
         await box.stop("the disk is full", at_once=True)
@@ -126,7 +126,7 @@ def test_a_job_whose_group_cannot_end_its_epoch_stops_where_it_is() -> None:
 
 def test_whoever_asks_again_hears_everything_again_and_starts_nothing() -> None:
     async def story() -> None:
-        box = Mailbox()
+        box = JobQueue()
         await box.submit("a", JOB)
         await box.next_job(0, 0)
         await answered(box, "a", 0, 1)

@@ -20,7 +20,7 @@ from tests.trainables.tiny import corpus, run, spec, trial, weights
 from trainables.corpora import load_corpus
 from trainables.data.encoded_corpus import EncodedCorpus, Split
 from trainables.data.encoding import encode
-from trainables.evaluation.predictions import collect_answers, utility_metrics
+from trainables.evaluation.predictions import collect_predictions, utility_metrics
 from trainables.models import build_model
 from trainables.records.epochs import read_curve
 from trainables.records.job import TrialJob
@@ -170,14 +170,14 @@ def noise_of(rank: int, world: int, settings: dict[str, Any], epoch: int) -> lis
     ddp = one_bucket_ddp(ConstantGradient())
     hook = EDPHook(ddp, EDPSpec(**settings), micro_batches=4, single_example=False, rate=1.0)
     said = noise_variances(hook)
-    hook.begin_epoch(epoch)
+    hook.set_epoch(epoch)
     for last in (False, True) if world == 2 else (False, False, False, True):
         if last:
             ddp(torch.ones(1)).sum().backward()
         else:
             with ddp.no_sync():
                 ddp(torch.ones(1)).sum().backward()
-            hook.take()
+            hook.accumulate()
     return [(v, float(p.grad.var())) for v, p in zip(said(), hook.parameters, strict=True) if p.grad is not None]
 
 
@@ -258,9 +258,9 @@ def ser(corpus: Path, state: dict[str, torch.Tensor], split: Split) -> float:
     encoded = EncodedCorpus.open(corpus)
     model = build_model(spec().model, encoded.labels, seed=0, vocabulary_size=encoded.vocabulary_size)
     model.load_state_dict(state)
-    answers = collect_answers(model, encoded, split, device=torch.device("cpu"))
-    assert answers is not None
-    return utility_metrics(answers)["ser"]
+    predictions = collect_predictions(model, encoded, split, device=torch.device("cpu"))
+    assert predictions is not None
+    return utility_metrics(predictions)["ser"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def group(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def epochs_of(group: WorkerGroup, one: TrialJob) -> tuple[list[int], Metrics]:
     seen: list[int] = []
-    result = run_job(group.mailbox, one, lambda epoch, metrics: seen.append(epoch))
+    result = run_job(group.queue, one, lambda epoch, metrics: seen.append(epoch))
     return seen, result.metrics
 
 
@@ -69,7 +69,7 @@ def test_who_sent_a_job_may_end_it_at_an_epochs_end(group: WorkerGroup, corpus: 
         seen.append(epoch)
         return Stop("hopeless") if epoch == 2 else None
 
-    result = run_job(group.mailbox, job(corpus, tmp_path / "stopped", training={"epochs": 500}), stop_at_2)
+    result = run_job(group.queue, job(corpus, tmp_path / "stopped", training={"epochs": 500}), stop_at_2)
     assert seen == [1, 2]
     assert result.stopped == "hopeless"
     assert result.ledger.steps == 8
@@ -96,7 +96,7 @@ def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_
         if epoch == 2:
             os.kill(_a_train_worker(), signal.SIGKILL)
 
-    result = run_job(group.mailbox, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
+    result = run_job(group.queue, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
     assert seen == [1, 2, 3, 4, 5, 6], "no epoch is run twice"
     assert [line.partition(" (")[0] for line in news] == ["started", "its workers died", "started"]
     assert result.ledger.steps == 24

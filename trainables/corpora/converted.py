@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edp.spec import UserError
 from trainables.corpora.text import problem
-from trainables.records.files import replacing
+from trainables.records.files import atomic_write
 
 FOLDER = "public"
 
@@ -136,7 +136,7 @@ def keep_converted(corpus: ConvertedCorpus, file: Path, cache: Path) -> Path:
     kept = corpus.path(cache / FOLDER, suffix)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(kept) as partial:
+        with atomic_write(kept) as partial:
             partial.write_bytes(content)
     except OSError as error:
         raise UserError(f"--from = {file}: it cannot be kept in {kept.parent} ({error.strerror})") from None

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from edp.ledger import Ledger
 from trainables.attacks.membership_features import MOST_MEMBERS, membership_indices
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.evaluation.predictions import Answers, collect_answers, utility_metrics
+from trainables.evaluation.predictions import Predictions, collect_predictions, utility_metrics
 from trainables.models import JointModel
 from trainables.records.epochs import EpochLog, Metrics, epoch_folder
 from trainables.records.job import EpochResult, TrialJob
@@ -39,14 +39,14 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     """Utility on the validation split and, with an attack, how well it tells that split from as many of the training
     utterances; {} on ranks other than 0."""
     everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
-    valid = collect_answers(model, corpus, "valid", None, **everybody)
+    valid = collect_predictions(model, corpus, "valid", None, **everybody)
     found = {f"valid_{k}": v for k, v in utility_metrics(valid).items()} if valid is not None else {}
     if job.attack is None:
         return found
     members, non_members = membership_indices(
         corpus.size("train") - corpus.planted, corpus.size("valid"), seed=job.spec.corpus.seed, at_most=_VALID_MEMBERS
     )
-    train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
+    train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
     if valid is not None and train is not None:
         from trainables.attacks.roc import auc, tpr_at_fpr
         from trainables.attacks.shadow import attack_scores, load_attack
@@ -99,12 +99,12 @@ def final_metrics(
     writes what the attack would see.
     """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
-    test = collect_answers(model, corpus, "test", None, **everybody)
+    test = collect_predictions(model, corpus, "test", None, **everybody)
     real = corpus.size("train") - corpus.planted
     members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed, at_most=at_most)
-    train = collect_answers(model, corpus, "train", members, outcomes=False, **everybody)
+    train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
     canaries = (
-        collect_answers(model, corpus, "canaries", outcomes=False, **everybody) if corpus.size("canaries") else None
+        collect_predictions(model, corpus, "canaries", outcomes=False, **everybody) if corpus.size("canaries") else None
     )
     if test is None or train is None:
         return None
@@ -131,11 +131,11 @@ def final_metrics(
     return metrics
 
 
-def _seen(answers: Answers) -> tuple[Any, Any]:
+def _seen(predictions: Predictions) -> tuple[Any, Any]:
     """Features (n, F) and losses (n,) of answers that were collected with them."""
-    assert answers.features is not None
-    assert answers.losses is not None
-    return answers.features, answers.losses
+    assert predictions.features is not None
+    assert predictions.losses is not None
+    return predictions.features, predictions.losses
 
 
 def contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:

@@ -33,7 +33,7 @@ tags, so that a split of a million utterances takes no more than 17 bytes of eac
 
 
 @dataclass(frozen=True)
-class Answers:
+class Predictions:
     """What a model made of n utterances of a split, in the order they were asked for; None: not asked for."""
 
     outcomes: NDArray[np.void] | None
@@ -44,7 +44,7 @@ class Answers:
     """(n,) negative log-likelihood of the true intent and tags together."""
 
 
-def collect_answers(
+def collect_predictions(
     model: JointModel,
     corpus: EncodedCorpus,
     split: Split,
@@ -54,8 +54,8 @@ def collect_answers(
     group: Any = None,
     outcomes: bool = True,
     features: bool = False,
-) -> Answers | None:
-    """Answers of all workers of `group` (gloo) together: each takes its share. Called on every rank.
+) -> Predictions | None:
+    """Predictions of all workers of `group` (gloo) together: each takes its share. Called on every rank.
 
     Args:
         indices: of the split; None for all of it.
@@ -71,7 +71,7 @@ def collect_answers(
     mine = _answer(model, corpus, split, chosen[rank::world], device, outcomes, features)
     if group is None:
         return mine
-    shares: list[Answers] | None = [mine] * world if rank == 0 else None
+    shares: list[Predictions] | None = [mine] * world if rank == 0 else None
     dist.gather_object(mine, shares, dst=0, group=group)
     return _interleaved(shares, len(chosen)) if shares is not None else None
 
@@ -84,7 +84,7 @@ def _answer(
     device: torch.device,
     outcomes: bool,
     features: bool,
-) -> Answers:
+) -> Predictions:
     found = np.zeros(len(chosen), OUTCOME) if outcomes else None
     rows = np.zeros((len(chosen), FEATURES), np.float32) if features else None
     losses = np.zeros(len(chosen)) if features else None
@@ -106,7 +106,7 @@ def _answer(
                 )
                 losses[places] = loss_b.cpu().numpy()
     model.train(was_training)
-    return Answers(found, rows, losses)
+    return Predictions(found, rows, losses)
 
 
 def _outcomes(
@@ -129,7 +129,7 @@ def _outcomes(
     return found
 
 
-def _interleaved(shares: list[Answers], n: int) -> Answers:
+def _interleaved(shares: list[Predictions], n: int) -> Predictions:
     """Undoes `chosen[rank::world]`."""
 
     def whole(parts: list[NDArray[Any] | None]) -> Any:
@@ -140,16 +140,16 @@ def _interleaved(shares: list[Answers], n: int) -> Answers:
             found[rank :: len(parts)] = part
         return found
 
-    return Answers(
+    return Predictions(
         whole([share.outcomes for share in shares]),
         whole([share.features for share in shares]),
         whole([share.losses for share in shares]),
     )
 
 
-def utility_metrics(answers: Answers) -> dict[str, float]:
-    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1` of the answers."""
-    outcomes = answers.outcomes
+def utility_metrics(predictions: Predictions) -> dict[str, float]:
+    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1` of the predictions."""
+    outcomes = predictions.outcomes
     assert outcomes is not None, "asked for"
     errors, slots = outcomes["errors"], outcomes["slots"]
     low, high = ser_interval(errors, slots)

@@ -43,14 +43,14 @@ class TrialStopped(TrialError):
 
 
 def run_job(
-    mailbox: Any,
+    queue: Any,
     job: TrialJob,
     on_epoch: OnEpoch,
     *,
     job_id: str | None = None,
     on_news: Callable[[str], None] = lambda line: None,
 ) -> TrialResult:
-    """Runs `job` on the worker group behind `mailbox`, and waits for its end.
+    """Runs `job` on the worker group behind `queue`, and waits for its end.
 
     Args:
         job_id: whoever submits a job of the same id again hears of all its epochs, and starts nothing.
@@ -61,9 +61,9 @@ def run_job(
         TrialError: with the reason.
     """
     job_id = job_id or uuid.uuid4().hex
-    ray.get(mailbox.submit.remote(job_id, job))
+    ray.get(queue.submit.remote(job_id, job))
     for place in itertools.count():
-        kind, payload = ray.get(mailbox.next_message.remote(job_id, place))
+        kind, payload = ray.get(queue.next_message.remote(job_id, place))
         match kind:
             case "started":
                 on_news("started")
@@ -71,7 +71,7 @@ def run_job(
                 on_news(f"its workers died ({payload}); it goes on from its last epoch")
             case "epoch":
                 stop = on_epoch(*payload)
-                ray.get(mailbox.answer.remote(job_id, payload[0], stop))
+                ray.get(queue.answer.remote(job_id, payload[0], stop))
             case "result":
                 return payload
             case "failed":

@@ -30,7 +30,7 @@ RETRIES = 3
 """So often a job is handed out again without an epoch's progress; and a group that serves nothing is started again."""
 
 
-class Mailbox:
+class JobQueue:
     """See the module. All methods run on one event loop, one after the other.
 
     Every incarnation of the group has a number, its generation: what is left of an earlier one is not listened to.
@@ -89,7 +89,7 @@ class Mailbox:
                 self._changed.notify_all()
 
     async def epoch(self, job_id: str, generation: int, epoch: int, metrics: Metrics) -> Stop | None:
-        """Rank 0 has done an epoch. Answers whether to stop now, when whoever sent the job has seen the epoch."""
+        """Rank 0 has done an epoch. Predictions whether to stop now, when whoever sent the job has seen the epoch."""
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._deaths = 0
@@ -192,26 +192,26 @@ class Mailbox:
         self._deaths = self._idle_deaths = 0
 
 
-class Switch:
+class StopSignal:
     """Stops the jobs of all mailboxes that were added, or will be."""
 
     def __init__(self) -> None:
         self._mailboxes: list[Any] = []
         self._reason: str | None = None
 
-    async def add(self, mailbox: Any) -> None:
-        """One more mailbox, whose jobs stop at once where the switch was pressed before."""
-        self._mailboxes.append(mailbox)
+    async def add(self, queue: Any) -> None:
+        """One more queue, whose jobs stop at once where the stop_signal was pressed before."""
+        self._mailboxes.append(queue)
         if self._reason is not None:
-            mailbox.stop.remote(self._reason)
+            queue.stop.remote(self._reason)
 
-    async def press(self, reason: str) -> None:
+    async def send(self, reason: str) -> None:
         """Every job ends when its running epoch does."""
         self._reason = self._reason or reason
-        for mailbox in self._mailboxes:
-            mailbox.stop.remote(self._reason)
+        for queue in self._mailboxes:
+            queue.stop.remote(self._reason)
 
-    async def pressed(self) -> str | None:
+    async def sent(self) -> str | None:
         """Why; None: it was not."""
         return self._reason
 

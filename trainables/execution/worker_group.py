@@ -21,7 +21,7 @@ import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from trainables.execution.client import GroupSpec, OnEpoch, run_job
-from trainables.execution.job_queue import Kind, Mailbox, beside_caller
+from trainables.execution.job_queue import JobQueue, Kind, beside_caller
 from trainables.execution.worker import run_trial
 from trainables.records.epochs import Metrics
 from trainables.records.files import disk_full
@@ -42,7 +42,7 @@ _MAY_PASS = (RuntimeError, OSError)
 
 
 class WorkerGroup:
-    """A Ray Train worker group that serves the jobs of its mailbox, one after the other.
+    """A Ray Train worker group that serves the jobs of its queue, one after the other.
 
     A group that dies is started again, and its job goes on from its checkpoint: `trainables.execution.job_queue` says
     how often. As a context it is closed at the block's end; after a KeyboardInterrupt, and the SystemExit of a Ray that
@@ -57,7 +57,7 @@ class WorkerGroup:
     def __init__(
         self, group: GroupSpec, storage: Path, name: str, *, serve: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
-        self.mailbox: Any = beside_caller(Mailbox)
+        self.queue: Any = beside_caller(JobQueue)
         self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
         self._left = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
@@ -84,13 +84,13 @@ class WorkerGroup:
                         return
                     death = _death(error)
                     reason = death.reason
-                    again = ray.get(self.mailbox.died.remote(reason, process=death.process, again=death.again))
+                    again = ray.get(self.queue.died.remote(reason, process=death.process, again=death.again))
                     generation += 1
         except Exception as error:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
             if not self._gone:
-                self.mailbox.abandon.remote(reason)
+                self.queue.abandon.remote(reason)
 
     @property
     def _gone(self) -> bool:
@@ -102,7 +102,7 @@ class WorkerGroup:
         return TorchTrainer(
             self._serve,
             train_loop_config={
-                "mailbox": self.mailbox,
+                "queue": self.queue,
                 "generation": generation,
                 "threads": max(1, int(group.cpus_per_worker)),
             },
@@ -124,9 +124,9 @@ class WorkerGroup:
 
     def close(self) -> None:
         """Lets the workers leave, and waits until their processes are gone."""
-        ray.get(self.mailbox.close.remote("the sweep has ended"))
+        ray.get(self.queue.close.remote("the sweep has ended"))
         self._thread.join()
-        ray.kill(self.mailbox)
+        ray.kill(self.queue)
 
 
 def run_fresh(
@@ -136,38 +136,38 @@ def run_fresh(
     name: str,
     on_epoch: OnEpoch,
     *,
-    switch: Any | None = None,
+    stop_signal: Any | None = None,
     on_news: Callable[[str], None] = lambda line: None,
 ) -> TrialResult:
     """Runs `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
 
     Args:
-        switch: stops the job when it is pressed.
+        stop_signal: stops the job when it is pressed.
 
     Raises:
         TrialError: as `run_job` does.
     """
     with WorkerGroup(group, storage, name) as workers:
-        if switch is not None:
-            ray.get(switch.add.remote(workers.mailbox))
-        return run_job(workers.mailbox, job, on_epoch, on_news=on_news)
+        if stop_signal is not None:
+            ray.get(stop_signal.add.remote(workers.queue))
+        return run_job(workers.queue, job, on_epoch, on_news=on_news)
 
 
 def _serve(config: dict[str, Any]) -> None:
-    """What each worker of a group does until the mailbox is closed."""
-    mailbox, generation = config["mailbox"], config["generation"]
+    """What each worker of a group does until the queue is closed."""
+    queue, generation = config["queue"], config["generation"]
     torch.set_num_threads(config["threads"])
     keep_freed_memory()
     rank = ray.train.get_context().get_world_rank()
-    while (item := ray.get(mailbox.next_job.remote(rank, generation))) is not None:
+    while (item := ray.get(queue.next_job.remote(rank, generation))) is not None:
         job_id, job = item
 
         def post(kind: Kind, payload: Any, job_id: str = job_id) -> None:
             if rank == 0:
-                ray.get(mailbox.post.remote(job_id, generation, (kind, payload)))
+                ray.get(queue.post.remote(job_id, generation, (kind, payload)))
 
         def report(epoch: int, metrics: Metrics, job_id: str = job_id) -> Stop | None:
-            return ray.get(mailbox.epoch.remote(job_id, generation, epoch, metrics)) if rank == 0 else None
+            return ray.get(queue.epoch.remote(job_id, generation, epoch, metrics)) if rank == 0 else None
 
         try:
             result = run_trial(job, report)
@@ -178,8 +178,8 @@ def _serve(config: dict[str, Any]) -> None:
         except BaseException as error:
             # The other workers may be waiting in a collective: only a new group is sure to be sound.
             if (full := disk_full(error)) is not None:
-                ray.get(mailbox.stop.remote(full, at_once=True))
-            ray.get(mailbox.note.remote(generation, f"worker {rank}: {_one_line(error)}"))
+                ray.get(queue.stop.remote(full, at_once=True))
+            ray.get(queue.note.remote(generation, f"worker {rank}: {_one_line(error)}"))
             raise
         else:
             post("result", result)

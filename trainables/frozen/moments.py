@@ -20,7 +20,7 @@ from trainables.data.whitening import Moments
 from trainables.encoders.architecture import config_to_json
 from trainables.frozen.encoder import encoder_digest, hidden_states
 from trainables.frozen.states import alike, frozen_encoder
-from trainables.records.files import replacing
+from trainables.records.files import atomic_write
 from trainables.spec import BERTSpec, CorpusSpec
 
 UTTERANCES = 4_000
@@ -34,7 +34,7 @@ def write_moments(
     features = folder / "features"
     (features / "moments").mkdir(exist_ok=True)
     for name, moments in public_moments(model, names, EncodedCorpus.open(folder).features(), progress).items():
-        with replacing(moments_file(features, name)) as partial:
+        with atomic_write(moments_file(features, name)) as partial:
             moments.save(partial)
     encoder = frozen_encoder(model)
     about = {
@@ -43,7 +43,7 @@ def write_moments(
         "weights": sum(p.numel() for p in encoder.parameters()),
         "architecture": json.loads(config_to_json(encoder.config)),
     }
-    with replacing(features / "encoder.json") as partial:
+    with atomic_write(features / "encoder.json") as partial:
         partial.write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
@@ -52,7 +52,7 @@ def copy_moments(source: Path, folder: Path, names: Sequence[str]) -> None:
     (folder / "features" / "moments").mkdir(exist_ok=True)
     files = [moments_file(Path("features"), name) for name in names]
     for file in (*files, Path("features/encoder.json")):
-        with replacing(folder / file) as partial:
+        with atomic_write(folder / file) as partial:
             shutil.copyfile(source / file, partial)
 
 

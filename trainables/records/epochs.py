@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edp.ledger import Ledger
-from trainables.records.files import replacing, save_tensors
+from trainables.records.files import atomic_write, save_tensors
 from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Values, hypervolume, non_dominated
 
@@ -149,7 +149,7 @@ def read_curve(folder: Path) -> list[Metrics]:
 def write_curve(curve: list[Metrics], folder: Path) -> None:
     """Replaces the curve, in one step."""
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "curve.json") as partial:
+    with atomic_write(folder / "curve.json") as partial:
         partial.write_text(json.dumps(curve))
 
 

@@ -16,7 +16,7 @@ _FULL_TEXTS = ("no space left on device", "disk is full", "disk quota exceeded",
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Gives a name beside `path` to write to; when the block ends well that becomes `path`, whole and on disk.
 
     The name is nobody else's, so that of two that write at once the last one wins.
@@ -41,7 +41,7 @@ def save_tensors(contents: dict[str, Any], path: Path) -> None:
 
     memory = io.BytesIO()
     torch.save(contents, memory)
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_bytes(memory.getbuffer())
 
 

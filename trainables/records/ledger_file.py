@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from edp.ledger import Ledger
-from trainables.records.files import replacing
+from trainables.records.files import atomic_write
 
 
 def write_ledger(ledger: Ledger, folder: Path) -> None:
     """What a trial has executed so far, readable also when it never ends well."""
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "ledger.json") as partial:
+    with atomic_write(folder / "ledger.json") as partial:
         partial.write_text(ledger.model_dump_json(indent=1))
 
 

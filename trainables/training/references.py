@@ -1,4 +1,4 @@
-"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target answers.
+"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target predictions.
 
 The pool is what the target was and was not trained on: its training split (canaries apart) and its test split.
 References come in pairs: one is trained on a random half of the pool, the other on the other half. So every utterance
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from trainables.attacks.membership_features import membership_indices
 from trainables.data.encoded_corpus import EncodedCorpus, Split
-from trainables.evaluation.predictions import Answers, collect_answers
+from trainables.evaluation.predictions import Predictions, collect_predictions
 from trainables.models import JointModel, build_model
 from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.trainer import Trainer, pick_device
@@ -37,7 +37,7 @@ _POPULATION = 5_000
 
 
 @dataclass(frozen=True)
-class Side:
+class ReferenceModel:
     """One model to train beside a target. `what`: a reference by its number, or the shadow of the same corpus."""
 
     spec: TrialSpec
@@ -47,7 +47,7 @@ class Side:
     reference: int | None
 
 
-def side_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
+def reference_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
     """The training of reference `number`: the target's, in one process, with weights and order of its own.
 
     Args:
@@ -91,26 +91,26 @@ def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int6
     return np.flatnonzero(inside), np.flatnonzero(outside), np.flatnonzero(place_n >= cuts[1])
 
 
-def train_side(side: Side, on_epoch: OnEpoch) -> None:
-    """Trains one model and writes what the attacks need of it to `side.output`, whole or not at all.
+def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
+    """Trains one model and writes what the attacks need of it to `reference_model.output`, whole or not at all.
 
     Raises:
         trainables.records.job.TrialFailed: when a gradient or the loss is not finite.
     """
-    corpus = EncodedCorpus.open(side.corpus).for_model(side.spec.model)
-    seed = side.spec.corpus.seed
+    corpus = EncodedCorpus.open(reference_model.corpus).for_model(reference_model.spec.model)
+    seed = reference_model.spec.corpus.seed
     inside = None
-    if side.reference is not None:
-        inside = halves(corpus, seed, side.reference)
+    if reference_model.reference is not None:
+        inside = halves(corpus, seed, reference_model.reference)
         chosen: dict[Split, Any] = {split: np.flatnonzero(mask) for split, mask in inside.items()}
     else:
         shadow_in, shadow_out, _ = same_corpus_parts(corpus, seed)
         chosen = {"test": shadow_in}
     with _alone():
-        device = pick_device(side.spec.training)
-        model = _new_model(side.spec, corpus, device)
-        trainer = Trainer(model, corpus.with_train(chosen), side.spec, device)
-        for epoch in range(side.spec.training.epochs):
+        device = pick_device(reference_model.spec.training)
+        model = _new_model(reference_model.spec, corpus, device)
+        trainer = Trainer(model, corpus.with_train(chosen), reference_model.spec, device)
+        for epoch in range(reference_model.spec.training.epochs):
             trainer.run_epoch(epoch)
             on_epoch(epoch + 1)
         if inside is not None:
@@ -124,11 +124,12 @@ def train_side(side: Side, on_epoch: OnEpoch) -> None:
             found = {
                 name: _features(_seen(trainer.released, corpus, "test", rows, device)) for name, rows in parts.items()
             }
-    _save(side.output, found)
+    _save(reference_model.output, found)
 
 
 def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
-    """What a trained model answers: features and losses of members and non-members, losses of population and canaries.
+    """What a trained model answers: features and losses of members and non-members, losses of population and
+    canaries.
 
     One forward pass, which all attacks share.
 
@@ -173,15 +174,15 @@ def _losses(
 
 def _seen(
     model: JointModel, corpus: EncodedCorpus, split: Split, rows: NDArray[np.int64], device: torch.device
-) -> Answers:
-    answers = collect_answers(model, corpus, split, rows, device=device, outcomes=False, features=True)
-    assert answers is not None, "this process is alone"
-    return answers
+) -> Predictions:
+    predictions = collect_predictions(model, corpus, split, rows, device=device, outcomes=False, features=True)
+    assert predictions is not None, "this process is alone"
+    return predictions
 
 
-def _features(answers: Answers) -> NDArray[np.float32]:
-    assert answers.features is not None, "they were asked for"
-    return answers.features
+def _features(predictions: Predictions) -> NDArray[np.float32]:
+    assert predictions.features is not None, "they were asked for"
+    return predictions.features
 
 
 def _new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:

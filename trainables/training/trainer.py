@@ -166,7 +166,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.spec.training.learning_rate_in(epoch)
         if self.hook is not None:
-            self.hook.begin_epoch(epoch)
+            self.hook.set_epoch(epoch)
         loss, seen = torch.zeros((), device=self.device), 0
         try:
             for dealt in self.steps_of(epoch):
@@ -230,7 +230,7 @@ class Trainer:
             last = i == len(cut) - 1
             total += self._backward_piece(piece, batch, factor, i, reduce=last)
             if self.hook is not None and piece.ends and not last:
-                self.hook.take()
+                self.hook.accumulate()
         return total
 
     def _pieces(self, mine: list[Indices], share: int) -> list[tuple[Piece, Batch | None]]:

@@ -25,7 +25,7 @@ from trainables.data.encoding import encode
 from trainables.models import build_model
 from trainables.records.job import TrialJob, TrialResult
 from trainables.spec import TrialSpec
-from trainables.training.references import Side, score_target, side_spec, train_side
+from trainables.training.references import ReferenceModel, reference_spec, score_target, train_reference
 
 CANARIES = 300
 DELTA = 5e-4
@@ -61,27 +61,31 @@ def run(planted: Path, output: Path, function: Any = trial, **training: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def references(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Side]:
+def references(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> list[ReferenceModel]:
     """Four reference models and a shadow of the same corpus, trained as long as the models that are attacked.
 
     The shadow has 25 utterances and takes more epochs for as many steps.
     """
     folder, encoded = tmp_path_factory.mktemp("references"), planted / "encoded"
-    sides = [Side(side_spec(small(epochs=16), "sgd", k), encoded, folder / f"{k}.npz", k) for k in range(4)]
-    sides.append(Side(side_spec(small(epochs=120), "sgd", 9), encoded, folder / "shadow.npz", None))
-    for side in sides:
-        train_side(side, lambda epoch: None)
-    return sides
+    reference_models = [
+        ReferenceModel(reference_spec(small(epochs=16), "sgd", k), encoded, folder / f"{k}.npz", k) for k in range(4)
+    ]
+    reference_models.append(
+        ReferenceModel(reference_spec(small(epochs=120), "sgd", 9), encoded, folder / "shadow.npz", None)
+    )
+    for reference_model in reference_models:
+        train_reference(reference_model, lambda epoch: None)
+    return reference_models
 
 
-def all_attacks(output: Path, planted: Path, references: list[Side]) -> list[AttackResult]:
+def all_attacks(output: Path, planted: Path, references: list[ReferenceModel]) -> list[AttackResult]:
     """Loss, RMIA and LiRA, online and offline, and a shadow attack, on the model in `output`."""
     seen = score_target(small(), planted / "encoded", output / "model.pt")
-    *sides, shadow = [side.output for side in references]
+    *reference_models, shadow = [reference_model.output for reference_model in references]
     with np.load(shadow) as found:
         fitted = fit_attack(found["members"], found["non_members"])
     by_shadow = shadow_attack("shadow_same_corpus", fitted, seen["members"], seen["non_members"])
-    return [by_shadow, *loss_and_reference_attacks(seen, References.read(sides))]
+    return [by_shadow, *loss_and_reference_attacks(seen, References.read(reference_models))]
 
 
 def loss_attack(output: Path) -> AttackResult:
@@ -106,7 +110,7 @@ def test_a_model_that_was_overfitted_is_found_out_and_the_more_the_longer(
 
 
 def test_every_attack_finds_what_was_overfitted(
-    overfitted: tuple[TrialResult, Path], planted: Path, references: list[Side]
+    overfitted: tuple[TrialResult, Path], planted: Path, references: list[ReferenceModel]
 ) -> None:
     found = {attack.name: attack.auc_ci[0] for attack in all_attacks(overfitted[1], planted, references)}
     assert len(found) == 6
@@ -167,7 +171,7 @@ def test_noise_that_was_switched_off_behind_the_ledgers_back_is_caught(planted: 
 
 
 def test_on_a_strongly_noised_run_no_attack_beats_its_honest_epsilon(
-    planted: Path, tmp_path: Path, references: list[Side]
+    planted: Path, tmp_path: Path, references: list[ReferenceModel]
 ) -> None:
     result = run(planted, tmp_path, method="edp", epochs=16)
     honest = result.metrics["epsilon"]

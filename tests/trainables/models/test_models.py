@@ -19,7 +19,7 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.encoders.word_pieces import WordPieces
-from trainables.evaluation.predictions import collect_answers, utility_metrics
+from trainables.evaluation.predictions import collect_predictions, utility_metrics
 from trainables.models import JointModel, build_model
 from trainables.spec import BERTSpec, ModelSpec
 
@@ -99,14 +99,14 @@ def test_a_few_steps_learn_a_few_utterances(model: ModelSpec, tmp_path: Path) ->
         optimizer.zero_grad()
         net.loss(corpus.batch("train", np.arange(5))).mean().backward()
         optimizer.step()
-    answers = collect_answers(net, corpus, "train", device=CPU)
-    assert answers is not None
-    found = utility_metrics(answers)
+    predictions = collect_predictions(net, corpus, "train", device=CPU)
+    assert predictions is not None
+    found = utility_metrics(predictions)
     assert (found["ser"], found["intent_accuracy"], found["slot_f1"]) == (0, 1, 1)
-    assert answers.outcomes is not None
-    assert answers.outcomes["errors"].tolist() == [0] * 5
-    assert answers.outcomes["slots"].tolist() == [3, 1, 2, 3, 1]
-    assert answers.features is None
+    assert predictions.outcomes is not None
+    assert predictions.outcomes["errors"].tolist() == [0] * 5
+    assert predictions.outcomes["slots"].tolist() == [3, 1, 2, 3, 1]
+    assert predictions.features is None
     assert net.training
 
 
@@ -155,15 +155,15 @@ def test_evaluation_takes_what_a_model_cannot_read_for_o(tmp_path: Path) -> None
         net.crf.start_k[0] = 100
         net.crf.transitions_jk[:, 0] = 100  # all O
         net.intent_head.bias[corpus.labels.intents.index("play")] = 100
-    answers = collect_answers(net, corpus, "test", device=CPU)
-    second = collect_answers(net, corpus, "test", np.array([1]), device=CPU)
-    assert answers is not None
-    assert answers.outcomes is not None
-    assert answers.outcomes.tolist() == [(1, 2, True, 0, 0), (2, 3, True, 0, 0)]
-    assert utility_metrics(answers)["ser"] == pytest.approx(3 / 5)
+    predictions = collect_predictions(net, corpus, "test", device=CPU)
+    second = collect_predictions(net, corpus, "test", np.array([1]), device=CPU)
+    assert predictions is not None
+    assert predictions.outcomes is not None
+    assert predictions.outcomes.tolist() == [(1, 2, True, 0, 0), (2, 3, True, 0, 0)]
+    assert utility_metrics(predictions)["ser"] == pytest.approx(3 / 5)
     assert second is not None
     assert second.outcomes is not None
-    assert second.outcomes.tolist() == answers.outcomes.tolist()[1:]
+    assert second.outcomes.tolist() == predictions.outcomes.tolist()[1:]
 
 
 @pytest.fixture

@@ -101,10 +101,10 @@ def test_what_bio_forbids_is_never_answered(folder: Path, encoder_folder: Path, 
         for number, parameter in enumerate(net.parameters()):
             generator = torch.Generator().manual_seed(number)
             parameter.data = 30 * torch.randn(parameter.shape, generator=generator)
-        answers = [
+        predictions = [
             tags for start in (0, 20) for tags in net.predict(corpus.batch("test", np.arange(start, start + 20))).tags()
         ]
-        names = [["O", *(corpus.labels.tags[tag] for tag in tags)] for tags in answers]
+        names = [["O", *(corpus.labels.tags[tag] for tag in tags)] for tags in predictions]
         broken[bio] = sum(
             after[0] == "I" and before[2:] != after[2:] for row in names for before, after in pairwise(row)
         )
