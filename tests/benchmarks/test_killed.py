@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are found below /proc (Linux)")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from sweeps.bench.methods import stepper
-from tests.edp.workers import run_workers
-from tests.trainables.tiny import corpus, spec
+from tests.support.tiny import corpus, spec
+from tests.support.workers import run_workers
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
 

@@ -30,9 +30,9 @@ from sweeps.formatting.figures import epsilon_cell, epsilon_words
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.front import pareto_front
 from sweeps.search.target_epsilon import planned
-from tests.dashboards.synthetic import add_trials, sweep_of
-from tests.sweeps.test_study import searcher
-from tests.sweeps.test_study import sweep as new_sweep
+from tests.support.studies import searcher
+from tests.support.studies import sweep as new_sweep
+from tests.support.synthetic import add_trials, sweep_of
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 

@@ -5,22 +5,11 @@ from __future__ import annotations
 import json
 import re
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "dashboards" / "grafana" / "edp-sweeps.json"
-
-ONLY_WITH_A_GPU = {"ray_node_gpus_utilization", "ray_node_gram_used"}
-
-
-def named_metrics() -> set[str]:
-    """Every metric that a panel or a variable of the dashboard asks for."""
-    document = json.loads(FILE.read_text())
-    expressions = [target["expr"] for panel in document["panels"] for target in panel["targets"]]
-    expressions += [v["query"]["query"] for v in document["templating"]["list"] if v["type"] == "query"]
-    return {name for expression in expressions for name in re.findall(r"\bray_\w+", expression)}
+from tests.support.grafana import FILE, ONLY_WITH_A_GPU, named_metrics
 
 
 @pytest.fixture(scope="module")

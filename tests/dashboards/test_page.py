@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.recipes.loading import load_config
 from tests.conftest import TinySweep
-from tests.dashboards.browser import Served, settled
+from tests.support.browser import Served, settled
 
 pytestmark = [pytest.mark.ray, pytest.mark.browser]
 

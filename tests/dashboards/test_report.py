@@ -20,7 +20,7 @@ from sweeps.results.summary import epsilon_of_sweep
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from tests.conftest import Command
-from tests.dashboards.synthetic import sweep_of
+from tests.support.synthetic import sweep_of
 from trainables.attacks.roc import measure
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.dashboards.browser import Served, settled
+from tests.support.browser import Served, settled
 
 STORAGE = os.environ.get("EDP_SCREENSHOTS")
 PICTURES = Path(__file__).parents[2] / "dashboards" / "screenshots"

@@ -26,7 +26,7 @@ from tests.edp.adversary import (
     without_first_unit,
     worst_pair,
 )
-from tests.edp.workers import run_workers
+from tests.support.workers import run_workers
 
 TOLERANCE = 0.03
 

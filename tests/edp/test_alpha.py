@@ -11,7 +11,7 @@ from edp.scale_estimates import gradient_layer_norms, public_alpha, votes
 from edp.spec import EDPSpec
 from tests.edp.alpha_workers import batch_loss, estimate, run_once, without_scales
 from tests.edp.literal import small_model
-from tests.edp.workers import run_workers
+from tests.support.workers import run_workers
 
 
 def test_layer_norms_are_those_of_the_gradient_and_leave_no_gradient_behind() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach, teaching
 from edp.layer_scales import layer_of_parameter
+from tests.support.gradients import relative
 
 VOCABULARY, LENGTH, WIDTH = 11, 5, 6
 
@@ -72,11 +73,6 @@ def noted(
     assert all(p.grad is None for p in book.parameters), "an unclipped gradient was made"
     book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
     return squares_mk, sums
-
-
-def relative(found: list[Tensor], expected: list[Tensor]) -> float:
-    """The largest error of a tensor, over its norm."""
-    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True))
 
 
 MICRO_BATCHES = {

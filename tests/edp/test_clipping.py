@@ -27,7 +27,7 @@ from edp.spec import EDPSpec, UserError
 from tests.edp.adversary import Case, aggregate, in_noise_space, without_first_unit, worst_pair
 from tests.edp.clip_workers import clips, executed, noise_at
 from tests.edp.literal import hook_training, literal_training
-from tests.edp.workers import run_workers
+from tests.support.workers import run_workers
 
 SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
 PLAN = {"micro_batches": 8, "steps_per_epoch": 20, "rate": 0.05, "single_example": False}

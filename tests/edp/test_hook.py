@@ -22,7 +22,7 @@ from tests.edp.literal import (
     literal_training,
     small_model,
 )
-from tests.edp.workers import run_workers
+from tests.support.workers import run_workers
 
 SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
 

@@ -20,7 +20,7 @@ from sweeps.attacking.attack import find_target
 from sweeps.attacking.models import train_references
 from sweeps.recipes.parts import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
-from tests.trainables.tiny import corpus, spec
+from tests.support.tiny import corpus, spec
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.execution.client import TrialError
 from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts

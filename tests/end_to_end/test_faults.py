@@ -19,7 +19,7 @@ from mlflow.tracking import MlflowClient
 
 from edp.ledger import Ledger
 from tests.conftest import TINY_RECIPE, Command
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
 

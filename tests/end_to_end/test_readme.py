@@ -22,7 +22,7 @@ from typer.main import get_command
 from dashboards.cli import app
 from sweeps.recipes.loading import load_recipe
 from tests.conftest import Command
-from tests.dashboards.synthetic import sweep_of
+from tests.support.synthetic import sweep_of
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -40,7 +40,7 @@ RUN_BY = {
     "edp-sweep confirm": "tests/end_to_end/test_sweep.py::test_the_front_is_trained_again_with_new_seeds_once",
     "edp-sweep pick": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
     "edp-sweep train": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
-    "edp-sweep pretrain": "tests/sweeps/test_pretrain.py",
+    "edp-sweep pretrain": "tests/sweeps/commands/test_pretrain.py",
     "edp-sweep attack": "tests/end_to_end/test_attack.py",
     "edp-sweep ui": "tests/dashboards/test_page.py",
     "edp-sweep bench": "tests/benchmarks",
@@ -54,7 +54,7 @@ RUN_BY = {
 NOT_HERE = {
     "make sweep": "is `edp-sweep run quickstart` after setting up an environment, and takes minutes",
     "make test": "is what runs this",
-    "optuna-dashboard": "is not installed with this project; tests/sweeps/test_study.py opens such a study with Optuna",
+    "optuna-dashboard": "is not installed here; tests/sweeps/search/test_study.py opens such a study with Optuna",
     "pip install boto3": "for the cluster launcher alone",
     "ray get-auth-token": "needs a cluster: its file is held against Ray's schema in tests/sweeps/",
     "export RAY_AUTH_MODE": "needs a cluster",

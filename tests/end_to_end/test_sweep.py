@@ -24,7 +24,7 @@ from edp.accounting.epsilon import epsilon, epsilon_paper
 from edp.ledger import Ledger
 from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command, TinySweep
-from tests.dashboards.test_grafana import ONLY_WITH_A_GPU, named_metrics
+from tests.support.grafana import ONLY_WITH_A_GPU, named_metrics
 
 pytestmark = pytest.mark.ray
 

@@ -7,7 +7,7 @@ import pytest
 
 from edp.accounting.audit import audited_epsilon
 from edp.spec import UserError
-from tests.trainables.toy import CLC, SPLITS, encoded, utterance
+from tests.support.toy import CLC, SPLITS, encoded, utterance
 from trainables.attacks.canary import (
     GUESSES,
     SIBLINGS,

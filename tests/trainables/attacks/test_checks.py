@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from edp.accounting.epsilon import epsilon
-from tests.edp.workers import run_workers
-from tests.trainables.tiny import spec, trial
+from tests.support.tiny import spec, trial
+from tests.support.workers import run_workers
 from trainables.attacks.canary import audit, canary_scores, make_canaries, plant, read_coins, toss_coins
 from trainables.attacks.intervals import clopper_pearson
 from trainables.attacks.likelihood import loss_scores

@@ -12,10 +12,10 @@ import yaml
 from edp.spec import UserError
 from sweeps.recipes.loading import load_recipe
 from tests.conftest import TINY_RECIPE, Command
-from tests.edp.workers import run_workers
-from tests.real_data import real_corpus
-from tests.trainables.corpora import writers
-from tests.trainables.tiny import SPEC, trial
+from tests.support import writers
+from tests.support.real_data import real_corpus
+from tests.support.tiny import SPEC, trial
+from tests.support.workers import run_workers
 from trainables.corpora import PUBLIC, Utterance, corpus_digest, generate, load_corpus, public
 from trainables.corpora.converted import CONVERTED, ConvertedCorpus
 from trainables.data.encoding import encode

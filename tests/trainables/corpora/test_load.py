@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from tests.real_data import real_corpus
-from tests.trainables.corpora import writers
+from tests.support import writers
+from tests.support.real_data import real_corpus
 from trainables.corpora import (
     PUBLIC,
     CorpusSummary,

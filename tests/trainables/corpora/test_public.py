@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from tests.trainables.corpora import writers
+from tests.support import writers
 from trainables.corpora import generate, public, read_corpus
 from trainables.corpora.public import PublicCorpus, digest_of_rows, fetch, find_corpus
 from trainables.spec import CorpusSpec

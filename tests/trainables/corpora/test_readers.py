@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from tests.trainables.corpora import writers
+from tests.support import writers
 from trainables.corpora import Utterance, corpus_digest, generate, read_corpus
 from trainables.spec import CorpusSpec
 

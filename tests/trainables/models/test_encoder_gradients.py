@@ -13,11 +13,10 @@ from edp.book import keep_book
 from edp.spec import UserError
 from sweeps.execution.prepare import check_encoders
 from tests.conftest import Command
-from tests.edp.test_book import relative
-from tests.trainables.models.encoder_folders import KINDS, make_encoder
-from tests.trainables.models.test_encoders import built, spec_of
-from tests.trainables.models.test_private_gradients import EXAMPLES, batch_of, literal
-from tests.trainables.tiny import SPEC
+from tests.support.encoder_folders import KINDS, make_encoder
+from tests.support.gradients import relative
+from tests.support.models import EXAMPLES, batch_of, built, literal, spec_of
+from tests.support.tiny import SPEC
 from trainables.encoders.architecture import read_config
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.models.clippable import clipping_fault

@@ -17,19 +17,16 @@ from transformers.utils import logging
 
 from edp.spec import UserError
 from tests.conftest import Command
-from tests.trainables.models.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
-from tests.trainables.toy import BERT, SPLITS, utterance
+from tests.support.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
+from tests.support.models import built, spec_of
+from tests.support.toy import BERT, SPLITS, utterance
 from trainables.corpora.types import Splits
 from trainables.data.batch import Batch, PieceInputs
 from trainables.data.batching import encode_utterances
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.encoding import encode
 from trainables.encoders.architecture import config_from_json, config_to_json, empty_encoder, load_encoder
 from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import WordPieces
-from trainables.models import JointModel, build_model
 from trainables.models.bert import BERT as Encoder
-from trainables.spec import BERTSpec
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 
@@ -44,15 +41,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Path:
     return folders[request.param]
-
-
-def spec_of(folder: Path, **changes: Any) -> BERTSpec:
-    return BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), **changes)
-
-
-def built(spec: BERTSpec, place: Path, splits: Splits = SPLITS) -> tuple[EncodedCorpus, JointModel]:
-    corpus = encode(splits, spec, place / "corpus")
-    return corpus, build_model(spec, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).eval()
 
 
 def batch_of(folder: Path, tokens: list[list[str]]) -> Batch:

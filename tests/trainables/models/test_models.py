@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.trainables.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
+from tests.support.models import build, double
+from tests.support.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
 from trainables.corpora.types import Splits
-from trainables.data.batch import Batch, WordInputs
+from trainables.data.batch import Batch
 from trainables.data.batching import encode_utterances
-from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.encoders.word_pieces import WordPieces
@@ -25,17 +25,6 @@ from trainables.spec import BERTSpec, ModelSpec
 
 CPU = torch.device("cpu")
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
-
-
-def build(spec: ModelSpec, corpus: EncodedCorpus, seed: int = 0) -> JointModel:
-    return build_model(spec, corpus.labels, seed=seed, vocabulary_size=corpus.vocabulary_size)
-
-
-def double(batch: Batch) -> Batch:
-    if isinstance(batch.inputs, WordInputs):
-        inputs = batch.inputs.__class__(batch.inputs.word_bt, batch.inputs.chars_uc, batch.inputs.vectors_ud.double())
-        return Batch(inputs, batch.lengths_b, batch.mask_bt, batch.tags_bt, batch.intent_b)
-    return batch
 
 
 def gradients(model: JointModel, batches: list[Batch]) -> tuple[Tensor, dict[str, Tensor]]:

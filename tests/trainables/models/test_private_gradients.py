@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from edp.book import keep_book
-from edp.layer_scales import layer_of_parameter
-from tests.edp.test_book import relative
-from tests.trainables.models.test_models import build, double
-from tests.trainables.toy import BERT, CLC, encoded
-from trainables.data.batch import Batch
-from trainables.models import JointModel
+from tests.support.gradients import relative
+from tests.support.models import EXAMPLES, batch_of, build, literal
+from tests.support.toy import BERT, CLC, encoded
 from trainables.spec import ModelSpec
 
-EXAMPLES = np.array([0, 1, 2, 3, 4, 0, 2, 4, 1, 2, 3, 0])
 MICRO_BATCHES = {
     "one example each": torch.arange(12),
     "some of several": torch.tensor([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0]),
@@ -36,28 +30,6 @@ PARTS: dict[str, ModelSpec] = {
     **{f"bert's {part}": BERT.model_copy(update={"trainable": part}) for part in ("heads", "lora", "bitfit", "top_k")},
     "bert's lora, all": BERT.model_copy(update={"trainable": "lora", "lora_target": "all", "lora_rank": 2}),
 }
-
-
-def batch_of(corpus, indices: np.ndarray, dtype: torch.dtype) -> Batch:
-    """With keys, so that an utterance's dropout is the same in every batch."""
-    batch = replace(corpus.batch("train", indices), key_b=torch.from_numpy(indices * 7919 % 1000).int())
-    return replace(double(batch), key_b=batch.key_b) if dtype == torch.float64 else batch
-
-
-def literal(net: JointModel, corpus, micro_batch_b: Tensor, factor_m: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Squared norms (M, K) and the weighted sum of the mean gradients, one backward pass a micro-batch."""
-    parameters, layer, names = layer_of_parameter(net)
-    squares_mk = torch.zeros(len(factor_m), len(names), dtype=factor_m.dtype)
-    sums = [torch.zeros_like(p) for p in parameters]
-    for m, factor in enumerate(factor_m):
-        mine = EXAMPLES[(micro_batch_b == m).numpy()]
-        if len(mine) == 0:
-            continue
-        gradient = torch.autograd.grad(net(batch_of(corpus, mine, factor_m.dtype)).mean(), parameters)
-        for g, k, total in zip(gradient, layer, sums, strict=True):
-            squares_mk[m, k] += g.square().sum()
-            total += factor * g
-    return squares_mk, sums
 
 
 @pytest.mark.parametrize("micro_batch_b", MICRO_BATCHES.values(), ids=MICRO_BATCHES.keys())

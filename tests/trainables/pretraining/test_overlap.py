@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from edp.spec import UserError
-from tests.trainables.corpora import writers
-from tests.trainables.models.encoder_folders import make_encoder
-from tests.trainables.pretraining.public import CORPORA, pool_of, recipe
+from tests.support import writers
+from tests.support.encoder_folders import make_encoder
+from tests.support.public import CORPORA, pool_of, recipe
 from trainables.corpora import Splits, Utterance, generate
 from trainables.pretraining.folder import describe, write_folder
 from trainables.pretraining.overlap import check_corpus, check_utterances, hashes_of, normal_form, overlap

@@ -14,8 +14,8 @@ import torch
 from transformers import PreTrainedModel
 
 from edp.spec import UserError
-from tests.trainables.models.encoder_folders import make_encoder
-from tests.trainables.pretraining.public import CORPORA, pool_of, recipe
+from tests.support.encoder_folders import make_encoder
+from tests.support.public import CORPORA, pool_of, recipe
 from trainables.corpora.labels import Labels
 from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.frozen.encoder import encoder_digest

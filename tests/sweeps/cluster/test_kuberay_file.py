@@ -1,0 +1,218 @@
+"""The KubeRay file: what `kubectl apply` would refuse, and what it would not see."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import tomllib
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+LAUNCHER = ROOT / "ray_cluster.yaml"
+KUBERAY = ROOT / "sweeps" / "cluster" / "kuberay.yaml"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RAY_VERSION = importlib.metadata.version("ray")
+
+Break = Callable[[dict[str, Any]], Any]
+
+
+def unpinned() -> str:
+    """What pyproject.toml pins Ray to, without the wildcard: '2.60.'."""
+    pin: str
+    (pin,) = (d for d in PROJECT["project"]["dependencies"] if d.startswith("ray["))
+    return pin.partition("==")[2].removesuffix("*")
+
+
+@pytest.fixture
+def documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(KUBERAY.read_text()))
+
+
+@pytest.fixture
+def spec(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = (d for d in documents if d["kind"] == "RayCluster")
+    assert found["apiVersion"] == "ray.io/v1"
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", found["metadata"]["name"])
+    inner: dict[str, Any] = found["spec"]
+    return inner
+
+
+# What the published RayCluster schema asks of the fields used here; `kubectl apply` refuses others too.
+CONTAINER = {
+    "type": "object",
+    "required": ["name", "image", "resources"],
+    "properties": {
+        "resources": {"type": "object", "required": ["limits", "requests"]},
+        "env": {
+            "type": "array",
+            "items": {
+                "required": ["name", "value"],
+                "properties": {"name": {"type": "string"}, "value": {"type": "string"}},
+            },
+        },
+    },
+}
+TEMPLATE = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["containers"],
+            "properties": {"containers": {"type": "array", "minItems": 1, "items": CONTAINER}},
+        }
+    },
+}
+START_PARAMS = {"type": "object", "additionalProperties": {"type": "string"}}
+COUNT = {"type": "integer", "minimum": 0}
+CRD = {
+    "type": "object",
+    "required": ["headGroupSpec", "rayVersion", "workerGroupSpecs"],
+    "additionalProperties": False,
+    "properties": {
+        "rayVersion": {"type": "string"},
+        "authOptions": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"mode": {"enum": ["disabled", "token"]}},
+        },
+        "enableInTreeAutoscaling": {"type": "boolean"},
+        "autoscalerOptions": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"version": {"enum": ["v1", "v2"]}, "idleTimeoutSeconds": COUNT},
+        },
+        "headGroupSpec": {
+            "type": "object",
+            "required": ["rayStartParams", "template"],
+            "additionalProperties": False,
+            "properties": {
+                "serviceType": {"enum": ["ClusterIP"]},
+                "rayStartParams": START_PARAMS,
+                "template": TEMPLATE,
+            },
+        },
+        "workerGroupSpecs": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"],
+                "additionalProperties": False,
+                "properties": {
+                    "groupName": {"type": "string"},
+                    "replicas": COUNT,
+                    "minReplicas": COUNT,
+                    "maxReplicas": COUNT,
+                    "rayStartParams": START_PARAMS,
+                    "template": TEMPLATE,
+                },
+            },
+        },
+    },
+}
+
+
+def test_it_has_what_the_resource_requires(spec: dict[str, Any]) -> None:
+    jsonschema.validate(spec, CRD)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "complaint"),
+    [
+        (lambda s: s["workerGroupSpecs"][0].pop("groupName"), "groupName"),
+        (lambda s: s["headGroupSpec"].pop("rayStartParams"), "rayStartParams"),
+        (lambda s: s["headGroupSpec"]["rayStartParams"].update({"num-gpus": 0}), "0 is not of type"),
+        (lambda s: s["workerGroupSpecs"][0].update(maxReplicas="4"), "'4'"),
+        (lambda s: s.update(authOption={"mode": "token"}), "authOption"),
+        (lambda s: s["authOptions"].update(mode="Token"), "Token"),
+    ],
+)
+def test_a_broken_copy_is_refused(spec: dict[str, Any], break_it: Break, complaint: str) -> None:
+    broken = deepcopy(spec)
+    break_it(broken)
+    with pytest.raises(jsonschema.ValidationError, match=re.escape(complaint)):
+        jsonschema.validate(broken, CRD)
+
+
+def test_ray_is_the_pinned_one_everywhere(spec: dict[str, Any], documents: list[dict[str, Any]]) -> None:
+    assert RAY_VERSION.startswith(unpinned())
+    assert spec["rayVersion"] == RAY_VERSION
+    images = re.findall(r"image: (?:&\w+ )?([^\s*#]+)", KUBERAY.read_text())
+    assert len(images) == 2
+    assert {image.rpartition(":ray-")[2] for image in images} == {RAY_VERSION}
+    # The Dockerfile, the tag that it builds and the tag that it pushes.
+    named = re.findall(r"(?:ray:|ray-)(\d+\.\d+\.\d+)", KUBERAY.read_text())
+    assert set(named) == {RAY_VERSION}
+    assert f"FROM rayproject/ray:{RAY_VERSION}-py311" in KUBERAY.read_text()
+
+
+def test_only_workers_have_gpus_and_they_have_eight(spec: dict[str, Any]) -> None:
+    (head,) = spec["headGroupSpec"]["template"]["spec"]["containers"]
+    assert "nvidia.com/gpu" not in head["resources"]["limits"]
+    assert spec["headGroupSpec"]["rayStartParams"]["num-gpus"] == "0"
+    (group,) = spec["workerGroupSpecs"]
+    (worker,) = group["template"]["spec"]["containers"]
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    assert worker["resources"]["requests"] == worker["resources"]["limits"]
+    assert group["rayStartParams"]["num-gpus"] == "8"
+
+
+def test_it_scales_as_the_launcher_does(spec: dict[str, Any]) -> None:
+    cluster = yaml.safe_load(LAUNCHER.read_text())
+    (group,) = spec["workerGroupSpecs"]
+    assert spec["enableInTreeAutoscaling"] is True
+    assert group["replicas"] == group["minReplicas"] == 0
+    assert group["maxReplicas"] == cluster["max_workers"]
+    assert spec["autoscalerOptions"]["idleTimeoutSeconds"] == 60 * cluster["idle_timeout_minutes"]
+
+
+def test_tokens_are_on_and_nothing_is_reachable_from_outside(
+    spec: dict[str, Any], documents: list[dict[str, Any]]
+) -> None:
+    assert spec["authOptions"]["mode"] == "token"
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    (service,) = (d for d in documents if d["kind"] == "Service")
+    assert service["spec"]["type"] == "ClusterIP"
+    assert "Ingress" not in {d["kind"] for d in documents}
+    assert not re.search(r"LoadBalancer|NodePort|hostPort|hostNetwork", KUBERAY.read_text())
+
+
+def test_only_the_cluster_may_talk_to_mlflow(documents: list[dict[str, Any]]) -> None:
+    (deployment,) = (d for d in documents if d["kind"] == "Deployment")
+    (policy,) = (d for d in documents if d["kind"] == "NetworkPolicy")
+    (service,) = (d for d in documents if d["kind"] == "Service")
+    (cluster,) = (d for d in documents if d["kind"] == "RayCluster")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels == deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == labels
+    (rule,) = policy["spec"]["ingress"]
+    name = cluster["metadata"]["name"]
+    assert rule["from"] == [{"podSelector": {"matchLabels": {"ray.io/cluster": name}}}]
+    # SQLite bears one server.
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert "--workers=1" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_every_pod_mounts_volumes_that_there_are(spec: dict[str, Any], documents: list[dict[str, Any]]) -> None:
+    claims = {
+        d["metadata"]["name"]: d["spec"]["accessModes"] for d in documents if d["kind"] == "PersistentVolumeClaim"
+    }
+    (deployment,) = (d for d in documents if d["kind"] == "Deployment")
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"], deployment["spec"]]
+    for pod in (group["template"]["spec"] for group in groups):
+        volumes = {v["name"]: v for v in pod["volumes"]}
+        mounts = {m["name"]: m["mountPath"] for c in pod["containers"] for m in c["volumeMounts"]}
+        assert set(mounts) == set(volumes)
+        assert mounts["sweeps"] == "/mnt/sweeps"
+        used = {v["persistentVolumeClaim"]["claimName"] for v in volumes.values() if "emptyDir" not in v}
+        assert used <= set(claims)
+    assert claims["sweeps"] == ["ReadWriteMany"]

@@ -1,0 +1,52 @@
+"""Means over seeds have the interval that Student's t gives them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy.stats import ttest_1samp
+
+from edp.spec import UserError
+from sweeps.commands.confirm import confirm, estimate
+from sweeps.progress.live_table import Progress
+from sweeps.recipes.loading import load_recipe
+from tests.support.synthetic import sweep_of
+
+WATCH = Progress(Console(quiet=True))
+
+
+def test_the_interval_is_that_of_the_t_test() -> None:
+    values = [0.21, 0.25, 0.24]
+    found = estimate(values)
+    expected = ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert (found.mean, found.lower, found.upper) == pytest.approx((np.mean(values), expected.low, expected.high))
+
+
+def test_three_seeds_hold_the_truth_about_95_times_in_100() -> None:
+    rng = np.random.default_rng(1)
+    found = [estimate(rng.normal(0.3, 0.02, 3).tolist()) for _ in range(1_000)]
+    assert 0.93 <= np.mean([one.lower <= 0.3 <= one.upper for one in found]) <= 0.97
+
+
+def test_what_does_not_vary_has_no_width_also_where_it_is_infinite() -> None:
+    assert vars(estimate([8.0, 8.0])) == {"mean": 8.0, "lower": 8.0, "upper": 8.0}
+    assert estimate([math.inf, math.inf]).upper == math.inf
+
+
+def test_a_sweep_that_bounds_its_cost_by_secrecy_or_runs_or_has_no_front_is_not_confirmed(tmp_path: Path) -> None:
+    empty = sweep_of(tmp_path, "empty", 0, tracked=False)
+    with pytest.raises(UserError, match="no complete trial"):
+        confirm(empty, 3, WATCH)
+    empty.update(state="running")
+    with pytest.raises(UserError, match="has not ended"):
+        confirm(empty, 3, WATCH)
+    _, secret = load_recipe(
+        "quickstart_paper", ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
+    )
+    empty.save_recipe(secret)
+    with pytest.raises(UserError, match="secret number of trials"):
+        confirm(empty, 3, WATCH)

@@ -1,0 +1,87 @@
+"""What a sweep costs is counted over all that ran, priced where there is a price, and bounded by the budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edp.ledger import Ledger
+from edp.spec import UserError
+from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
+from sweeps.results.summary import document
+from sweeps.search.searcher import StudySearcher
+from sweeps.search.study import open_study
+from sweeps.state.sweep import Sweep
+from tests.support.studies import result, searcher, sweep
+
+HOUR = 3600.0
+
+
+def ran(tmp_path: Path, *settings: str) -> tuple[StudySearcher, list[str]]:
+    """A sweep of a complete trial of one GPU-hour and a failed one of half of that."""
+    made, recipe = sweep(tmp_path, "search.sampler=random", *settings)
+    search = searcher(made, recipe)
+    for trial_id in "ab":
+        search.suggest(trial_id)
+    search.tell("a", result(gpu_seconds=HOUR, worker_seconds=HOUR), Ledger(), [])
+    search.tell("b", "died", None, [{"gpu_seconds": 9.0, "worker_seconds": 9.0}, _costs(HOUR / 2)])
+    made.update(baseline={"gpu_seconds": HOUR / 4, "worker_seconds": HOUR / 4})
+    why = over_budget(made, recipe)
+    return search, [why] if why else []
+
+
+def _costs(seconds: float) -> dict[str, float]:
+    return {"gpu_seconds": seconds, "worker_seconds": seconds}
+
+
+def test_failed_trials_and_the_baseline_count_too(tmp_path: Path) -> None:
+    ran(tmp_path)
+    made, recipe = _again(tmp_path)
+    assert [trial_cost(t, recipe)["gpu_seconds"] for t in made.trials()] == [HOUR, HOUR / 2]
+    assert sweep_cost(made.trials(), made.record.baseline, recipe) == _costs(1.75 * HOUR)
+
+
+def _again(tmp_path: Path) -> tuple[Sweep, Recipe]:
+    made = Sweep.existing(tmp_path, "one")
+    return made, made.recipe
+
+
+def test_a_price_makes_money_of_it_by_trial_and_sweep(tmp_path: Path) -> None:
+    ran(tmp_path, "resources.price_per_gpu_hour=3")
+    made, _ = _again(tmp_path)
+    found = document(made)
+    assert [trial["cost"]["money"] for trial in found["trials"]] == [3.0, 1.5]
+    assert found["cost"]["money"] == 5.25
+    assert cost_text(found["cost"]) == "1.75 GPU-hours, 5.25 at the recipe's price"
+    assert cost_text({"gpu_seconds": 0.0, "worker_seconds": HOUR}) == "1 worker-hours, no GPU"
+
+
+@pytest.mark.parametrize("name", ["gpu_hours", "worker_hours"])
+def test_a_budget_that_is_spent_starts_no_more_trials_also_on_resume(name: str, tmp_path: Path) -> None:
+    _, why = ran(tmp_path, f"budget.{name}=1.5")
+    assert why == [
+        f"budget.{name} = 1.5 is spent (1.75): no more trials are started; "
+        f"another sweep may have --set budget.{name}=MORE"
+    ]
+    made, recipe = _again(tmp_path)
+    resumed = StudySearcher(
+        open_study(made, recipe),
+        recipe.dimensions,
+        recipe.search.objectives,
+        settle=lambda params: params,
+        on_suggest=lambda trial_id, trial, params: None,
+        on_refused=lambda trial, params, reason: "",
+        enough=lambda: over_budget(made, recipe),
+    )
+    assert resumed.suggest("more") == StudySearcher.FINISHED
+    assert resumed.closed == why[0]
+    assert len(made.trials()) == 2
+
+
+def test_a_budget_that_lasts_is_no_reason(tmp_path: Path) -> None:
+    assert ran(tmp_path, "budget.gpu_hours=1.8")[1] == []
+    with pytest.raises(UserError, match=r"budget\.gpu_hours = 0"):
+        load_recipe("quickstart_paper", ["budget.gpu_hours=0"])

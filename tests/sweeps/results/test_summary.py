@@ -1,0 +1,136 @@
+"""What a terminal shows of a sweep: three epsilons of each configuration, its own cost, and no word cut."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dashboards.report import write_report
+from sweeps.commands.confirm import print_confirmation
+from sweeps.commands.pick import keep
+from sweeps.formatting.figures import audited_text, epsilon_cell, params_text
+from sweeps.recipes.loading import load_recipe
+from sweeps.results.front import pareto_front
+from sweeps.results.summary import epsilon_of_sweep, print_front, print_sweep
+from sweeps.search.target_epsilon import planned
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_note import run_note
+from tests.support.studies import searcher
+from tests.support.studies import sweep as new_sweep
+from tests.support.synthetic import sweep_of
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return sweep_of(tmp_path_factory.mktemp("runs"), "made", 6, tracked=False)
+
+
+@pytest.fixture(params=[False, True], ids=["not audited", "audited"])
+def audited(plain: Sweep, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether all of the sweep's models were audited."""
+    if request.param:
+        trials = plain.trials()
+        for point in (point for trial in trials for point in trial.points):
+            point.metrics["epsilon_audited"] = 0.0229
+        monkeypatch.setattr(Sweep, "trials", lambda self: trials)
+    return request.param
+
+
+def front_of(sweep: Sweep) -> list[Point]:
+    return pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+
+
+def shown(show: Callable[[Any, Console], None], what: Any, width: int = 80) -> str:
+    written = io.StringIO()
+    show(what, Console(file=written, width=width))
+    return written.getvalue()
+
+
+def epsilons(point: Point) -> list[str]:
+    metrics = point.metrics
+    return [epsilon_cell(metrics["epsilon"]), epsilon_cell(metrics["epsilon_paper"]), audited_text(metrics)]
+
+
+def missing(texts: list[str], page: str) -> Counter[str]:
+    """The words of `texts` that are not on `page` as often as there."""
+    return Counter(word for text in texts for word in text.split()) - Counter(page.split())
+
+
+@pytest.mark.parametrize("width", [80, 92, 100, 120])
+@pytest.mark.parametrize("show", [print_front, print_sweep])
+def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int, plain: Sweep, audited: bool) -> None:
+    page = shown(show, plain, width)
+    for point in front_of(plain):
+        assert f"{point.metrics['ser']:.1%}" in page
+    assert not missing([text for p in front_of(plain) for text in (params_text(p.params), *epsilons(p))], page)
+    assert ("ε audited" in page) == audited
+    assert ("No audit was run." in page) != audited
+    assert "ε of 1e4 or more is no formal guarantee." in " ".join(page.split())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_neither_is_what_was_confirmed(width: int, plain: Sweep, audited: bool) -> None:
+    interval = {"mean": 0.512, "lower": 0.482, "upper": 0.542}
+    points = [
+        {"name": p.name, "metrics": p.metrics, "runs": [], "confirmed": {"ser": interval, "mia_auc": interval}}
+        for p in front_of(plain)
+    ]
+    document = {"sweep": "made", "seeds": 3, "points": points, "failures": []}
+    page = shown(print_confirmation, document | {"epsilon_of_sweep_and_confirmation": 1e5}, width)
+    assert not missing([text for p in front_of(plain) for text in (p.name, *epsilons(p), "51.2% ±3.0")], page)
+    assert ("No audit was run." in page) != audited
+
+
+def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_have_cost_what_they_ran(
+    tmp_path: Path,
+) -> None:
+    sweep, recipe = new_sweep(tmp_path, "search.sampler=random")
+    assert "ε of the whole sweep (all trials composed): 0\n" in shown(print_sweep, sweep)
+    search = searcher(sweep, recipe)
+    config = search.suggest("a")
+    assert isinstance(config, dict)
+    search.tell("a", "died", planned(recipe.trial(config["params"] | {"z0": 1.0}), 1_350), [])
+    cost = epsilon_of_sweep(recipe, sweep.trials())
+    assert 0 < cost < 1e4
+    page = shown(print_sweep, sweep)
+    assert "no complete trial yet, so no front" in page
+    assert f"ε of the whole sweep (all trials composed): {cost:.3g}" in page
+
+
+def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path: Path) -> None:
+    settings = ("search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]")
+    sweep, recipe = new_sweep(tmp_path, *settings)
+    cost = epsilon_of_sweep(recipe, [])
+    assert 8 < cost < 20
+    assert f"only the best released): {cost:.3g}\n" in shown(print_sweep, sweep)
+
+
+def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bool, tmp_path: Path) -> None:
+    point = front_of(plain)[0]
+    keep(plain, point, tmp_path / "picked.yaml")
+    end = "ε audited ≥ 0.0229" if audited else "ε not audited"
+    assert point.metrics["epsilon_paper"] > 1e4
+    heading = (tmp_path / "picked.yaml").read_text()
+    assert f"# ε honest {point.metrics['epsilon']:.2e} (no formal guarantee), ε paper " in heading
+    assert f"(no formal guarantee), {end}, at δ = 0.0005.\n" in heading
+
+
+def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "made", 4, tracked=False)
+    heads = "MIA TPR", "| MIA TPR at 1 % FPR |", "<th>MIA TPR<br>", "MIA TPR at 1 % FPR (lower is better)"
+    for rare in (False, True):
+        if rare:
+            words = ["search.objectives=[ser, mia_tpr_at_1pct_fpr]", "search.sampler=random"]
+            sweep.save_recipe(load_recipe("quickstart_paper", words)[1])
+        write_report(sweep, tmp_path / "report.html")
+        report = (tmp_path / "report.html").read_text()
+        note = run_note(sweep, sweep.recipe, sweep.trials(), front_of(sweep), "1")
+        pages = shown(print_front, sweep, 200), note, report, report
+        assert [head in page for head, page in zip(heads, pages, strict=True)] == [rare] * 4

@@ -1,0 +1,86 @@
+"""What MLflow shows of a sweep fits into what it takes, however long the front; its links ask for the right runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from sweeps.commands.finish import finish
+from sweeps.formatting.figures import epsilon_cell
+from sweeps.progress.live_table import Progress
+from sweeps.results.front import pareto_front
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_note import run_note
+from sweeps.tracking.tracker import Tracker, charted
+from tests.support.synthetic import add_trials, sweep_of
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return sweep_of(tmp_path_factory.mktemp("runs"), "made", 12)
+
+
+def described(sweep: Sweep, times: int = 1) -> str:
+    trials = sweep.trials()
+    front = pareto_front(trials, sweep.recipe.search.objectives)
+    return run_note(sweep, sweep.recipe, trials, front * times, "1")
+
+
+def test_the_front_is_a_table_of_rows_spread_over_it(sweep: Sweep) -> None:
+    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+    rows = [line for line in described(sweep).splitlines() if re.match(r"\| \d", line)]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [point.name for point in front][: len(rows)]
+    for row, point in zip(rows, front, strict=False):
+        honest, paper = (epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper"))
+        assert f" | {honest} | {paper} | – | " in row
+    long = described(sweep, times=50)
+    assert len([line for line in long.splitlines() if re.match(r"\| \d", line)]) == 20
+    assert len(long) < 8000
+    assert f"20 of the front's {50 * len(front)}" in long
+
+
+def test_the_links_find_exactly_the_front_the_trials_and_what_was_picked(sweep: Sweep) -> None:
+    client = MlflowClient(sweep.record.tracking_uri)
+    run = client.get_run(sweep.record.run_id)
+    text = run.data.tags["mlflow.note.content"]
+    front = {point.run_id for point in pareto_front(sweep.trials(), sweep.recipe.search.objectives)}
+    expected = {"the front": front, "all trials": {t.run_id for t in sweep.trials()}, "what was picked": set()}
+    for words, runs in expected.items():
+        (address,) = re.findall(rf"\[{words}\]\(#(.*?)\)", text)
+        query = parse_qs(urlsplit(address).query)
+        assert urlsplit(address).path == f"/experiments/{run.info.experiment_id}/runs"
+        found = client.search_runs(
+            [run.info.experiment_id], query["searchFilter"][0], order_by=[f"{query['orderByKey'][0]} ASC"]
+        )
+        assert {r.info.run_id for r in found} == runs, words
+        assert [r.data.metrics["ser"] for r in found] == sorted(r.data.metrics["ser"] for r in found)
+        keys = {frozenset(r.data.params) for r in found}
+        assert len(keys) <= 1, "the same parameters on every trial, or the parallel coordinates drop them"
+
+
+def test_a_trial_that_others_have_beaten_since_is_no_longer_tagged_as_pareto(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "grows", 3)
+    client = MlflowClient(sweep.record.tracking_uri)
+
+    def tagged() -> set[str]:
+        experiment = client.get_run(sweep.record.run_id).info.experiment_id
+        return {r.info.run_id for r in client.search_runs([experiment], "tags.pareto = 'true'")}
+
+    before = tagged()
+    tracker = Tracker(sweep.record.tracking_uri, sweep.record.recipe, tmp_path / "mlflow-artifacts")
+    add_trials(sweep, 12, tracker)
+    from sweeps.cli.console import err
+
+    finish(sweep, sweep.recipe, tracker, "finished", Progress(err))
+    front = {point.run_id for point in pareto_front(sweep.trials(), sweep.recipe.search.objectives)}
+    assert before - front, "this case needs a trial that left the front"
+    assert tagged() == front
+
+
+def test_charts_get_the_logarithm_of_a_finite_epsilon() -> None:
+    assert charted({"epsilon": 100.0, "ser": 0.1}) == {"epsilon": 100.0, "ser": 0.1, "log10_epsilon": 2.0}
+    assert charted({"epsilon": float("inf"), "epsilon_paper": 0.0}) == {"epsilon": float("inf"), "epsilon_paper": 0.0}
