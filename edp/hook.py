@@ -228,30 +228,56 @@ class EDPHook:
             )
 
     def _reduce(self, _state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """DDP's hook: Algorithm 1 on the bucket that holds every gradient of this worker."""
+        buffer, gradients = self._opened(bucket)
+        scale = self._clip_into(gradients)
+        self._add_noise(buffer, gradients, scale)
+        self._add_pending(gradients)
+        self._move_clip()
+        self._record_step(buffer)
+        return self._all_reduce(buffer)
+
+    def _opened(self, bucket: GradBucket) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The bucket's buffer, and its views in the order of the parameters."""
         if not (bucket.is_last() and bucket.index() == 0):
             raise RuntimeError("DDP made several buckets: build it with one_bucket_ddp")
-        buffer, gradients = bucket.buffer(), bucket.gradients()
         in_order = [self._position[id(p)] for p in bucket.parameters()]
-        by_parameter = [gradients[j] for j in sorted(range(len(in_order)), key=in_order.__getitem__)]
-        if self.book is not None and self.book.has_notes:
-            factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
-            self._count(len(factor_m), more=False)
-            if self._pending:
-                torch._foreach_copy_(by_parameter, self._pending)
-            self.book.write(factor_m, self._by_id(by_parameter), add=bool(self._pending))
-            self._add_noise(buffer, by_parameter, None)
-        else:
+        views = bucket.gradients()
+        return bucket.buffer(), [views[j] for j in sorted(range(len(in_order)), key=in_order.__getitem__)]
+
+    def _clip_into(self, gradients: list[torch.Tensor]) -> torch.Tensor | None:
+        """Puts the clipped sum of the step's last micro-batches, over N, into `gradients`.
+
+        Returns:
+            A scalar tensor that `gradients` must still be multiplied by, where they hold one micro-batch's own: the
+            kernel that adds noise does it on the way.
+        """
+        if self.book is None or not self.book.has_notes:
             self._count(1, more=False)
-            self._add_noise(buffer, by_parameter, self._clip_factor(by_parameter) / self.micro_batches)
-            if self._pending:
-                torch._foreach_add_(by_parameter, self._pending)
+            return self._clip_factor(gradients) / self.micro_batches
+        factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
+        self._count(len(factor_m), more=False)
+        self.book.write(factor_m, self._by_id(gradients))
+        return None
+
+    def _add_pending(self, gradients: list[torch.Tensor]) -> None:
+        """Adds the micro-batches that were accumulated before."""
+        if self._pending:
+            torch._foreach_add_(gradients, self._pending)
         self._pending = []
+
+    def _move_clip(self) -> None:
+        """With `clip = quantile`: the next step's clip, by a noisy count over all workers."""
         if self.clip.moves:
             mine, replayable = range(self.first, self.first + self.per_worker), self.spec.reproducible_noise is not None
             noise = count_noise(self._key, self.micro_batches, mine, self._step, replayable=replayable)
             self.clip.move(noise, self.group)
+
+    def _record_step(self, buffer: torch.Tensor) -> None:
         self.ledger = self.ledger.record(self.epoch, self.mechanism)
         self._step, self._taken, self._last_bucket = self._step + 1, 0, buffer
+
+    def _all_reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
         return work.get_future().then(lambda future: future.value()[0])
 

@@ -31,6 +31,7 @@ from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import privacy_metrics
+from trainables.records.files import atomic_write
 from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
@@ -282,9 +283,8 @@ def _document(
 
 def _keep(target: Target, document: dict[str, Any], results: list[AttackResult]) -> None:
     curves = {result.name: {"fpr": result.fpr, "tpr": result.tpr} for result in results}
-    partial = target.folder / "attacks.json.partial"
-    partial.write_text(json.dumps(document | {"curves": curves}, indent=1))
-    partial.replace(target.folder / "attacks.json")
+    with atomic_write(target.folder / "attacks.json") as partial:
+        partial.write_text(json.dumps(document | {"curves": curves}, indent=1))
     page = target.folder / "attacks.html"
     write_attack_page(document, results, page)
     if target.run_id is None:

@@ -12,8 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from edp.spec import UserError
 from sweeps.recipes.parts import ResourcesSpec
-from trainables.execution.client import TrialError
-from trainables.records.job import TrialFailed
+from trainables.records.job import TrialError, TrialFailed
 from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, ReferenceModel, score_target, train_reference
 

@@ -259,7 +259,7 @@ def main() -> None:
         code = 130
     except Exception as error:
         from sweeps.commands.run import SweepFailed, SweepStopped
-        from trainables.execution.client import TrialError
+        from trainables.records.job import TrialError
 
         code = 1
         if isinstance(error, SweepStopped):

@@ -22,7 +22,7 @@ from edp.spec import UserError
 from sweeps.execution.prepare import encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
-from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text, privacy_statement
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.progress.live_table import Progress
@@ -31,9 +31,12 @@ from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.job_run import JobRun, job_run
 from sweeps.tracking.tracker import Tracker, flat, trial_tags
-from trainables.execution.client import OnEpoch, TrialError, TrialStopped
-from trainables.records.job import TrialJob
+from trainables.execution.client import OnEpoch
+from trainables.records.epochs import Metrics
+from trainables.records.files import atomic_write
+from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
 
@@ -149,31 +152,23 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                 run_id = _open(tracker, sweep, point, spec, folder)
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
-                    result = workers.run(job, _show(progress, tracker, run_id, what, spec.training.epochs))
+                    with job_run(tracker, run_id, spec) as tracked:
+                        result = workers.run(job, _show(progress, tracked, what))
+                        tracked.close(result, folder, ("ledger.json",))
                 except TrialStopped:
-                    tracker.end(run_id, "KILLED")
                     raise
                 except TrialError as error:
                     failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
                     progress.say(failures[-1])
-                    tracker.tag(run_id, {"state": "failed", "reason": str(error)})
-                    tracker.end(run_id, "FAILED")
                     continue
-                except BaseException:
-                    tracker.end(run_id, "KILLED")
-                    raise
-                tracker.log(run_id, result.metrics, spec.training.epochs)
-                tracker.tag(run_id, {"state": "complete", "privacy": privacy_statement(result.metrics, spec.edp)})
-                tracker.artifact(run_id, folder / "ledger.json")
-                tracker.end(run_id)
                 _write(folder, {"seed": spec.training.seed, "run_id": run_id, "metrics": result.metrics})
     return failures
 
 
-def _show(progress: Progress, tracker: Tracker, run_id: str | None, what: str, epochs: int) -> OnEpoch:
-    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
-        progress.epoch(what, epochs, epoch, metrics)
-        tracker.log(run_id, metrics, epoch)
+def _show(progress: Progress, tracked: JobRun, what: str) -> OnEpoch:
+    def on_epoch(epoch: int, metrics: Metrics) -> None:
+        progress.epoch(what, tracked.spec.training.epochs, epoch, metrics)
+        tracked.epoch(epoch, metrics)
 
     return on_epoch
 
@@ -191,9 +186,8 @@ def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder:
 
 
 def _write(folder: Path, result: dict[str, Any]) -> None:
-    partial = folder / "result.json.partial"
-    partial.write_text(json.dumps(result, indent=1))
-    partial.replace(folder / "result.json")
+    with atomic_write(folder / "result.json") as partial:
+        partial.write_text(json.dumps(result, indent=1))
 
 
 def _read(folder: Path) -> dict[str, Any]:

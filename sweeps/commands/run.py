@@ -18,7 +18,7 @@ from sweeps.execution.interrupt import REASON, Interrupts
 from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.ray_liveness import ray_liveness
 from sweeps.execution.resources import Placement, placement
-from sweeps.execution.secret import release_best
+from sweeps.execution.secret_trials import release_best
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.progress.live_table import Progress
@@ -32,8 +32,8 @@ from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep, folder_name, study_storage
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat, redacted
 from trainables.corpora.types import Splits
-from trainables.execution.client import TrialStopped
 from trainables.records.files import disk_full
+from trainables.records.job import TrialStopped
 from trainables.spec import TrialSpec
 
 __all__ = ["SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"]

@@ -11,15 +11,15 @@ from edp.spec import UserError
 from sweeps.execution.prepare import check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
-from sweeps.formatting.figures import privacy_statement
 from sweeps.formatting.guarantee import measured
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import check_name, register
 from sweeps.state.sweep import Sweep, folder_name
+from sweeps.tracking.job_run import job_run
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat, redacted, trial_tags
-from trainables.execution.client import TrialError
+from trainables.records.epochs import Metrics
 from trainables.records.job import TrialJob
 
 
@@ -70,48 +70,31 @@ def train(
         made.folder.mkdir(parents=True)
         write_yaml(spec, made.folder / "config.yaml")
 
-        def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+        def on_epoch(epoch: int, metrics: Metrics) -> None:
             progress.epoch("training", spec.training.epochs, epoch, metrics)
-            tracker.log(run_id, metrics, epoch)
+            tracked.epoch(epoch, metrics)
 
-        status = "FAILED"
-        try:
+        with job_run(tracker, run_id, spec) as tracked:
             encode_missing(spec, prepared, corpora, progress.say)
             with worker_group(made, placed, progress) as workers:
-                ensure_attack(
-                    spec,
-                    prepared,
-                    made.folder / "shadow",
-                    workers.run,
-                    progress.epoch,
-                )
+                ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
                 job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
                 result = workers.run(job, on_epoch)
-            tracker.log(run_id, result.metrics, spec.training.epochs)
-            private = privacy_statement(result.metrics, spec.edp)
-            tracker.tag(run_id, result.tags | {"state": "complete", "privacy": private})
-            for name, folder in (("config.yaml", None), ("ledger.json", None), ("model.pt", "model")):
-                tracker.artifact(run_id, made.folder / name, folder)
-            model = None
-            if model_name is not None:
-                if run_id is None:
-                    raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
-                model = register(
-                    model_name,
-                    tracker=tracker,
-                    run_id=run_id,
-                    folder=made.folder,
-                    features=prepared.corpus / "features",
-                    spec=spec,
-                    metrics=result.metrics,
-                    with_encoder=with_encoder,
-                )
-            status = "FINISHED"
-        except TrialError as error:
-            tracker.tag(run_id, {"state": "failed", "reason": str(error)})
-            raise
-        finally:
-            tracker.end(run_id, status)
+            tracked.close(result, made.folder)
+    model = None
+    if model_name is not None:
+        if run_id is None:
+            raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
+        model = register(
+            model_name,
+            tracker=tracker,
+            run_id=run_id,
+            folder=made.folder,
+            features=prepared.corpus / "features",
+            spec=spec,
+            metrics=result.metrics,
+            with_encoder=with_encoder,
+        )
     return {
         **measured(result.metrics),
         "run_id": run_id,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from sweeps.execution.prepare import Prepared, RunJob
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.baseline_run import close_baseline_run, start_baseline_run
+from sweeps.tracking.baseline_run import start_baseline_run
+from sweeps.tracking.job_run import job_run
 from sweeps.tracking.tracker import Tracker
-from trainables.execution.client import TrialError, TrialStopped
+from trainables.records.epochs import Metrics
 from trainables.records.job import TrialJob
 from trainables.spec import TrialSpec
 
@@ -29,24 +30,14 @@ def run_baseline(
         run_id = start_baseline_run(sweep, spec, tracker)
         sweep.update(baseline_run_id=run_id)
 
-    def on_epoch(epoch: int, metrics: dict[str, float]) -> None:
+    def on_epoch(epoch: int, metrics: Metrics) -> None:
         progress.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
-        tracker.log(run_id, metrics, epoch)
+        tracked.epoch(epoch, metrics)
 
-    try:
+    with job_run(tracker, run_id, spec) as tracked:
         result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
-    except TrialError as error:
-        stopped = isinstance(error, TrialStopped)
-        tracker.tag(run_id, {"state": "stopped" if stopped else "failed", "reason": str(error)})
-        tracker.end(run_id, "KILLED" if stopped else "FAILED")
-        raise
-    except BaseException:
-        tracker.tag(run_id, {"state": "stopped"})
-        tracker.end(run_id, "KILLED")
-        raise
-    before = tracker.failures
-    tracker.log(run_id, result.metrics, spec.training.epochs)
-    close_baseline_run(sweep, run_id, result.tags, tracker)
+        before = tracker.failures
+        tracked.close(result, folder)
     whole = run_id is not None and tracker.failures == before
     sweep.update(baseline={"run_id": run_id, **result.metrics}, baseline_tracked=whole)
     tracker.log(record.run_id, {f"baseline_{k}": v for k, v in result.metrics.items()})

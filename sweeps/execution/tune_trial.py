@@ -9,17 +9,18 @@ from typing import Any
 import ray
 from ray import tune
 
-from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.parts import SearchSpec
 from sweeps.search.early_stopping import rung_point
-from trainables.execution.client import GroupSpec, TrialError, TrialStopped, run_job
-from trainables.records.job import Stop, TrialJob
+from sweeps.search.study_trials import Suggestion
+from trainables.execution.client import GroupSpec, run_job
+from trainables.records.job import Stop, TrialError, TrialJob, TrialStopped
 
 
 @dataclass(frozen=True)
 class TrialContext:
     """What Tune's process of a trial needs: plain data, no tensors."""
 
-    recipe: Recipe
+    search: SearchSpec
     corpus: Path
     attack: Path
     coins: Path | None
@@ -41,38 +42,37 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it. Where this
     process dies, Tune starts another one, which hears of the same job again or goes on from its checkpoint.
     """
-    secret = context.recipe.search.sampler == "random_stopping"
-    number, params = config["number"], config["params"]
+    trial: Suggestion = config["suggestion"]
+    secret = context.search.sampler == "random_stopping"
 
     def on_epoch(epoch: int, metrics: dict[str, float]) -> Stop | None:
         tune.report({"epoch": epoch, "epoch_metrics": metrics})
         if context.stopper is None:
             return None
-        point = rung_point(metrics, context.recipe.search.objectives)
-        reason = ray.get(context.stopper.after_epoch.remote(config["folder"], epoch, point))
+        point = rung_point(metrics, context.search.objectives)
+        reason = ray.get(context.stopper.after_epoch.remote(trial.folder, epoch, point))
         return Stop(reason) if reason is not None else None
 
     def on_news(line: str) -> None:
         tune.report({"news": line})
 
     job = TrialJob(
-        context.recipe.trial(params),
+        trial.spec,
         context.corpus,
-        context.trials / str(config["folder"]),
+        context.trials / str(trial.folder),
         context.attack,
         context.coins,
         gpus_per_worker=context.group.gpus_per_worker or 1.0,
-        keep=1 if secret else context.recipe.search.keep_epochs,
-        objectives=context.recipe.search.objectives,
+        keep=1 if secret else context.search.keep_epochs,
+        objectives=context.search.objectives,
     )
-    name = f"{context.name}-{number}"
+    name = f"{context.name}-{trial.number}"
     try:
         if context.queue is not None:
             result = run_job(context.queue, job, on_epoch, job_id=name, on_news=on_news)
         else:
-            from trainables.execution.worker_group import (
-                run_fresh,  # PyTorch with it, which nobody needs to pass messages on
-            )
+            # PyTorch comes with it, which nobody needs to pass messages on.
+            from trainables.execution.worker_group import run_fresh
 
             where = context.storage
             result = run_fresh(

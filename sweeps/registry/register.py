@@ -27,6 +27,7 @@ from sweeps.results.summary import epsilon_of_sweep
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, redacted
+from sweeps.tracking.trial_runs import PLAIN
 from trainables.data.states import has_states
 from trainables.frozen.serving import encoder_of, take_encoder
 from trainables.spec import BERTSpec, TrialSpec
@@ -166,7 +167,7 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
     edp = spec.edp
     private = spec.training.method != "sgd"
     tags = {
-        "privacy": privacy_statement(metrics, edp) if private else "no formal guarantee (plain SGD)",
+        "privacy": privacy_statement(metrics, edp) if private else PLAIN,
         "epsilon": f"{metrics['epsilon']:.6g}",
         "epsilon_paper": f"{metrics['epsilon_paper']:.6g}",
         "delta": f"{metrics['delta']:g}",

@@ -39,12 +39,12 @@ def sweep_cost(trials: Sequence[TrialRecord], baseline: dict[str, Any] | None, r
     return priced({name: sum(c[name] for c in every) + float(base.get(name, 0.0)) for name in _COUNTED}, recipe)
 
 
-def over_budget(sweep: Sweep, recipe: Recipe) -> str | None:
+def over_budget(trials: Sequence[TrialRecord], sweep: Sweep, recipe: Recipe) -> str | None:
     """Why no more trials are started, in one line; None while the budget lasts."""
     budget = recipe.budget
     if budget is None:
         return None
-    spent = sweep_cost(sweep.trials(), sweep.record.baseline, recipe)
+    spent = sweep_cost(trials, sweep.record.baseline, recipe)
     for name, most, counted in (
         ("gpu_hours", budget.gpu_hours, "gpu_seconds"),
         ("worker_hours", budget.worker_hours, "worker_seconds"),

@@ -128,7 +128,7 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
             )
     spent = cost_text(sweep_cost(trials, record.baseline, recipe))
     console.print(f"cost of trials and baseline: {spent}", highlight=False, soft_wrap=True)
-    if (reason := over_budget(sweep, recipe)) is not None:
+    if (reason := over_budget(trials, sweep, recipe)) is not None:
         console.print(reason, highlight=False, soft_wrap=True)
     print_front(sweep, console)
 

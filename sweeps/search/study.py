@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.searcher import sampler
@@ -37,3 +39,25 @@ def enqueue_initial_points(study: optuna.Study, recipe: Recipe) -> None:
     for i, params in enumerate(recipe.initial_points()):
         if i not in had:
             study.enqueue_trial(params, user_attrs={"guess": i})
+
+
+def requeue_interrupted(study: optuna.Study) -> int:
+    """Hands trials that were running when a sweep stopped back to the study; returns how many have ended.
+
+    A stopped trial is told as failed, and its configuration is the next one that the study suggests.
+    """
+    trials = study.get_trials(deepcopy=False)
+    waiting = {trial.user_attrs.get("retry_of") for trial in trials if trial.state == TrialState.WAITING}
+    ended = 0
+    for trial in trials:
+        if trial.state == TrialState.RUNNING:
+            first = trial.user_attrs.get("retry_of", trial.number)
+            # Enqueued first: whoever dies between the two finds the trial running, and its successor waiting.
+            if first not in waiting:
+                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k == "run_id"}
+                study.enqueue_trial(trial.params, user_attrs={**kept, "retry_of": first})
+            study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
+            study.tell(trial.number, state=TrialState.FAIL)
+        elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):
+            ended += 1
+    return ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -45,10 +46,18 @@ def planned(spec: TrialSpec, examples: int) -> Ledger:
     return planned_ledger(spec.edp, epochs=spec.training.epochs, **plan_of(spec, examples))
 
 
-def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> dict[str, Any]:
-    """`params` with the z0 that its target ε needs, where it names one, and within the recipe's ε budget.
+@dataclass(frozen=True)
+class Settled:
+    """A configuration that may run. `params` is what the search chose, by name, with the z0 that was solved for."""
 
-    Refused is also what has no price, such as noise that is correlated over more steps than an epoch has.
+    params: dict[str, Any]
+    spec: TrialSpec
+
+
+def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> Settled:
+    """A configuration with the z0 that its target ε needs, where it names one, and within the recipe's ε budget.
+
+    What has no price is refused too, such as noise that is correlated over more steps than an epoch has.
 
     Raises:
         Refused: with the reason.
@@ -72,4 +81,4 @@ def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> dict[str, A
         # A target that equals the budget is met to within the accuracy of the bisection.
         if cost > budget * (1 + 1e-6):
             raise Refused(f"epsilon {cost:.4g} is over the budget of {budget:g}", params)
-    return params
+    return Settled(params, spec)

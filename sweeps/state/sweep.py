@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -87,7 +88,7 @@ class Sweep:
         """Changes some of the record."""
         self.save(self.record.model_copy(update=changes))
 
-    @property
+    @functools.cached_property
     def recipe(self) -> Recipe:
         """The recipe with all its settings, as it was started."""
         return Recipe.model_validate(read_yaml(self.folder / "recipe.yaml"))
@@ -96,6 +97,7 @@ class Sweep:
         """Keeps the recipe, with what the command line set."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_yaml(recipe, self.folder / "recipe.yaml", f"The recipe of sweep {self.name}, as it was started.")
+        self.recipe = recipe
 
     def trial_folder(self, number: int) -> Path:
         """Model, ledger and attack features of a trial."""
@@ -116,14 +118,18 @@ class Sweep:
             UserError: when the study's database cannot be opened.
         """
         recipe = self.recipe
-        found = [trial for trial in self.told(recipe) if trial.state != TrialState.WAITING]
+        records = self.records(self.told(recipe))
+        return self._released(records) if recipe.search.sampler == "random_stopping" else records
+
+    def records(self, trials: list[FrozenTrial]) -> list[TrialRecord]:
+        """What is known of trials of the study; of those that have not started, nothing is."""
+        found = [trial for trial in trials if trial.state != TrialState.WAITING]
         # An interrupted trial goes on under a new number.
         own = [trial for trial in found if trial.user_attrs.get("state") != "interrupted"]
         records = [trial_record(trial, self.trial_folder(folder_number(trial))) for trial in own]
         # A run that MLflow took only after the trial had ended is not in the study.
         late = self.late_runs()
-        records = [r if r.run_id else replace(r, run_id=late.get(str(r.number))) for r in records]
-        return self._released(records) if recipe.search.sampler == "random_stopping" else records
+        return [r if r.run_id else replace(r, run_id=late.get(str(r.number))) for r in records]
 
     def told(self, recipe: Recipe) -> list[FrozenTrial]:
         """All trials as Optuna keeps them; none where the study is not there yet.

@@ -60,11 +60,11 @@ def _send(sweep: Sweep, recipe: Recipe, tracker: Tracker, trial: TrialRecord, at
     run_id = trial.run_id or tracker.find(sweep.record.run_id, attributes.get("retry_of", trial.number))
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
+    spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
     if run_id is None:
-        run_id = open_trial_run(tracker, sweep, recipe, trial.number, trial.params)
+        run_id = open_trial_run(tracker, sweep, trial.number, trial.params, spec)
     curve: list[dict[str, float]] = attributes.get("epochs", [])
     tracker.log_missing(run_id, by_epoch(curve))
-    spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
     outcome: TrialResult | str = trial.reason or "failed"
     if trial.state in ("complete", "stopped") and trial.ledger is not None:
         kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, flat, trial_tags
+from sweeps.tracking.trial_runs import PLAIN
 from trainables.spec import TrialSpec
 
 
@@ -12,15 +13,8 @@ def start_baseline_run(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> str |
     return tracker.start(
         f"{sweep.name} SGD baseline",
         params={"method": "sgd"} | flat(spec.training.model_dump(mode="json"), "training."),
-        tags=trial_tags(sweep.name, spec) | {"role": "baseline", "privacy": "no formal guarantee (plain SGD)"},
+        tags=trial_tags(sweep.name, spec) | {"role": "baseline", "privacy": PLAIN},
     )
-
-
-def close_baseline_run(sweep: Sweep, run_id: str | None, tags: dict[str, str], tracker: Tracker) -> None:
-    """State and model of the baseline's run, and its end."""
-    tracker.tag(run_id, tags | {"state": "complete"})
-    tracker.artifact(run_id, sweep.folder / "baseline" / "model.pt", "model")
-    tracker.end(run_id)
 
 
 def send_baseline(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> None:
@@ -32,7 +26,9 @@ def send_baseline(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> None:
     run_id = record.baseline_run_id or start_baseline_run(sweep, spec, tracker)
     metrics = {name: value for name, value in record.baseline.items() if name != "run_id"}
     tracker.log_missing(run_id, {spec.training.epochs: metrics})
-    close_baseline_run(sweep, run_id, {}, tracker)
+    tracker.tag(run_id, {"state": "complete"})
+    tracker.artifact(run_id, sweep.folder / "baseline" / "model.pt", "model")
+    tracker.end(run_id)
     sweep.update(
         baseline={**record.baseline, "run_id": run_id},
         baseline_run_id=run_id,

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.formatting.figures import privacy_statement
-from sweeps.recipes.recipe import Recipe
-from sweeps.search.searcher import Outcome
+from sweeps.search.study_trials import Outcome
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, environment_tags, flat, trial_tags
 from trainables.records.job import TrialResult
 from trainables.spec import TrialSpec
+
+ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
+
+PLAIN = "no formal guarantee (plain SGD)"
 
 
 def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
@@ -34,9 +37,8 @@ def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[s
     return run_id
 
 
-def open_trial_run(tracker: Tracker, sweep: Sweep, recipe: Recipe, number: int, params: dict[str, Any]) -> str | None:
+def open_trial_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], spec: TrialSpec) -> str | None:
     """A trial's MLflow run, below the sweep's, with its configuration; returns its id."""
-    spec = recipe.trial(params)
     # The same keys on every child, or the UI's parallel coordinates drop them.
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
     shown |= {k: v for k, v in params.items() if k not in shown}
@@ -56,10 +58,12 @@ def close_trial_run(
     outcome: Outcome,
     state: str,
     log: Callable[[str | None, dict[int, dict[str, float]]], None] | None = None,
+    artifacts: tuple[str, ...] = ARTIFACTS,
 ) -> None:
     """Final metrics of the kept epochs, each at its own step, artifacts and state of a trial's run.
 
     Args:
+        artifacts: files of `folder` that go along, where they exist.
         log: writes metrics by step, where some may have been written before.
     """
     if isinstance(outcome, TrialResult):
@@ -71,9 +75,11 @@ def close_trial_run(
             for step, metrics in steps.items():
                 tracker.log(run_id, metrics, step)
         early = {"reason": outcome.stopped} if outcome.stopped else {}
-        tracker.tag(run_id, outcome.tags | early | {"privacy": privacy_statement(outcome.metrics, spec.edp)})
-        for name, place in (("ledger.json", None), ("config.yaml", None), ("model.pt", "model")):
-            tracker.artifact(run_id, folder / name, place)
+        private = spec.training.method != "sgd"
+        privacy = privacy_statement(outcome.metrics, spec.edp) if private else PLAIN
+        tracker.tag(run_id, outcome.tags | early | {"privacy": privacy})
+        for name in artifacts:
+            tracker.artifact(run_id, folder / name, "model" if name == "model.pt" else None)
     else:
         tracker.tag(run_id, {"reason": outcome})
         tracker.artifact(run_id, folder / "ledger.json")

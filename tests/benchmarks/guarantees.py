@@ -101,7 +101,7 @@ def _train(recipe: Any, rate: float, seed: int, cache: Path, scratch: Path) -> d
     spec = recipe.trial({**own, "z0": 1.0})
     prepared = locate(spec, cache)
     encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: print(line, file=sys.stderr))
-    spec = recipe.trial(settle(recipe, own, EncodedCorpus.open(prepared.corpus).size("train")))
+    spec = settle(recipe, own, EncodedCorpus.open(prepared.corpus).size("train")).spec
     folder = Path(tempfile.mkdtemp(dir=scratch))
     began = time.process_time()
     result = run_trial(TrialJob(spec, prepared.corpus, folder), lambda epoch, metrics: None)

@@ -30,8 +30,8 @@ from sweeps.formatting.figures import epsilon_cell, epsilon_words
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.front import pareto_front
 from sweeps.search.target_epsilon import planned
-from tests.support.studies import searcher
 from tests.support.studies import sweep as new_sweep
+from tests.support.studies import trials
 from tests.support.synthetic import add_trials, sweep_of
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
@@ -233,10 +233,10 @@ def test_a_sweep_without_a_complete_trial_has_an_empty_page_rather_than_none(tmp
 
 def test_the_page_says_what_trials_that_failed_have_cost(tmp_path: Path) -> None:
     sweep, recipe = new_sweep(tmp_path, "search.sampler=random")
-    search = searcher(sweep, recipe)
-    config = search.suggest("a")
+    search = trials(sweep, recipe)
+    config = search.ask("a")
     assert isinstance(config, dict)
-    search.tell("a", "died", planned(recipe.trial(config["params"] | {"z0": 1.0}), 1_350), [])
+    search.tell("a", "died", planned(recipe.trial(config.params | {"z0": 1.0}), 1_350), [])
     found = snapshot(sweep)
     assert found.epsilon_of_sweep > 0
     assert parts.state_line(found).endswith(f"ε of the whole sweep: {found.epsilon_of_sweep:.3g}")

@@ -22,7 +22,7 @@ from sweeps.recipes.parts import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.tiny import corpus, spec
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.execution.client import TrialError
+from trainables.records.job import TrialError
 from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts
 
 __all__ = ["corpus"]

@@ -7,8 +7,8 @@ from pathlib import Path
 from edp.ledger import Ledger
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.search.searcher import StudySearcher
 from sweeps.search.study import open_study
+from sweeps.search.study_trials import StudyTrials
 from sweeps.search.target_epsilon import settle
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
@@ -26,15 +26,9 @@ def sweep(storage: Path, *settings: str) -> tuple[Sweep, Recipe]:
     return made, recipe
 
 
-def searcher(made: Sweep, recipe: Recipe) -> StudySearcher:
-    return StudySearcher(
-        open_study(made, recipe),
-        recipe.dimensions,
-        recipe.search.objectives,
-        settle=lambda params: settle(recipe, params, 1_350),
-        on_suggest=lambda trial_id, trial, params: None,
-        on_refused=lambda trial, params, reason: "refused-run",
-    )
+def trials(made: Sweep, recipe: Recipe) -> StudyTrials:
+    study = open_study(made, recipe)
+    return StudyTrials(study, recipe, lambda params: settle(recipe, params, 1_350), lambda number, why: "refused-run")
 
 
 def result(stopped: str | None = None, **changes: float) -> TrialResult:

@@ -15,9 +15,9 @@ from sweeps.commands.finish import finish
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.search.searcher import StudySearcher
 from sweeps.search.study import open_study
-from sweeps.search.target_epsilon import planned
+from sweeps.search.study_trials import StudyTrials
+from sweeps.search.target_epsilon import Settled, planned
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat
@@ -94,19 +94,12 @@ def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, sta
 def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> None:
     """So many more trials, each with the curve of its epochs."""
     recipe, rng = sweep.recipe, np.random.default_rng(len(sweep.trials()))
-    found: dict[str, Any] = {}
-    searcher = StudySearcher(
-        open_study(sweep, recipe),
-        recipe.dimensions,
-        recipe.search.objectives,
-        settle=lambda params: params,
-        on_suggest=lambda trial_id, trial, params: found.update(trial=trial),
-        on_refused=lambda trial, params, reason: "",
-    )
+    study = open_study(sweep, recipe)
+    asked = StudyTrials(study, recipe, lambda params: Settled(params, recipe.trial(params)))
     for i in range(trials):
-        config = searcher.suggest(str(i))
-        assert isinstance(config, dict)
-        metrics, ledger = figures(recipe, config["params"], rng)
+        suggestion = asked.ask(str(i))
+        assert suggestion is not None
+        metrics, ledger = figures(recipe, suggestion.params, rng)
         last = recipe.training.epochs
         curve = [
             {"epoch": float(e), "valid_ser": metrics["ser"] + 0.3 / e, "train_loss": 10.0 / e}
@@ -118,11 +111,11 @@ def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> Non
         kept = (EpochResult(last // 2, half), EpochResult(last, metrics))
         outcome = TrialResult(metrics=metrics, tags={}, ledger=ledger, epochs=kept)
         if tracker:
-            run_id = open_trial_run(tracker, sweep, recipe, config["number"], config["params"])
-            found["trial"].set_user_attr("run_id", run_id)
+            run_id = open_trial_run(tracker, sweep, suggestion.number, suggestion.params, suggestion.spec)
+            asked.trial(str(i)).set_user_attr("run_id", run_id)
             for epoch in curve:
                 tracker.log(run_id, {k: v for k, v in epoch.items() if k != "epoch"}, int(epoch["epoch"]))
-        state = searcher.tell(str(i), outcome, ledger, curve)
+        state = asked.tell(str(i), outcome, ledger, curve)
         if tracker:
-            folder = sweep.trial_folder(config["number"])
-            close_trial_run(tracker, run_id, recipe.trial(config["params"]), folder, outcome, state)
+            folder = sweep.trial_folder(suggestion.number)
+            close_trial_run(tracker, run_id, suggestion.spec, folder, outcome, state)

@@ -11,7 +11,7 @@ import ray
 
 from edp.spec import Frozen
 from trainables.records.epochs import Metrics
-from trainables.records.job import Stop, TrialJob, TrialResult
+from trainables.records.job import Stop, TrialError, TrialJob, TrialResult, TrialStopped
 
 OnEpoch = Callable[[int, Metrics], Stop | None]
 """Hears of an epoch, and answers whether the job is to stop at its end."""
@@ -32,14 +32,6 @@ class GroupSpec(Frozen):
         """What Ray reserves for each worker."""
         gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker > 0 else {}
         return {"CPU": self.cpus_per_worker, **gpus}
-
-
-class TrialError(RuntimeError):
-    """The trial ended without a result; its text is the reason, in one line."""
-
-
-class TrialStopped(TrialError):
-    """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""
 
 
 def run_job(

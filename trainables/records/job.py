@@ -76,3 +76,11 @@ class TrialResult:
     """The kept epochs, the last one last."""
     stopped: str | None = None
     """Why the trial ended before its last planned epoch."""
+
+
+class TrialError(RuntimeError):
+    """The trial ended without a result; its text is the reason, in one line."""
+
+
+class TrialStopped(TrialError):
+    """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""

@@ -22,8 +22,8 @@ def test_it_is_searched_and_both_meet_a_target_at_the_same_noise() -> None:
     settled = [
         settle(recipe, {"C": 1.0, "edp.noise_correlation": kind, "decay": "none"}, 2_627) for kind in ("none", "banded")
     ]
-    assert settled[0]["z0"] == settled[1]["z0"]
-    trials = [recipe.trial(params) for params in settled]
+    assert settled[0].params["z0"] == settled[1].params["z0"]
+    trials = [one.spec for one in settled]
     assert [trial.edp.noise_correlation for trial in trials] == ["none", "banded"]
     ledgers = [planned(trial, 2_627) for trial in trials]
     assert epsilon(ledgers[0], 5e-4) == epsilon(ledgers[1], 5e-4) == pytest.approx(8, abs=1e-3)
@@ -49,7 +49,7 @@ def test_what_has_no_price_is_refused_in_one_line(settings: list[str], says: str
 def test_a_trial_whose_band_is_longer_than_an_epoch_is_refused_before_it_starts() -> None:
     _, recipe = load_recipe("atis_clc", ["edp.decay=none", "edp.noise_correlation=banded", "edp.band=42"])
     params = {"C": 1.0, "z0": 0.5, "decay": "none"}
-    assert settle(recipe, params, 2_627)["z0"] == 0.5
+    assert settle(recipe, params, 2_627).params["z0"] == 0.5
     with pytest.raises(Refused, match=r"edp\.band = 42 is more than the steps of an epoch, 41"):
         settle(recipe, params, 41 * 64)
 

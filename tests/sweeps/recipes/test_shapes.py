@@ -45,10 +45,10 @@ def shape(params: dict[str, Any]) -> tuple[Any, Any, Any]:
 def test_every_shape_that_fits_is_a_corner_and_z0_is_solved_for_each() -> None:
     one = recipe(*BESIDE)
     found = [settle(one, params, EXAMPLES) for params in corners(one.dimensions, one.shapes)]
-    assert {shape(params) for params in found} == SHAPES
+    assert {shape(settled.params) for settled in found} == SHAPES
     clips = set()
-    for params in found:
-        ledger = planned(one.trial(params), EXAMPLES)
+    for settled in found:
+        ledger = planned(settled.spec, EXAMPLES)
         assert 8 - 1e-4 <= epsilon(ledger, one.edp.delta) <= 8
         clips.add((ledger.entries[0].mechanism.N, ledger.entries[0].mechanism.single_example))
     assert clips == {(8, False), (64, False), (64, True), (32, True), (EXAMPLES, True)}
@@ -119,7 +119,7 @@ def test_a_point_that_does_not_fit_together_is_refused() -> None:
 def test_a_batch_larger_than_the_corpus_is_refused_as_a_trial_with_the_reason() -> None:
     one = recipe("edp.epsilon=8", "training.method=dpsgd", "space.training.batch_size.choice=[64, 4096]")
     point = {"C": 1.0, "decay": "none", "tau": 0.0}
-    assert settle(one, point | {"training.batch_size": 64}, EXAMPLES)["z0"] > 0
+    assert settle(one, point | {"training.batch_size": 64}, EXAMPLES).params["z0"] > 0
     with pytest.raises(Refused, match=r"4096: the corpus has 1350 utterances.*at most that many, or full"):
         settle(one, point | {"training.batch_size": 4096}, EXAMPLES)
 

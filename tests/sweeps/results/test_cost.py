@@ -12,24 +12,25 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.results.summary import document
-from sweeps.search.searcher import StudySearcher
 from sweeps.search.study import open_study
+from sweeps.search.study_trials import StudyTrials
+from sweeps.search.target_epsilon import settle
 from sweeps.state.sweep import Sweep
-from tests.support.studies import result, searcher, sweep
+from tests.support.studies import result, sweep, trials
 
 HOUR = 3600.0
 
 
-def ran(tmp_path: Path, *settings: str) -> tuple[StudySearcher, list[str]]:
+def ran(tmp_path: Path, *settings: str) -> tuple[StudyTrials, list[str]]:
     """A sweep of a complete trial of one GPU-hour and a failed one of half of that."""
     made, recipe = sweep(tmp_path, "search.sampler=random", *settings)
-    search = searcher(made, recipe)
+    search = trials(made, recipe)
     for trial_id in "ab":
-        search.suggest(trial_id)
+        search.ask(trial_id)
     search.tell("a", result(gpu_seconds=HOUR, worker_seconds=HOUR), Ledger(), [])
     search.tell("b", "died", None, [{"gpu_seconds": 9.0, "worker_seconds": 9.0}, _costs(HOUR / 2)])
     made.update(baseline={"gpu_seconds": HOUR / 4, "worker_seconds": HOUR / 4})
-    why = over_budget(made, recipe)
+    why = over_budget(made.trials(), made, recipe)
     return search, [why] if why else []
 
 
@@ -67,16 +68,13 @@ def test_a_budget_that_is_spent_starts_no_more_trials_also_on_resume(name: str, 
         f"another sweep may have --set budget.{name}=MORE"
     ]
     made, recipe = _again(tmp_path)
-    resumed = StudySearcher(
+    resumed = StudyTrials(
         open_study(made, recipe),
-        recipe.dimensions,
-        recipe.search.objectives,
-        settle=lambda params: params,
-        on_suggest=lambda trial_id, trial, params: None,
-        on_refused=lambda trial, params, reason: "",
-        enough=lambda: over_budget(made, recipe),
+        recipe,
+        lambda params: settle(recipe, params, 1_350),
+        enough=lambda: over_budget(made.trials(), made, recipe),
     )
-    assert resumed.suggest("more") == StudySearcher.FINISHED
+    assert resumed.ask("more") is None
     assert resumed.closed == why[0]
     assert len(made.trials()) == 2
 

@@ -22,8 +22,8 @@ from sweeps.search.target_epsilon import planned
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_note import run_note
-from tests.support.studies import searcher
 from tests.support.studies import sweep as new_sweep
+from tests.support.studies import trials
 from tests.support.synthetic import sweep_of
 
 
@@ -93,10 +93,10 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
 ) -> None:
     sweep, recipe = new_sweep(tmp_path, "search.sampler=random")
     assert "ε of the whole sweep (all trials composed): 0\n" in shown(print_sweep, sweep)
-    search = searcher(sweep, recipe)
-    config = search.suggest("a")
+    search = trials(sweep, recipe)
+    config = search.ask("a")
     assert isinstance(config, dict)
-    search.tell("a", "died", planned(recipe.trial(config["params"] | {"z0": 1.0}), 1_350), [])
+    search.tell("a", "died", planned(recipe.trial(config.params | {"z0": 1.0}), 1_350), [])
     cost = epsilon_of_sweep(recipe, sweep.trials())
     assert 0 < cost < 1e4
     page = shown(print_sweep, sweep)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import optuna
 import pytest
 from rich.console import Console
 
 from edp.accounting.selection import random_stopping_epsilon
 from edp.spec import UserError
-from sweeps.execution.callback import SweepCallback
-from sweeps.execution.secret import SecretCallback
+from sweeps.execution.secret_trials import SecretTrials
+from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.search.random_stopping import check_candidates, epsilon_of_best
-from sweeps.search.target_epsilon import planned, settle
+from sweeps.search.study import open_study
+from sweeps.search.target_epsilon import Refused, planned, settle
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
@@ -39,9 +40,7 @@ def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> N
         "space.edp.alpha.choice=[fixed,private]",
     )
     bound = epsilon_of_best(searched)
-    ledgers = [
-        planned(searched.trial(settle(searched, params, 1_350)), 1_350) for params in corners(searched.dimensions)
-    ]
+    ledgers = [planned(settle(searched, params, 1_350).spec, 1_350) for params in corners(searched.dimensions)]
     assert len({ledger.entries[0].mechanism.z for ledger in ledgers}) > 5, "the candidates differ"
     costs = [random_stopping_epsilon(ledger, 5e-4, searched.search.trials, 1) for ledger in ledgers]
     assert max(costs) <= bound < max(costs) + 1e-3
@@ -104,15 +103,18 @@ def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_numb
     sweep = Sweep.new(tmp_path, "one")
     about = {"recipe": "quickstart_paper", "state": "running", "tracking_uri": "", "run_id": "0", "wanted": 8, "pid": 1}
     sweep.save(SweepRecord.model_validate({"name": "one", **about}))
-    plain = SweepCallback(sweep, searched, tracker, Progress(Console()))
-    callback = SecretCallback(sweep, searched, tracker) if secret else plain
-    trial = optuna.create_study().ask()
-    params = next(corners(searched.dimensions))
-    callback.refused(trial, params, "over the budget")
-    callback.suggested("a", trial, params)
+    study, progress = open_study(sweep, searched), Progress(Console())
+    stop_signal = SimpleNamespace(send=SimpleNamespace(remote=lambda reason: None))
+    life = (
+        SecretTrials(sweep, searched, study, 1_350, tracker, stop_signal)
+        if secret
+        else TrialLife(sweep, searched, study, 1_350, tracker, progress, stop_signal)
+    )
+    life._track_refusal(0, Refused("over the budget", next(corners(searched.dimensions))))
+    assert life.ask("a") is not None
     tune_trial = type("TuneTrial", (), {"trial_id": "a"})()
-    callback.on_trial_result(0, [], tune_trial, {"left": "interrupted"})
-    callback.on_trial_complete(0, [], tune_trial)
+    life.on_trial_result(0, [], tune_trial, {"left": "interrupted"})
+    life.on_trial_complete(0, [], tune_trial)
     captured = capsys.readouterr()
     if secret:
         assert (tracker.started, captured.out, captured.err) == ([], "", "")

@@ -10,14 +10,14 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState
-from ray.tune.search import Searcher
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
 from sweeps.execution.trials import requeue_interrupted
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.search.searcher import StudySearcher, sampler
+from sweeps.search.searcher import sampler
+from sweeps.search.study_trials import StudyTrials, Suggestion
 from sweeps.search.target_epsilon import Refused, planned, settle
 from trainables.records.job import TrialResult
 
@@ -32,15 +32,12 @@ def study(one: Recipe) -> optuna.Study:
     return optuna.create_study(directions=["minimize"] * len(one.search.objectives), sampler=sampler(one.search))
 
 
-def searcher(one: Recipe, study: optuna.Study, refused: list[str] | None = None) -> StudySearcher:
-    return StudySearcher(
-        study,
-        one.dimensions,
-        one.search.objectives,
-        settle=lambda params: settle(one, params, EXAMPLES),
-        on_suggest=lambda trial_id, trial, params: None,
-        on_refused=lambda trial, params, reason: (refused if refused is not None else []).append(reason) or "run",
-    )
+def trials(one: Recipe, study: optuna.Study, refused: list[str] | None = None) -> StudyTrials:
+    def track(number: int, refusal: Refused) -> str:
+        (refused if refused is not None else []).append(str(refusal))
+        return "run"
+
+    return StudyTrials(study, one, lambda params: settle(one, params, EXAMPLES), track)
 
 
 def result(**metrics: float) -> TrialResult:
@@ -48,16 +45,16 @@ def result(**metrics: float) -> TrialResult:
     return TrialResult(kept, Ledger(), {})
 
 
-def suggest(search: StudySearcher, trial_id: str) -> dict[str, Any]:
-    found = search.suggest(trial_id)
-    assert isinstance(found, dict)
+def suggest(search: StudyTrials, trial_id: str) -> Suggestion:
+    found = search.ask(trial_id)
+    assert found is not None
     return found
 
 
 def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are() -> None:
     one = recipe()
     known = study(one)
-    search = searcher(one, known)
+    search = trials(one, known)
     for trial_id in "abc":
         suggest(search, trial_id)
     assert search.tell("a", result(), Ledger(), []) == "complete"
@@ -77,10 +74,10 @@ def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str) -> Non
 
     def sequence(seed: int) -> list[dict[str, Any]]:
         one = recipe(f"search.sampler={name}", f"search.seed={seed}", f"search.trials={trials}")
-        search = searcher(one, study(one))
+        search = trials(one, study(one))
         found = []
         for i in range(trials):
-            params = suggest(search, str(i))["params"]
+            params = suggest(search, str(i)).params
             found.append(params)
             search.tell(str(i), result(ser=params["C"] / 5, mia_auc=params["z0"]), Ledger(), [])
         return found
@@ -91,12 +88,12 @@ def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str) -> Non
 
 def test_every_suggestion_lies_in_the_papers_space() -> None:
     one = recipe("search.sampler=random")
-    search = searcher(one, study(one))
+    search = trials(one, study(one))
     taus = {"none": {0.0}, "linear": {0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9}}
     taus["exponential"] = {0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5}
     decays = set()
     for i in range(60):
-        params = suggest(search, str(i))["params"]
+        params = suggest(search, str(i)).params
         assert params["C"] in {0.1, 0.25, 0.5, 1.0, 2.0, 5.0}
         assert 1e-6 <= params["z0"] <= 1
         assert params["tau"] in taus[params["decay"]]
@@ -110,9 +107,9 @@ def test_every_suggestion_lies_in_the_papers_space() -> None:
 def test_a_target_epsilon_is_met_by_the_z0_that_is_solved_for(setting: str) -> None:
     one = recipe(setting, "search.sampler=random")
     assert "z0" not in one.dimensions
-    search = searcher(one, study(one))
+    search = trials(one, study(one))
     for i in range(5):
-        params = suggest(search, str(i))["params"]
+        params = suggest(search, str(i)).params
         target = params.get("epsilon", 8.0)
         spec = one.trial(params)
         assert spec.edp.z0 == params["z0"]
@@ -122,9 +119,9 @@ def test_a_target_epsilon_is_met_by_the_z0_that_is_solved_for(setting: str) -> N
 def test_what_is_over_the_budget_never_starts_and_is_tracked_with_the_reason() -> None:
     one = recipe("epsilon_budget=1000", "search.sampler=random")
     known, refused = study(one), list[str]()
-    search = searcher(one, known, refused)
+    search = trials(one, known, refused)
     for i in range(3):
-        spec = one.trial(suggest(search, str(i))["params"])
+        spec = one.trial(suggest(search, str(i)).params)
         assert epsilon(planned(spec, EXAMPLES), spec.edp.delta) <= 1000
     assert refused
     assert all("over the budget of 1000" in reason for reason in refused)
@@ -134,7 +131,7 @@ def test_what_is_over_the_budget_never_starts_and_is_tracked_with_the_reason() -
 
 def test_a_space_with_nothing_within_the_budget_ends_the_search() -> None:
     one = recipe("epsilon_budget=0.001")
-    assert searcher(one, study(one)).suggest("a") == Searcher.FINISHED
+    assert trials(one, study(one)).ask("a") is None
 
 
 def test_settings_that_do_not_fit_together_are_refused_with_the_reason() -> None:
@@ -152,11 +149,11 @@ def test_every_kind_of_clip_that_is_searched_gets_the_noise_of_the_same_target(s
     kinds = ("fixed", "automatic", "quantile")
     one = recipe("space.edp.clip.choice=[fixed, automatic, quantile]", "edp.epsilon=30", f"edp.sampling={sampling}")
     settled = [settle(one, {"C": 1.0, "decay": "none", "tau": 0.0, "edp.clip": clip}, EXAMPLES) for clip in kinds]
-    trials = [one.trial(params) for params in settled]
-    assert [trial.edp.clip for trial in trials] == list(kinds)
-    for trial in trials:
+    specs = [one.spec for one in settled]
+    assert [spec.edp.clip for spec in specs] == list(kinds)
+    for trial in specs:
         assert 30 - 1e-4 <= epsilon(planned(trial, EXAMPLES), trial.edp.delta) <= 30
-    fixed, automatic, quantile = (trial.edp.z0 for trial in trials)
+    fixed, automatic, quantile = (spec.edp.z0 for spec in specs)
     assert fixed == automatic < quantile, "the count takes its share"
 
 
@@ -165,8 +162,8 @@ def test_a_clip_whose_count_alone_exceeds_the_target_is_refused_and_the_others_a
         "space.edp.clip.choice=[fixed, quantile]", "edp.epsilon=0.5", "search.sampler=random", "edp.decay=none"
     )
     known, refused = study(one), list[str]()
-    search = searcher(one, known, refused)
-    assert {suggest(search, str(i))["params"]["edp.clip"] for i in range(6)} == {"fixed"}
+    search = trials(one, known, refused)
+    assert {suggest(search, str(i)).params["edp.clip"] for i in range(6)} == {"fixed"}
     assert refused
     assert all("out of reach with clip = quantile" in reason for reason in refused)
 
@@ -176,15 +173,15 @@ def test_interrupted_trials_are_asked_again_first_and_count_once(tmp_path: Path)
     url = f"sqlite:///{tmp_path / 'study.db'}"
     directions = ["minimize"] * 3
     known = optuna.create_study(storage=url, study_name="s", directions=directions, sampler=sampler(one.search))
-    search = searcher(one, known)
+    search = trials(one, known)
     done, cut = suggest(search, "a"), suggest(search, "b")
     search.tell("a", result(), Ledger(), [])
 
     again = optuna.load_study(storage=url, study_name="s", sampler=sampler(one.search))
     assert requeue_interrupted(again) == 1
-    retried = suggest(searcher(one, again), "c")
-    assert retried["params"] == cut["params"]
-    assert retried["folder"] == cut["number"]
-    assert retried["number"] not in (done["number"], cut["number"])
+    retried = suggest(trials(one, again), "c")
+    assert retried.params == cut.params
+    assert retried.folder == cut.number
+    assert retried.number not in (done.number, cut.number)
     assert requeue_interrupted(again) == 1
-    assert suggest(searcher(one, again), "d")["folder"] == cut["number"]
+    assert suggest(trials(one, again), "d").folder == cut.number

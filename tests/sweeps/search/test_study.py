@@ -13,10 +13,9 @@ import pytest
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.search.searcher import StudySearcher
 from sweeps.state.sweep import study_storage
 from tests.support.postgres import postgres
-from tests.support.studies import METRICS, result, searcher, sweep
+from tests.support.studies import METRICS, result, sweep, trials
 from trainables.records.job import EpochResult, TrialResult
 
 _LOOK = """
@@ -44,13 +43,13 @@ def test_another_process_reads_every_state_value_and_attribute(where: tuple[str,
     settings = [f"search.study={url}"] if own else []
     made, recipe = sweep(tmp_path, "search.sampler=random", "epsilon_budget=1e5", *settings)
     assert made.trials() == []
-    search = searcher(made, recipe)
+    search = trials(made, recipe)
     for trial_id in "abc":
-        assert isinstance(search.suggest(trial_id), dict)
+        assert search.ask(trial_id) is not None
     search.tell("a", result(), Ledger(), [{"valid_ser": 0.9}])
     search.tell("b", "a worker died", Ledger(), [])
     search.tell("c", result("dominated"), Ledger(), [])
-    assert made._study_name(recipe) == ("one-01234567" if own else "one")
+    assert made.study_name(recipe) == ("one-01234567" if own else "one")
 
     out = subprocess.run([sys.executable, "-c", _LOOK, url], capture_output=True, text=True, check=True).stdout
     seen: list[Any] = json.loads(out)
@@ -76,8 +75,8 @@ def test_another_process_reads_every_state_value_and_attribute(where: tuple[str,
 
 def test_points_without_finite_objectives_are_no_candidates(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path)
-    search = searcher(made, recipe)
-    search.suggest("a")
+    search = trials(made, recipe)
+    search.ask("a")
     one = result()
     bad = EpochResult(1, METRICS | {"mia_auc": float("nan")})
     search.tell("a", TrialResult(one.metrics, one.ledger, {}, (bad, one.epochs[-1])), None, [])
@@ -86,10 +85,10 @@ def test_points_without_finite_objectives_are_no_candidates(tmp_path: Path) -> N
 
 def test_ten_failures_in_a_row_end_the_search_with_their_reasons_counted(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.sampler=random")
-    search = searcher(made, recipe)
+    search = trials(made, recipe)
 
     def run(trial_id: str, outcome: TrialResult | str) -> None:
-        assert isinstance(search.suggest(trial_id), dict)
+        assert search.ask(trial_id) is not None
         search.tell(trial_id, outcome, None, [])
 
     for i in range(9):
@@ -99,7 +98,7 @@ def test_ten_failures_in_a_row_end_the_search_with_their_reasons_counted(tmp_pat
     for i in range(10):
         run(f"then{i}", "a worker died" if i % 3 == 0 else "the loss is nan")
     assert search.gave_up == "10 trials in a row failed: 6 x the loss is nan; 4 x a worker died"
-    assert search.suggest("more") == StudySearcher.FINISHED
+    assert search.ask("more") is None
 
 
 @pytest.mark.parametrize("name", ["tpe", "random", "nsga2"])
@@ -107,11 +106,11 @@ def test_a_search_that_goes_on_does_not_start_from_the_same_numbers_again(name: 
     made, recipe = sweep(tmp_path, f"search.sampler={name}", "search.points_to_evaluate=[]", "search.trials=40")
 
     def some(prefix: str) -> list[Any]:
-        search, found = searcher(made, recipe), []
+        search, found = trials(made, recipe), []
         for i in range(3):
-            suggested = search.suggest(f"{prefix}{i}")
-            assert isinstance(suggested, dict), "the search is not at its end"
-            found.append(suggested["params"])
+            suggested = search.ask(f"{prefix}{i}")
+            assert suggested is not None, "the search is not at its end"
+            found.append(suggested.params)
             search.tell(f"{prefix}{i}", result(), None, [])
         return found
 
@@ -121,9 +120,9 @@ def test_a_search_that_goes_on_does_not_start_from_the_same_numbers_again(name: 
 
 def test_many_stopped_trials_leave_tpe_something_to_learn_from(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.trials=6")
-    search = searcher(made, recipe)
+    search = trials(made, recipe)
     for i in range(30):
-        assert isinstance(search.suggest(str(i)), dict)
+        assert search.ask(str(i)) is not None
         search.tell(str(i), result(None if i == 20 else "dominated", ser=1 / (i + 1)), None, [])
 
 

@@ -12,10 +12,10 @@ import pytest
 import ray
 
 from tests.support.tiny import corpus, spec
-from trainables.execution.client import GroupSpec, TrialError, run_job
+from trainables.execution.client import GroupSpec, run_job
 from trainables.execution.worker_group import WorkerGroup, run_fresh
 from trainables.records.epochs import Metrics
-from trainables.records.job import Stop, TrialJob
+from trainables.records.job import Stop, TrialError, TrialJob
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray

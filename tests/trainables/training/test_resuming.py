@@ -133,7 +133,7 @@ def with_known_secrets(rank: int, world: int, job: TrialJob, after: int | None) 
 
     drawn = np.random.SeedSequence
     np.random.SeedSequence = lambda *given: drawn(*given) if given else SimpleNamespace(entropy=KNOWN_ENTROPY)
-    edp.hook.secret_key = edp.alpha.secret_key = lambda: KNOWN_KEY
+    edp.hook.secret_key = edp.scale_estimates.secret_key = lambda: KNOWN_KEY
     job.output.mkdir(parents=True)
     with (job.output / "printed").open("wb") as printed:
         for number in (1, 2):

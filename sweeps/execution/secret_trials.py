@@ -8,28 +8,31 @@ from typing import Any
 import optuna
 from rich.console import Console
 
-from sweeps.execution.callback import SweepCallback
+from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
+from sweeps.search.target_epsilon import Refused
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import close_trial_run, open_trial_run
 from trainables.records.job import EpochResult, TrialResult
 
 
-class SecretCallback(SweepCallback):
+class SecretTrials(TrialLife):
     """Tells the study how trials ended, and nobody else: whoever sees one number knows that there were so many."""
 
-    def __init__(self, sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
-        super().__init__(sweep, recipe, tracker, Progress(Console(quiet=True)))
+    def __init__(
+        self, sweep: Sweep, recipe: Recipe, study: optuna.Study, examples: int, tracker: Tracker, stop_signal: Any
+    ) -> None:
+        super().__init__(sweep, recipe, study, examples, tracker, Progress(Console(quiet=True)), stop_signal)
 
-    def refused(self, trial: optuna.Trial, params: dict[str, Any], reason: str) -> None:
+    def _track_refusal(self, number: int, refusal: Refused) -> None:
         """Tracks nothing."""
 
     def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Tracks nothing."""
 
-    def on_epoch(self, trial_id: str, epoch: int, metrics: dict[str, float]) -> None:
+    def _on_epoch(self, life: Any, epoch: int, metrics: dict[str, float]) -> None:
         """Tracks nothing."""
 
 
@@ -41,9 +44,10 @@ def release_best(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
             shutil.rmtree(folder)
     for trial in best:
         if trial.run_id is None and trial.ledger is not None:
-            run_id = open_trial_run(tracker, sweep, recipe, trial.number, trial.params)
+            spec = recipe.trial(trial.params)
+            run_id = open_trial_run(tracker, sweep, trial.number, trial.params, spec)
             kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
             outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
             place = sweep.trial_folder(trial.folder)
-            close_trial_run(tracker, run_id, recipe.trial(trial.params), place, outcome, "complete")
+            close_trial_run(tracker, run_id, spec, place, outcome, "complete")
             sweep.update(released_run_id=run_id)

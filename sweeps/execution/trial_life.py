@@ -1,0 +1,189 @@
+"""A trial's life, from its configuration to its end: the one writer of the study and of the trials' MLflow runs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+from ray import tune
+
+from sweeps.progress.live_table import Progress
+from sweeps.recipes.loading import write_yaml
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.cost import over_budget
+from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
+from sweeps.search.target_epsilon import Refused, settle
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.backfill import Tracked
+from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
+from trainables.records.epochs import by_epoch, read_curve
+from trainables.records.job import TrialResult
+from trainables.records.ledger_file import read_ledger
+from trainables.training.checkpoint import discard_checkpoint
+
+
+@dataclass
+class _Life:
+    """What is known of a trial that has not ended."""
+
+    suggestion: Suggestion
+    run_id: str | None = None
+    tracked: bool = False
+    """Whether it has started, and so has a run, or would have if the store had taken it."""
+    failures: int = 0
+    """The tracker's, when it started."""
+    seen: set[int] = field(default_factory=set)
+    """Epochs that were heard of."""
+    outcome: Outcome | None = None
+    left: bool = False
+    """Whether it was stopped before its end: whoever resumes the sweep goes on with it."""
+
+
+class TrialLife(tune.Callback):
+    """Owns the trials of a sweep: Tune's searcher asks it, and Tune tells it what happens.
+
+    Args:
+        examples: training utterances of the corpus.
+        stop_signal: an actor that stops all jobs at the end of their running epoch.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        recipe: Recipe,
+        study: optuna.Study,
+        examples: int,
+        tracker: Tracker,
+        progress: Progress,
+        stop_signal: Any,
+    ) -> None:
+        self._sweep, self._recipe, self._study = sweep, recipe, study
+        self._tracker, self._progress, self._stop_signal = tracker, progress, stop_signal
+        self.trials = StudyTrials(
+            study, recipe, functools.partial(settle, recipe, examples=examples), self._track_refusal, self._over_budget
+        )
+        self.stopped: str | None = None
+        """Why trials left off before their end."""
+        self._lives: dict[str, _Life] = {}
+        self._whole = Tracked(sweep)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune pickles its callbacks into snapshots that are never read, since the study is the truth."""
+        return {}
+
+    def ask(self, trial_id: str) -> Suggestion | None:
+        """The next trial that may start; None when there is none."""
+        suggestion = self.trials.ask(trial_id)
+        if suggestion is not None:
+            self._lives[trial_id] = _Life(suggestion)
+            folder = self._sweep.trial_folder(suggestion.folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_yaml(suggestion.spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+            self._progress.trial(suggestion.number, "waiting", suggestion.params)
+        return suggestion
+
+    def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Opens the trial's MLflow run."""
+        life = self._lives[trial.trial_id]
+        if life.tracked:
+            return
+        self._progress.trial(life.suggestion.number, "running", life.suggestion.params)
+        life.failures = self._tracker.failures
+        asked = self.trials.trial(trial.trial_id)
+        run_id = asked.user_attrs.get("run_id")
+        if run_id is None and (first := asked.user_attrs.get("retry_of")) is not None:
+            run_id = self._tracker.find(self._sweep.record.run_id, first)
+        if run_id is not None:
+            self._tracker.reopen(run_id)
+        else:
+            s = life.suggestion
+            run_id = open_trial_run(self._tracker, self._sweep, s.number, s.params, s.spec)
+        if run_id is not None:
+            asked.set_user_attr("run_id", run_id)
+        life.run_id, life.tracked = run_id, True
+
+    def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
+        """An epoch, the end, or what happened to the trial's workers."""
+        life = self._lives[trial.trial_id]
+        if "outcome" in result:
+            life.outcome = result["outcome"]
+        elif "left" in result:
+            life.left = True
+            self._stop(result["left"])
+        elif "news" in result:
+            self._show_news(life.suggestion.number, result["news"])
+        else:
+            self._on_epoch(life, result["epoch"], result["epoch_metrics"])
+
+    def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Tune is done with the trial."""
+        life = self._lives[trial.trial_id]
+        if life.left:
+            self._progress.trial(life.suggestion.number, "interrupted")
+        else:
+            self._end(trial.trial_id, life.outcome or "the trial ended without a result")
+
+    def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        """Tune's process of the trial died or raised, more often than it may."""
+        self._end(trial.trial_id, self._lives[trial.trial_id].outcome or "the trial's process died; see Ray's logs")
+
+    def _track_refusal(self, number: int, refusal: Refused) -> str | None:
+        run_id = open_refused_run(self._tracker, self._sweep, number, refusal.params, str(refusal))
+        self._progress.trial(number, "refused", refusal.params, reason=str(refusal))
+        return run_id
+
+    def _over_budget(self) -> str | None:
+        if self._recipe.budget is None:
+            return None
+        trials = self._sweep.records(self._study.get_trials(deepcopy=False))
+        return over_budget(trials, self._sweep, self._recipe)
+
+    def _stop(self, reason: str) -> None:
+        self.trials.stopping = True
+        self.stopped = self.stopped or reason
+        self._stop_signal.send.remote(reason)
+
+    def _on_epoch(self, life: _Life, epoch: int, metrics: dict[str, float]) -> None:
+        """An epoch has ended; one that was heard of before is not counted again."""
+        if epoch in life.seen:
+            return
+        life.seen.add(epoch)
+        self._tracker.log(life.run_id, metrics, epoch)
+        self._progress.trial_epoch(life.suggestion.number, epoch, metrics)
+
+    def _end(self, trial_id: str, outcome: Outcome) -> None:
+        life, trial = self._lives.pop(trial_id), self.trials.trial(trial_id)
+        folder = self._sweep.trial_folder(life.suggestion.folder)
+        ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
+        if isinstance(outcome, TrialResult):
+            trial.set_user_attr("tags", outcome.tags)
+        curve = read_curve(folder)
+        state = self.trials.tell(trial_id, outcome, ledger, curve)
+        if isinstance(outcome, TrialResult):
+            discard_checkpoint(folder)
+        if life.tracked:
+            # Of an epoch that ended as the driver or the trial's process died, nobody was told.
+            untold = {n: metrics for n, metrics in by_epoch(curve).items() if n not in life.seen}
+            if untold:
+                self._tracker.log_missing(life.run_id, untold)
+            close_trial_run(self._tracker, life.run_id, life.suggestion.spec, folder, outcome, state)
+            if life.run_id is not None and self._tracker.failures == life.failures:
+                self._whole.add(trial.number, life.run_id)
+        self._show_end(trial.number, outcome, state)
+
+    def _show_news(self, number: int, line: str) -> None:
+        """Something happened to a trial's workers."""
+        if line == "started":
+            self._progress.waits_no_more(f"trial {number}")
+        else:
+            self._progress.waits(f"trial {number}")
+            self._progress.say(f"trial {number}: {line}")
+
+    def _show_end(self, number: int, outcome: Outcome, state: str) -> None:
+        if isinstance(outcome, TrialResult):
+            self._progress.trial(number, state, metrics=outcome.metrics, reason=outcome.stopped or "")
+        else:
+            self._progress.trial(number, "failed", reason=outcome)
