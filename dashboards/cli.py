@@ -12,6 +12,7 @@ import typer
 
 from sweeps.cli.app import Storage, TrackingUri, app, main
 from sweeps.cli.console import out
+from sweeps.formatting.lines import print_line
 
 __all__ = ["app", "main"]
 
@@ -53,7 +54,7 @@ def report(
     from sweeps.state.sweep import Sweep
 
     chosen = write_report(Sweep.existing(storage, name), output, tracking_uri)
-    out.print(f"wrote {output}, about trial {chosen.name}", highlight=False, soft_wrap=True)
+    print_line(out, f"wrote {output}, about trial {chosen.name}")
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def _facts(
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
         "cost_of_sweep": epsilon_of_sweep(recipe, trials),
-        "secret": recipe.search.sampler == "random_stopping",
+        "secret": recipe.search.secret,
         "attacks": attacks,
         "roc": Markup(roc_svg(curves)) if curves else None,
         "costs": _costs(trials, baseline),

@@ -22,6 +22,7 @@ from dashboards.pareto.app import create
 from dashboards.pareto.data import Source
 from edp.spec import UserError
 from sweeps.cli.console import err, out
+from sweeps.formatting.lines import print_line
 from sweeps.state.sweep import Sweep
 
 PAGE_PORT, MLFLOW_PORT = 8050, 5000
@@ -180,5 +181,5 @@ def _has_screen() -> bool:
 
 def _say(line: str, to_err: bool = False) -> None:
     console = err if to_err else out
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_line(console, line)
     console.file.flush()

@@ -73,38 +73,6 @@ def z0_for_epsilon(
     return math.exp(log_z0)
 
 
-def epochs_within(
-    budget: float, spec: EDPSpec, *, delta: float | None = None, at_most: int = 1000, **plan: Unpack[Plan]
-) -> int:
-    """How many epochs of `spec` cost an ε of at most `budget`: 0 if not even one does, `at_most` if all of
-    them do.
-
-    Args:
-        budget: ε, at least 0.
-        delta: `spec.delta` unless given.
-        plan: as for `planned_ledger`.
-
-    Raises:
-        UserError: if no noise would make the run private, with the reason.
-    """
-    if not budget >= 0:
-        raise UserError(f"budget = {budget:g} is not allowed: an epsilon is at least 0")
-    _refuse_what_noise_cannot_help(spec)
-    at = spec.delta if delta is None else delta
-
-    def fits(epochs: int) -> bool:
-        return epsilon(planned_ledger(spec, epochs=epochs, **plan), at) <= budget
-
-    fit, too_many = 0, 1
-    while too_many <= at_most and fits(too_many):
-        fit, too_many = too_many, 2 * too_many
-    too_many = min(too_many, at_most + 1)
-    while too_many - fit > 1:
-        middle = (fit + too_many) // 2
-        fit, too_many = (middle, too_many) if fits(middle) else (fit, middle)
-    return fit
-
-
 def _refuse_what_noise_cannot_help(spec: EDPSpec) -> None:
     if spec.alpha == "paper":
         raise UserError(

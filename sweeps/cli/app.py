@@ -21,6 +21,7 @@ from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
 from sweeps.cli.pretrain import pretrain
 from sweeps.execution.interrupt import still_waits
+from sweeps.formatting.lines import print_line
 
 app = typer.Typer(
     name="edp-sweep",
@@ -101,13 +102,9 @@ def list_sweeps(storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_j
         print_json(found)
         return
     for one in found:
-        out.print(f"{one['sweep']}  {one['state']}  {one['trials']} trials", highlight=False, soft_wrap=True)
+        print_line(out, f"{one['sweep']}  {one['state']}  {one['trials']} trials")
     if not found:
-        err.print(
-            f"no sweeps in {storage}; start one with: edp-sweep run quickstart",
-            highlight=False,
-            soft_wrap=True,
-        )
+        print_line(err, f"no sweeps in {storage}; start one with: edp-sweep run quickstart")
 
 
 @app.command()
@@ -166,10 +163,10 @@ def pick(
     if as_json:
         print_json({**point.public(), "output": str(output), "model": model.document() if model else None})
         return
-    out.print(f"picked {point_line(point)}", highlight=False, soft_wrap=True)
-    out.print(f"wrote {output}; train it with: edp-sweep train {output}", highlight=False, soft_wrap=True)
+    print_line(out, f"picked {point_line(point)}")
+    print_line(out, f"wrote {output}; train it with: edp-sweep train {output}")
     if model is not None:
-        out.print(model.line(tracking_uri or sweep.record.tracking_uri), highlight=False, markup=False, soft_wrap=True)
+        print_line(out, model.line(tracking_uri or sweep.record.tracking_uri))
 
 
 @app.command()
@@ -224,14 +221,10 @@ def train(
     if as_json:
         print_json(result)
         return
-    out.print(metrics_line(result["metrics"]), highlight=False, soft_wrap=True)
-    out.print(
-        f"model and ledger in {result['output']}; MLflow run {result['run_id']}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    print_line(out, metrics_line(result["metrics"]))
+    print_line(out, f"model and ledger in {result['output']}; MLflow run {result['run_id']}")
     if result["model"] is not None:
-        out.print(f"registered as {result['model']['uri']}", highlight=False, soft_wrap=True)
+        print_line(out, f"registered as {result['model']['uri']}")
 
 
 def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
@@ -241,7 +234,7 @@ def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
         print_json(document(sweep))
         return
     print_sweep(sweep, out)
-    out.print(next_steps(sweep, storage), highlight=False, markup=False, soft_wrap=True)
+    print_line(out, next_steps(sweep, storage))
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from sweeps.cli.console import err, out, print_json
+from sweeps.formatting.lines import print_line
 
 
 def attack(
@@ -67,4 +68,4 @@ def show_attacks(document: dict[str, Any]) -> None:
         f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
         f"pictures: {document['output']}/attacks.html",
     ):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(out, line)

@@ -14,6 +14,7 @@ import typer
 from edp.spec import UserError
 from sweeps.cli.console import err, out, print_json
 from sweeps.formatting.errors import check_page
+from sweeps.formatting.lines import print_line
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
 
@@ -86,7 +87,7 @@ def step(
         print_json(document)
     else:
         print_rows(rows, out)
-        out.print(machine.one_line(), highlight=False, soft_wrap=True)
+        print_line(out, machine.one_line())
 
 
 @bench.command()
@@ -114,7 +115,7 @@ def search(
     if as_json:
         print_json(found)
     else:
-        out.print(as_markdown(found), highlight=False, markup=False, soft_wrap=True)
+        print_line(out, as_markdown(found))
 
 
 @bench.command()
@@ -179,7 +180,7 @@ def table2(
         )
     else:
         print_table2(lines, out)
-        out.print(machine.one_line(), highlight=False, soft_wrap=True)
+        print_line(out, machine.one_line())
 
 
 def _note(method: str) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
+from sweeps.formatting.lines import print_line
+
 
 def _own_stderr() -> TextIO:
     """Standard error under a number of its own: Ray's C++ writes to number 2, which leads to a log while Ray runs."""
@@ -30,4 +32,4 @@ def print_json(document: Any) -> None:
 
 def complain(line: str) -> None:
     """A mistake or a failure, as one line."""
-    err.print(f"edp-sweep: {line}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+    print_line(err, f"edp-sweep: {line}", style="bold red")

@@ -12,6 +12,7 @@ from rich.progress import track
 
 from edp.spec import UserError
 from sweeps.cli.console import err, out, print_json
+from sweeps.formatting.lines import print_line
 from trainables.spec import CorpusSpec
 
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
@@ -45,7 +46,7 @@ def fetch(
         raise UserError(f"--from = {str(source)!r}: it is the file of one corpus; allowed: with exactly one name")
     for name in names or DOWNLOADED:
         found = find_corpus(CorpusSpec(name=name)) if source is None else keep(name, source)
-        out.print(f"{name}: {found}", highlight=False, soft_wrap=True)
+        print_line(out, f"{name}: {found}")
 
 
 @data.command()
@@ -74,7 +75,7 @@ def make(
         raise UserError(f"--output = {str(path)!r}: {error.strerror}; allowed: a file that can be written") from None
     finally:
         partial.unlink(missing_ok=True)
-    out.print(f"wrote {utterances:,} utterances to {path}", highlight=False, soft_wrap=True)
+    print_line(out, f"wrote {utterances:,} utterances to {path}")
 
 
 @data.command()
@@ -99,9 +100,8 @@ def check(
     if as_json:
         print_json(summary)
         return
-    out.print(
+    print_line(
+        out,
         "{name}: {utterances:,} utterances ({distinct:,} distinct), {intents} intents, {slot_types} slot types; "
         "split {train:,} : {valid:,} : {test:,}".format(**summary),
-        highlight=False,
-        soft_wrap=True,
     )

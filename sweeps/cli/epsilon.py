@@ -20,6 +20,7 @@ from sweeps.cli.console import out, print_json
 from sweeps.formatting.errors import check_page, one_line
 from sweeps.formatting.figures import epsilon_text, number
 from sweeps.formatting.guarantee import NO_GUARANTEE, measured
+from sweeps.formatting.lines import print_line
 
 _UNITS = {
     "example": "one example",
@@ -89,7 +90,7 @@ def epsilon(
     else:
         _show(document, spec)
         if plot is not None:
-            out.print(f"wrote {plot}", highlight=False, soft_wrap=True)
+            print_line(out, f"wrote {plot}")
 
 
 def epsilon_document(ledger: Ledger, spec: EDPSpec) -> dict[str, Any]:
@@ -129,7 +130,7 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:
-        out.print(line, highlight=False, soft_wrap=True)
+        print_line(out, line)
 
 
 def _plot(document: dict[str, Any], path: Path) -> None:

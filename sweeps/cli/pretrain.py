@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sweeps.cli.console import err, out, print_json
+from sweeps.formatting.lines import print_line
 
 
 def pretrain(
@@ -46,6 +47,6 @@ def pretrain(
         print_json(found)
         return
     line = f"wrote {found['output']}: {found['steps']:,} steps, loss {found['loss'][-1][1]:.3f}; use it with: "
-    out.print(f"{line}--set model.pretrained={found['output']}", highlight=False, markup=False, soft_wrap=True)
+    print_line(out, f"{line}--set model.pretrained={found['output']}")
     if found["model"] is not None:
-        out.print(f"registered as {found['model']['uri']}", highlight=False, soft_wrap=True)
+        print_line(out, f"registered as {found['model']['uri']}")

@@ -24,6 +24,7 @@ from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text
 from sweeps.formatting.guarantee import measured
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
@@ -79,7 +80,7 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
         TrialError: when nothing could be trained.
     """
     record, recipe = sweep.record, sweep.recipe
-    if recipe.search.sampler == "random_stopping":
+    if recipe.search.secret:
         raise UserError(
             f"name = {sweep.name!r} released the best of a secret number of trials, and more trainings are outside "
             "that bound; allowed: a sweep with another search.sampler"
@@ -223,9 +224,9 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
     """The means and intervals, beside what the sweep had found."""
     console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
     for failure in document["failures"]:
-        console.print(f"failed: {failure}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"failed: {failure}")
     cost = epsilon_text(document["epsilon_of_sweep_and_confirmation"])
-    console.print(f"ε of the sweep and these trainings together: {cost}", highlight=False, soft_wrap=True)
+    print_line(console, f"ε of the sweep and these trainings together: {cost}")
 
 
 def _table(document: dict[str, Any], of_sweep: bool) -> Table:

@@ -19,7 +19,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     sweep.update(state=state)
     tracker.try_now()
     before = tracker.failures
-    secret = recipe.search.sampler == "random_stopping"
+    secret = recipe.search.secret
     send_baseline(sweep, recipe.baseline(), tracker)
     missing = 0 if secret else send_missing(sweep, recipe, tracker, sweep.trials())
     record, trials = sweep.record, sweep.trials()

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from edp.spec import UserError
 from sweeps.execution.prepare import cache_key
+from sweeps.formatting.lines import print_line
 from sweeps.recipes.loading import load_pretraining
 from sweeps.registry.register import Registered, check_name, ensure_model
 from sweeps.state.lock import driver_lock
@@ -77,7 +78,7 @@ def pretrain(
     tracker = Tracker(uri, "pretrain", storage / "mlflow-artifacts", console.print)
     work = storage.resolve() / "cache" / f"pretraining-{_key(spec, digest, list(pool.corpora))}"
     total = sum(stage.steps for stage in spec.stages)
-    console.print(_beginning(spec, pool.corpora, work), highlight=False, markup=False, soft_wrap=True)
+    print_line(console, _beginning(spec, pool.corpora, work))
     with driver_lock(work, stem):
         run_id = tracker.start(folder.name, params=flat(spec.model_dump(mode="json")), tags=_tags(spec, pool.corpora))
         status = "KILLED"
@@ -102,7 +103,7 @@ def pretrain(
             status = "FINISHED"
         except PretrainingStopped:
             line = "stopped; the same command goes on from here"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(console, line)
             raise KeyboardInterrupt from None
         except Exception:
             status = "FAILED"
@@ -181,7 +182,7 @@ def _shown(console: Console, total: int) -> Iterator[Show]:
         said[0] = now
         left = (now - first[0]) / max(1, step - first[1]) * (total - step)
         text = f"step {step:,} of {total:,}, loss {loss:.3f}, about {left / 60:.0f} min left"
-        console.print(text, highlight=False, soft_wrap=True)
+        print_line(console, text)
 
     yield line
 

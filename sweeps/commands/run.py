@@ -75,7 +75,7 @@ def start_sweep(
         SweepStopped: when it was stopped.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
-    if recipe.search.sampler == "random_stopping":
+    if recipe.search.secret:
         check_candidates(recipe)
     if recipe.search.study is not None:
         study_storage(recipe.search.study)
@@ -113,11 +113,7 @@ def start_sweep(
                     state="running",
                     tracking_uri=redacted(uri),
                     run_id=run_id,
-                    wanted=(
-                        draw_number(recipe.search.trials)
-                        if recipe.search.sampler == "random_stopping"
-                        else recipe.search.trials
-                    ),
+                    wanted=(draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials),
                     pid=os.getpid(),
                 )
             )
@@ -187,7 +183,7 @@ def _run(
                     run_baseline(sweep, base, prepared, workers.run, tracker, progress)
                 run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
             state = "finished"
-            if recipe.search.sampler == "random_stopping":
+            if recipe.search.secret:
                 sweep.update(state=state)
                 release_best(sweep, recipe, tracker)
             if recipe.attacks.at_end:

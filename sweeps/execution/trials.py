@@ -65,7 +65,7 @@ def run_trials(
         return
     examples = EncodedCorpus.open(prepared.corpus).size("train")
     sweep.update(examples=examples)
-    secret = recipe.search.sampler == "random_stopping"
+    secret = recipe.search.secret
     if secret:
         progress.say("a secret number of candidates runs now, unseen; the best one will be shown")
         life: TrialLife = SecretTrials(sweep, recipe, study, examples, tracker, workers.stop_signal)

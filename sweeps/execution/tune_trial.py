@@ -43,7 +43,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     process dies, Tune starts another one, which hears of the same job again or goes on from its checkpoint.
     """
     trial: Suggestion = config["suggestion"]
-    secret = context.search.sampler == "random_stopping"
+    secret = context.search.secret
 
     def on_epoch(epoch: int, metrics: dict[str, float]) -> Stop | None:
         tune.report({"epoch": epoch, "epoch_metrics": metrics})

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_words, params_text
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.progress.prometheus import Meter
 
@@ -67,11 +68,11 @@ class Progress:
 
     def say(self, line: str) -> None:
         """One line of news."""
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(self.console, line)
 
     def complain(self, line: str) -> None:
         """A failure."""
-        self.console.print(f"edp-sweep: {line}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        print_line(self.console, f"edp-sweep: {line}", style="bold red")
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""

@@ -42,7 +42,7 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str) 
     """
     if search.points_to_evaluate is not None:
         return [_own(point, space, shapes, i) for i, point in enumerate(search.points_to_evaluate)]
-    if search.sampler == "random_stopping":
+    if search.secret:
         return []  # its candidates are independent draws
     found: list[Params] = []
     for point in (*_PAPER[kind], _SAFE):

@@ -74,6 +74,11 @@ class SearchSpec(Frozen):
         Field(description="ends trials that others dominate (`sweeps.search.early_stopping`); null: none"),
     ] = StopSpec()
 
+    @property
+    def secret(self) -> bool:
+        """Whether the number of trials is secret, and the best of them all that is released."""
+        return self.sampler == "random_stopping"
+
     @field_validator("study")
     @classmethod
     def _no_password_in_plain_text(cls, study: str | None) -> str | None:

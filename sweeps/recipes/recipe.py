@@ -63,7 +63,7 @@ class Recipe(Frozen):
             raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
         _check_space(self)
         self.initial_points()
-        if self.search.sampler == "random_stopping":
+        if self.search.secret:
             self._check_random_stopping()
         if self.edp.epsilon is not None or "epsilon" in self.space:
             if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:

@@ -19,6 +19,7 @@ from sweeps.formatting.figures import (
     params_text,
     relative_change,
 )
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
@@ -36,7 +37,7 @@ def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
 
     Where a secret number of trials was run and only the best released, the bound for that.
     """
-    if recipe.search.sampler == "random_stopping":
+    if recipe.search.secret:
         return epsilon_of_best(recipe)
     ledgers = [t.ledger for t in trials if t.ledger is not None]
     return composed_epsilon(ledgers, recipe.edp.delta)
@@ -44,7 +45,7 @@ def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
 
 def cost_line(recipe: Recipe, trials: list[TrialRecord]) -> str:
     """The ε of the sweep, and what stands behind it."""
-    secret = recipe.search.sampler == "random_stopping"
+    secret = recipe.search.secret
     how = "a secret number of trials, only the best released" if secret else "all trials composed"
     return f"ε of the whole sweep ({how}): {epsilon_text(epsilon_of_sweep(recipe, trials))}"
 
@@ -116,20 +117,15 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
         for state in ("complete", "stopped", "failed", "refused", "running")
     }
     shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
-    wanted = "a secret number" if recipe.search.sampler == "random_stopping" else str(record.wanted)
-    console.print(f"sweep {sweep.name}: {record.state}; {shown} of {wanted}", highlight=False, soft_wrap=True)
+    wanted = "a secret number" if recipe.search.secret else str(record.wanted)
+    print_line(console, f"sweep {sweep.name}: {record.state}; {shown} of {wanted}")
     for trial in trials:
         if trial.state in ("stopped", "failed", "refused"):
-            console.print(
-                f"  trial {trial.number} {trial.state}: {trial.reason}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            print_line(console, f"  trial {trial.number} {trial.state}: {trial.reason}")
     spent = cost_text(sweep_cost(trials, record.baseline, recipe))
-    console.print(f"cost of trials and baseline: {spent}", highlight=False, soft_wrap=True)
+    print_line(console, f"cost of trials and baseline: {spent}")
     if (reason := over_budget(trials, sweep, recipe)) is not None:
-        console.print(reason, highlight=False, soft_wrap=True)
+        print_line(console, reason)
     print_front(sweep, console)
 
 
@@ -144,10 +140,10 @@ def print_front(sweep: Sweep, console: Console) -> None:
         tables = (_front_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in ways)
         console.print(fitting(console, tables))
         for name, others in tied.items():
-            console.print(tie_line(name, others, {p.name for p in front}), highlight=False, soft_wrap=True)
+            print_line(console, tie_line(name, others, {p.name for p in front}))
     else:
-        console.print("no complete trial yet, so no front", highlight=False, soft_wrap=True)
-    console.print(cost_line(recipe, trials), highlight=False, soft_wrap=True)
+        print_line(console, "no complete trial yet, so no front")
+    print_line(console, cost_line(recipe, trials))
 
 
 def _front_table(

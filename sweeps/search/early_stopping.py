@@ -84,7 +84,7 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
         trials: folder of the trials' folders, named by number.
     """
     search = recipe.search
-    if search.stop is None or search.sampler == "random_stopping":
+    if search.stop is None or search.secret:
         return None  # candidates that end by what others had would not be independent
     from trainables.execution.job_queue import beside_caller  # Ray, which the rule itself does without
 

@@ -119,7 +119,7 @@ class Sweep:
         """
         recipe = self.recipe
         records = self.records(self.told(recipe))
-        return self._released(records) if recipe.search.sampler == "random_stopping" else records
+        return self._released(records) if recipe.search.secret else records
 
     def records(self, trials: list[FrozenTrial]) -> list[TrialRecord]:
         """What is known of trials of the study; of those that have not started, nothing is."""

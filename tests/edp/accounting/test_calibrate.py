@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edp.accounting.calibrate import epochs_within, z0_for_epsilon
+from edp.accounting.calibrate import z0_for_epsilon
 from edp.accounting.epsilon import epsilon, planned_ledger
 from edp.spec import EDPSpec, UserError
 
@@ -77,27 +77,3 @@ def test_a_private_estimate_of_the_scales_takes_its_share():
 def test_what_no_noise_can_give_is_refused(spec, target, epochs, message):
     with pytest.raises(UserError, match=message):
         z0_for_epsilon(target, spec, epochs=epochs, **PLAN)
-
-
-@pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
-@pytest.mark.parametrize("budget", [6.0, 20.0])
-def test_one_epoch_more_would_exceed_the_budget(budget, sampling):
-    spec = EDPSpec(z0=2.0, sampling=sampling, decay="linear", tau=0.2)
-    epochs = epochs_within(budget, spec, **PLAN)
-    assert epochs >= 1
-    assert cost(spec, epochs) <= budget < cost(spec, epochs + 1)
-
-
-def test_no_epoch_or_all_of_them():
-    assert epochs_within(0.1, EDPSpec(), **PLAN) == 0
-    assert epochs_within(1e9, EDPSpec(), at_most=77, **PLAN) == 77
-    assert epochs_within(0.0, EDPSpec(z0=0.0), **PLAN) == 0
-
-
-@pytest.mark.parametrize(
-    ("budget", "spec", "message"),
-    [(-1.0, EDPSpec(), "budget = -1"), (8.0, EDPSpec(alpha="paper"), "alpha = paper")],
-)
-def test_a_budget_without_an_answer_is_refused(budget, spec, message):
-    with pytest.raises(UserError, match=message):
-        epochs_within(budget, spec, **PLAN)

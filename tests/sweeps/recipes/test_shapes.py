@@ -52,7 +52,7 @@ def test_every_shape_that_fits_is_a_corner_and_z0_is_solved_for_each() -> None:
         assert 8 - 1e-4 <= epsilon(ledger, one.edp.delta) <= 8
         clips.add((ledger.entries[0].mechanism.N, ledger.entries[0].mechanism.single_example))
     assert clips == {(8, False), (64, False), (64, True), (32, True), (EXAMPLES, True)}
-    z0 = {shape(params): params["z0"] for params in found if params["decay"] == "none"}
+    z0 = {shape(one.params): one.spec.edp.z0 for one in found if one.spec.edp.decay == "none"}
     assert z0["edp", 64, 8] == pytest.approx(2 * z0["dpsgd", 64, None], rel=1e-3), "an example moves it half as far"
 
 
