@@ -70,13 +70,13 @@ def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are()
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "gp", "random"])
 def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str) -> None:
-    trials = 6 if name == "gp" else 12  # a GP takes its time
+    count = 6 if name == "gp" else 12  # a GP takes its time
 
     def sequence(seed: int) -> list[dict[str, Any]]:
-        one = recipe(f"search.sampler={name}", f"search.seed={seed}", f"search.trials={trials}")
+        one = recipe(f"search.sampler={name}", f"search.seed={seed}", f"search.trials={count}")
         search = trials(one, study(one))
         found = []
-        for i in range(trials):
+        for i in range(count):
             params = suggest(search, str(i)).params
             found.append(params)
             search.tell(str(i), result(ser=params["C"] / 5, mia_auc=params["z0"]), Ledger(), [])
