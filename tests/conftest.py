@@ -39,17 +39,21 @@ search: {trials: 2, seed: 1}
 """
 
 
-class _RayInOneProcess(LoadScopeScheduling):
-    """For `pytest -n 2`: the files that start Ray in one process, the others file after file beside them."""
+class _RayInTwoProcesses(LoadScopeScheduling):
+    """For `pytest -n 3`: files that start Ray and mostly wait for time-outs in one process, other files that start Ray in
+    another, and all that do not, file after file, beside them."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "ray" if "pytest.mark.ray" in (self.config.rootpath / file).read_text() else file
+        text = (self.config.rootpath / file).read_text()
+        if "pytest.mark.ray" not in text:
+            return file
+        return "ray that waits" if "pytest.mark.timeout(3600)" in text else "ray"
 
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is switched off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return _RayInOneProcess(config, log)
+    return _RayInTwoProcesses(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
