@@ -9,16 +9,23 @@ book (`edp.book`), which knows each micro-batch's norm and the clipped sum witho
 
     book = keep_book(model)
     ddp = one_bucket_ddp(model)
-    hook = EDPHook(ddp, spec, micro_batches=N, single_example=..., rate=..., book=book)
-    ...
-    with book.examples(micro_batch_b, N // workers):
-        loss_b = ddp(examples)              # (B,), and each example's weight in its micro-batch's mean
-    (loss_b * weight_b).sum().backward()
-    optimizer.step()
+    hook = EDPHook(ddp, spec, micro_batches=N, single_example=..., rate=batch_size / examples, book=book)
+    for t in range(epochs):
+        epoch = shuffled_epoch(examples, batch_size=..., micro_batches=N, workers=world, seed=0, epoch=t)
+        for step in hook.steps(epoch):
+            micro_batches = step[rank]          # an array of examples each, from which come the three that follow
+            optimizer.zero_grad()
+            with book.examples(micro_batch_b, len(micro_batches)):
+                loss_b = ddp(batch)             # (B,)
+            (loss_b * weight_b).sum().backward()    # the mean over each micro-batch
+            optimizer.step()
+
+Epochs come from `edp.sampling`, which tells the hook what they are: noise and ledger follow, and a loop that does
+something else than the ledger says ends with `MisusedHook` (`edp.steps`).
 
 Examples that do not fit into memory together are run in pieces, each of whole micro-batches: all but the last under
-`no_sync`, with `EDPHook.take` after each. A micro-batch that does not fit, and a model without a book, take the other
-way: a piece is then one micro-batch, whose gradient PyTorch adds up, in as many backward passes as need be:
+`no_sync`, with `EDPHook.accumulate` after each. A micro-batch that does not fit, and a model without a book, take the
+other way: a piece is then one micro-batch, whose gradient PyTorch adds up, in as many backward passes as need be:
 
     for i, micro_batch in enumerate(micro_batches):
         last = i == len(micro_batches) - 1
@@ -32,8 +39,9 @@ True DP-SGD (Poisson sampling, `single_example`) is the same with the examples t
 as there are: each is a micro-batch of its own, and a worker without one backpropagates a loss times 0, since all must
 reach the all-reduce. The sum is divided by the fixed N, the expected batch size.
 
-With `noise_correlation = banded` the loop's part is to give every example the same step in every epoch
-(`edp.noise.banded`).
+With `noise_correlation = banded` every example has the same step in every epoch: `shuffled_epoch(…, order=0)`.
+
+A scaler of mixed precision does no harm, and is of no use: the clip sees scaled gradients, so the weights learn little.
 
 Formal guarantee: what `hook.ledger` holds, priced by `edp.accounting.epsilon`. The aggregator is trusted: a single
 worker's message carries only its share of the noise.
@@ -41,6 +49,7 @@ worker's message carries only its share of the noise.
 
 # No `from __future__ import annotations` here: DDP checks the hook's annotations themselves.
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -56,7 +65,9 @@ from edp.ledger import Ledger
 from edp.mechanism import mechanism_of
 from edp.noise.banded import CorrelatedNoise
 from edp.noise.gaussian import add_gaussian_, reproducible_key, secret_key, stream
+from edp.sampling import Epoch, Step, share_start
 from edp.spec import EDPSpec
+from edp.steps import MisusedHook, StepGuard
 
 # One bucket whatever the model's size: DDP's limit, in MiB.
 _ONE_BUCKET_MB = 1 << 20
@@ -71,11 +82,6 @@ def one_bucket_ddp(model: nn.Module) -> DistributedDataParallel:
     return DistributedDataParallel(
         model, bucket_cap_mb=_ONE_BUCKET_MB, gradient_as_bucket_view=True, forward_sync_buffers=False
     )
-
-
-def share_start(rank: int, micro_batches: int, world: int) -> int:
-    """The first of the micro-batches that worker `rank` of `world` holds; shares differ by one at most."""
-    return rank * micro_batches // world
 
 
 class EDPHook:
@@ -98,6 +104,7 @@ class EDPHook:
     Raises:
         UserError: for a band that is longer than an epoch.
         NonFiniteGradient: from `check`, which on CPU runs in every step.
+        MisusedHook: from a step that the ledger could not hold.
     """
 
     def __init__(
@@ -139,20 +146,50 @@ class EDPHook:
         self._step = self.ledger.steps
         self._taken = 0
         self._last_bucket: torch.Tensor | None = None
-        self.set_epoch(0)
+        self.epoch = 0
+        self._set_mechanism()
         band = self.mechanism.band
         self._correlated = CorrelatedNoise(self.parameters, band) if band > 1 else None
-        ddp.register_comm_hook(None, self._reduce)
+        self._module = ddp.module
+        self._guard = StepGuard(self.mechanism, rank, world, None if self.any_number else self.per_worker)
+        ddp.register_comm_hook(None, self._take_step)
 
     @property
     def clip_state(self) -> float:
         """The clip of the next step, for a checkpoint. On a GPU this waits for it."""
         return float(self.clip.C)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Sets z_t for epoch `epoch`, counted from 0."""
-        self.epoch = epoch
+    def steps(self, epoch: Epoch) -> Iterator[Step]:
+        """The steps of an epoch, one after the other, each to be taken before the next: z_t and ledger follow.
+
+        Raises:
+            MisusedHook: for an epoch that is not of the spec's sampling and of this hook's rate, or whose number was
+                that of the last one; for a step that was left out; for an example that a shuffled epoch holds twice.
+        """
+        self._guard.begin(epoch, self.ledger)
+        self.epoch = epoch.number
         self._set_mechanism()
+        for step in epoch:
+            self._same_parameters()
+            self._guard.open_step(epoch, step)
+            yield step
+        self._guard.end_step()
+
+    def _same_parameters(self) -> None:
+        now = [p for p in self._module.parameters() if p.requires_grad]
+        if [id(p) for p in now] != [id(p) for p in self.parameters]:
+            known = {id(p) for p in self.parameters}
+            new = [name for name, p in self._module.named_parameters() if p.requires_grad and id(p) not in known]
+            raise MisusedHook(
+                "the trainable parameters changed after the hook was made"
+                + (f": {new[0]} would be neither clipped nor noised" if new else "")
+                + "; allowed: a DDP model and a hook that are made after all of them"
+            )
+
+    def _take_step(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        self._guard.execute()
+        self._same_parameters()
+        return self._reduce(state, bucket)
 
     def _set_mechanism(self) -> None:
         self.mechanism = mechanism_of(
@@ -187,6 +224,8 @@ class EDPHook:
 
         It is all micro-batches that the book has notes of, or else one micro-batch, whose gradient the parameters hold.
         """
+        self._guard.within()
+        self._same_parameters()
         if self.book is not None and self.book.has_notes:
             factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
             self._count(len(factor_m), more=True)
@@ -209,12 +248,14 @@ class EDPHook:
     def _count(self, micro_batches: int, *, more: bool) -> None:
         """Counts the step's micro-batches; with `more`, others are to come."""
         self._taken += micro_batches
-        if self.any_number:
-            return
-        if self._taken > self.per_worker - more:
-            raise RuntimeError(f"more than {self.per_worker} micro-batches in a step of this worker")
-        if not more and self._taken < self.per_worker:
-            raise RuntimeError(f"{self._taken} micro-batches in a step instead of {self.per_worker}")
+        expected = self._guard.micro_batches
+        if self._taken > expected - more:
+            raise MisusedHook(f"more than {expected} micro-batches in a step of this worker")
+        if not more and self._taken < expected:
+            raise MisusedHook(
+                f"{self._taken} micro-batches in a step instead of {expected}: call EDPHook.accumulate after each but "
+                "the last, or they would be clipped as one"
+            )
 
     def _by_id(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor]:
         return {id(p): x for p, x in zip(self.parameters, tensors, strict=True)}

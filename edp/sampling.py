@@ -1,4 +1,4 @@
-"""Which examples a step sees, and in which micro-batch.
+"""Which examples a step sees, in which micro-batch, and on which worker.
 
 Two schemes, each with the neighbour relation its accounting needs:
 
@@ -13,12 +13,54 @@ Two schemes, each with the neighbour relation its accounting needs:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edp.spec import Sampling
+
 Indices = NDArray[np.int64]
+Step = list[list[Indices]]
+"""A step's micro-batches, as arrays of the examples of each, dealt to the workers: a list for every worker."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training set: its steps, and how they were drawn, for `EDPHook.steps` to hold them against.
+
+    Of a sampler of one's own, `steps` has to be what the module's docstring says of `sampling`.
+    """
+
+    number: int
+    """Counted from 0."""
+    sampling: Sampling
+    examples: int
+    """Size of the training set; examples are numbered from 0."""
+    batch_size: int
+    """Examples of a step, or what is expected of them."""
+    steps: Iterable[Step]
+
+    @property
+    def rate(self) -> float:
+        """The share of the training set that a step holds, or is expected to hold."""
+        return min(1.0, self.batch_size / self.examples)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+
+def share_start(rank: int, micro_batches: int, workers: int) -> int:
+    """The first of the micro-batches that worker `rank` of `workers` holds; shares differ by one at most."""
+    return rank * micro_batches // workers
+
+
+def dealt(micro_batches: list[Indices], workers: int) -> Step:
+    """A step's micro-batches dealt to the workers in their order, in shares that differ by one at most."""
+    ends = [share_start(rank, len(micro_batches), workers) for rank in range(workers + 1)]
+    return [micro_batches[first:end] for first, end in pairwise(ends)]
 
 
 def steps_per_epoch(examples: int, batch_size: int) -> int:
@@ -32,55 +74,77 @@ def steps_at_rate(rate: float) -> int:
 
 
 def shuffled_epoch(
-    examples: int, *, batch_size: int, micro_batches: int, seed: int, epoch: int
-) -> Iterator[list[Indices]]:
-    """Yields one list of `micro_batches` index arrays a step; the last step's may be shorter, or empty.
+    examples: int,
+    *,
+    batch_size: int,
+    micro_batches: int,
+    workers: int = 1,
+    seed: int,
+    epoch: int,
+    order: int | None = None,
+) -> Epoch:
+    """An epoch of `micro_batches` index arrays a step; the last step's may be shorter, or empty.
 
     Args:
         examples: size of the training set.
         batch_size: a multiple of `micro_batches`; or at least `examples`, all of which are then one step's, dealt to
             micro-batches whose sizes differ by one at most.
-        seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one. Where noise
-            is correlated (`edp.noise.banded`), every epoch takes that of epoch 0.
+        workers: those that share the micro-batches.
+        seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one.
+        order: the epoch whose order it has, where that is another one: with correlated noise (`edp.noise.banded`), all
+            epochs have that of epoch 0.
     """
-    order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(examples)
-    if batch_size >= examples:
-        yield np.array_split(order, micro_batches)
-        return
-    size = batch_size // micro_batches
-    for start in range(0, examples, batch_size):
-        batch = order[start : start + batch_size]
-        yield [batch[i * size : (i + 1) * size] for i in range(micro_batches)]
+
+    def steps() -> Iterator[Step]:
+        key = np.array([seed, epoch if order is None else order], dtype=np.uint64)
+        permuted = np.random.Generator(np.random.Philox(key=key)).permutation(examples)
+        if batch_size >= examples:
+            yield dealt(np.array_split(permuted, micro_batches), workers)
+            return
+        size = batch_size // micro_batches
+        for start in range(0, examples, batch_size):
+            batch = permuted[start : start + batch_size]
+            yield dealt([batch[i * size : (i + 1) * size] for i in range(micro_batches)], workers)
+
+    return Epoch(epoch, "shuffle", examples, batch_size, steps())
 
 
 def poisson_epoch(
-    examples: int, *, batch_size: int, micro_batches: int, rng: np.random.Generator
-) -> Iterator[list[Indices]]:
-    """Yields one list of `micro_batches` index arrays a step, of any length, for as many steps as an epoch has.
+    examples: int, *, batch_size: int, micro_batches: int, workers: int = 1, rng: np.random.Generator, epoch: int
+) -> Epoch:
+    """An epoch of `micro_batches` index arrays a step, of any length, for as many steps as a shuffled one has.
 
     Args:
         examples: size of the training set.
         batch_size: the expected one; the rate is `batch_size / examples`, at most 1.
+        workers: those that share the micro-batches.
         rng: seeded from secret entropy that all workers share. Every example gets two numbers of its own a step, one
             that decides whether it is drawn and one that decides where it stands, drawn or not: so neither depends
             on what became of another example, and who is drawn does not depend on `micro_batches`.
     """
+    drawn = _poisson_steps(examples, batch_size, micro_batches, rng)
+    return Epoch(epoch, "poisson", examples, batch_size, (dealt(step, workers) for step in drawn))
+
+
+def poisson_examples(
+    examples: int, *, batch_size: int, workers: int = 1, rng: np.random.Generator, epoch: int
+) -> Epoch:
+    """An epoch of micro-batches of one example each, any number of them for each worker.
+
+    Args:
+        examples, batch_size, workers, rng: as for `poisson_epoch`. An example is dealt by its own uniform draw.
+    """
+    drawn = _poisson_steps(examples, batch_size, workers, rng)
+    steps = ([list(share.reshape(-1, 1)) for share in step] for step in drawn)
+    return Epoch(epoch, "poisson", examples, batch_size, steps)
+
+
+def _poisson_steps(examples: int, batch_size: int, places: int, rng: np.random.Generator) -> Iterator[list[Indices]]:
+    """Who is drawn in each step of an epoch, by the place where they stand."""
     rate = min(1.0, batch_size / examples)
     for _ in range(steps_per_epoch(examples, batch_size)):
         draw, place = rng.random((examples, 2)).T
         drawn = np.flatnonzero(draw < rate)
         # A float below 1 times a whole number rounds to that number at most: hence the minimum.
-        micro_batch = np.minimum((place[drawn] * micro_batches).astype(np.int64), micro_batches - 1)
-        yield [drawn[micro_batch == i] for i in range(micro_batches)]
-
-
-def poisson_examples(
-    examples: int, *, batch_size: int, workers: int, rng: np.random.Generator
-) -> Iterator[list[list[Indices]]]:
-    """Yields a step's micro-batches of one example each, dealt to the workers: for each worker a list of any length.
-
-    Args:
-        examples, batch_size, rng: as for `poisson_epoch`. An example is dealt by its own uniform draw.
-    """
-    for dealt in poisson_epoch(examples, batch_size=batch_size, micro_batches=workers, rng=rng):
-        yield [list(drawn.reshape(-1, 1)) for drawn in dealt]
+        place_of_drawn = np.minimum((place[drawn] * places).astype(np.int64), places - 1)
+        yield [drawn[place_of_drawn == i] for i in range(places)]

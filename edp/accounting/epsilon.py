@@ -24,6 +24,7 @@ from edp.accounting.pld import Memo, pld_epsilon
 from edp.accounting.rdp import quick_rdp_epsilon, rdp_epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry
 from edp.mechanism import Mechanism, mechanism_of
+from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec
 
 # Past this, ε = μ²/2 no longer fits a float.
@@ -36,7 +37,8 @@ def epsilon(ledger: Ledger, delta: float) -> float:
     """ε that the executed mechanism guarantees at `delta`, for one unit.
 
     A shuffled epoch holds each unit once, however many of its steps ran, and is charged once, at its least
-    noise; no amplification is claimed (Chua et al. 2024). Poisson sampled steps get the least of three
+    noise; no amplification is claimed (Chua et al. 2024). One of more steps than its rate leaves room for is charged as
+    often as whole epochs are in it, begun ones too. Poisson sampled steps get the least of three
     bounds. Correlated noise costs what independent noise does, where units took part as `edp.noise.banded` needs it.
 
     Raises:
@@ -171,8 +173,11 @@ def _before_training(ledger: Ledger) -> Composition:
 
 
 def _composition_of_epoch(entries: list[LedgerEntry]) -> Composition:
-    shuffled = [e.mechanism.effective_noise_multiplier() for e in entries if e.mechanism.sampling == "shuffle"]
-    parts = [unsampled(min(shuffled))] if shuffled else []
+    shuffled = [e for e in entries if e.mechanism.sampling == "shuffle"]
+    parts = []
+    if shuffled:
+        noise = min(e.mechanism.effective_noise_multiplier() for e in shuffled)
+        parts.append(unsampled(noise, _times_shuffled(shuffled)))
     for entry in entries:
         m = entry.mechanism
         if m.sampling == "poisson":
@@ -181,6 +186,14 @@ def _composition_of_epoch(entries: list[LedgerEntry]) -> Composition:
             rate = m.rate if m.unit == "example" else 1.0
             parts.append(sampled(rate, m.effective_noise_multiplier(), entry.steps))
     return compose(parts)
+
+
+def _times_shuffled(entries: list[LedgerEntry]) -> int:
+    """How often the steps of one shuffled epoch may hold a unit: once, unless there are more than the epoch has."""
+    steps: dict[float, int] = {}
+    for entry in entries:
+        steps[entry.mechanism.rate] = steps.get(entry.mechanism.rate, 0) + entry.steps
+    return sum(-(-n // steps_at_rate(rate)) for rate, n in steps.items())
 
 
 def _log_rho(ledger: Ledger) -> float:
@@ -195,7 +208,7 @@ def _log_rho(ledger: Ledger) -> float:
 def _log_rho_of_epoch(entries: list[LedgerEntry]) -> float:
     """ln of 1/(2 z²), the zCDP parameter of one epoch with reshuffling."""
     z = min(entry.mechanism.z for entry in entries)
-    return -math.log(2) - 2 * math.log(z) if z > 0 else math.inf
+    return math.log(_times_shuffled(entries) / 2) - 2 * math.log(z) if z > 0 else math.inf
 
 
 def _log_epsilon_paper(log_rho: float, delta: float) -> float:

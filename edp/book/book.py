@@ -76,7 +76,7 @@ class Book:
             RuntimeError: where the notes of the last backward pass were not written.
         """
         if self.has_notes:
-            raise RuntimeError("the notes of the last backward pass were not written: call EDPHook.take after it")
+            raise RuntimeError("the notes of the last backward pass were not written: call EDPHook.accumulate after it")
         self.clear()
         self.micro_batch_of_example, self.micro_batches = micro_batch_b, micro_batches
         self._one_each = torch.equal(micro_batch_b, torch.arange(micro_batches))

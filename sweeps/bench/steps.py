@@ -24,5 +24,6 @@ def batches(spec: TrialSpec, corpus: EncodedCorpus, rank: int, world: int) -> It
     size, seed = corpus.size("train"), spec.training.seed
     batch_size = spec.training.batch_in(size)
     for epoch in count():
-        steps = shuffled_epoch(size, batch_size=batch_size, micro_batches=world, seed=seed, epoch=epoch)
-        yield from (step[rank] for step in islice(steps, size // batch_size))
+        sizes = {"batch_size": batch_size, "micro_batches": world, "workers": world}
+        steps = shuffled_epoch(size, seed=seed, epoch=epoch, **sizes)
+        yield from (step[rank][0] for step in islice(steps, size // batch_size))

@@ -10,6 +10,7 @@ from torch import nn
 
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.spec import EDPSpec
+from tests.support.steps import open_examples, open_step
 
 SIZES = (15_000, 30_000)
 """Coordinates of the two layers: enough of them to measure a standard deviation to 0.6 % (one standard error)."""
@@ -98,6 +99,10 @@ def aggregate(rank: int, world: int, case: Case, step: Step, z: float) -> tuple[
         rate=1.0,
         alpha=torch.tensor(CUSTOM_ALPHA) if case.custom_alpha else None,
     )
+    if hook.any_number:
+        open_examples(hook, [len(step[r::world]) for r in range(world)])
+    else:
+        open_step(hook)
     mine = step[rank::world] if hook.any_number else step[rank * hook.per_worker : (rank + 1) * hook.per_worker]
     for i, examples in enumerate(mine or [[]]):
         last = i >= len(mine) - 1

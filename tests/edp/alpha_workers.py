@@ -10,6 +10,7 @@ from edp.ledger import Ledger
 from edp.scale_estimates import gradient_layer_norms, private_alpha
 from edp.spec import EDPSpec
 from tests.edp.literal import small_model, step_data
+from tests.support.steps import open_step
 
 
 def batch_loss(model: nn.Module, size: int = 32) -> torch.Tensor:
@@ -30,6 +31,7 @@ def run_once(rank: int, world: int) -> Ledger:
     ddp = one_bucket_ddp(model)
     start = Ledger(alpha_release=release)
     hook = EDPHook(ddp, spec, micro_batches=2, single_example=False, rate=1.0, ledger=start, alpha=alpha)
+    open_step(hook)
     batch_loss(ddp).backward()
     return hook.ledger
 

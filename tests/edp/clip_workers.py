@@ -9,6 +9,7 @@ from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.spec import EDPSpec
 from tests.edp.literal import optimizer_of, small_model, step_data
+from tests.support.steps import open_step
 
 
 def clips(rank: int, world: int, spec: EDPSpec, steps: int, cut_after: int | None) -> tuple[list[float], torch.Tensor]:
@@ -25,6 +26,7 @@ def clips(rank: int, world: int, spec: EDPSpec, steps: int, cut_after: int | Non
         optimizer = optimizer_of(ddp)
         hook = EDPHook(ddp, spec, micro_batches=2, single_example=False, rate=1.0, ledger=ledger, clip=clip)
         for step in part:
+            open_step(hook, step)
             x, y = step_data(step, 6)
             optimizer.zero_grad()
             mine = range(rank * 2 // world, (rank + 1) * 2 // world)
@@ -55,7 +57,7 @@ class NoGradient(nn.Module):
 def noise_at(rank: int, world: int, spec: EDPSpec, clip: float) -> torch.Tensor:
     """The noise of a step of a run that goes on with `clip`, one micro-batch a worker."""
     ddp = one_bucket_ddp(NoGradient())
-    EDPHook(ddp, spec, micro_batches=world, single_example=False, rate=1.0, clip=clip)
+    open_step(EDPHook(ddp, spec, micro_batches=world, single_example=False, rate=1.0, clip=clip))
     ddp().backward()
     return ddp.module.weight.grad.clone()
 
@@ -64,6 +66,7 @@ def executed(rank: int, world: int, spec: EDPSpec) -> Ledger:
     """The ledger of one step of two micro-batches of one example."""
     ddp = one_bucket_ddp(small_model())
     hook = EDPHook(ddp, spec, micro_batches=2, single_example=True, rate=1.0)
+    open_step(hook)
     for i in range(2 // world):
         x, y = step_data(rank + i, 1)
         if i == 2 // world - 1:

@@ -15,6 +15,7 @@ from edp.hook import EDPHook, one_bucket_ddp
 from edp.layer_scales import layer_of_parameter
 from edp.ledger import Ledger
 from edp.noise.gaussian import add_gaussian_, count_stream, gaussian_, reproducible_key, stream
+from edp.sampling import Epoch, shuffled_epoch
 from edp.spec import EDPSpec
 
 INPUTS, CLASSES = 6, 4
@@ -127,9 +128,9 @@ def hook_training(
     size = batch_size // micro_batches
     hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps, book=book)
     done = 0
+    sizes = {"batch_size": batch_size, "micro_batches": micro_batches, "workers": world}
     for epoch in range(epochs):
-        hook.set_epoch(epoch)
-        for _ in range(steps):
+        for _ in hook.steps(shuffled_epoch(batch_size * steps, seed=0, epoch=epoch, **sizes)):
             x, y = step_data(done, batch_size)
             optimizer.zero_grad()
             mine = range(rank * micro_batches // world, (rank + 1) * micro_batches // world)
@@ -214,7 +215,8 @@ def hook_dpsgd(
     ddp = one_bucket_ddp(model)
     optimizer = optimizer_of(ddp)
     hook = EDPHook(ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL, book=book)
-    for step in range(steps):
+    dealt = ([[np.array([i]) for i in mine] for mine in drawn_examples(step, world)] for step in range(steps))
+    for step, _ in enumerate(hook.steps(Epoch(0, "poisson", DPSGD_POOL, expected, dealt))):
         x, y = step_data(step, DPSGD_POOL)
         optimizer.zero_grad()
         mine = drawn_examples(step, world)[rank]

@@ -22,6 +22,7 @@ from tests.edp.literal import (
     literal_training,
     small_model,
 )
+from tests.support.steps import open_step
 from tests.support.workers import run_workers
 
 SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
@@ -127,8 +128,8 @@ def _draw(rank: int, world: int, resumed_at: int) -> torch.Tensor:
     ddp = one_bucket_ddp(_NoGradient())
     ledger = Ledger()
     for _ in range(resumed_at):
-        ledger = ledger.record(0, Mechanism(C=1.0, z=1.0, N=2))
-    EDPHook(ddp, EDPSpec(), micro_batches=2, single_example=False, rate=1.0, ledger=ledger)
+        ledger = ledger.record(ledger.steps, Mechanism(C=1.0, z=1.0, N=2))
+    open_step(EDPHook(ddp, EDPSpec(), micro_batches=2, single_example=False, rate=1.0, ledger=ledger), resumed_at)
     ddp(torch.ones(1)).backward()
     return ddp.module.weight.grad.clone()
 
@@ -142,6 +143,7 @@ def test_a_resumed_run_draws_fresh_noise_also_for_a_step_that_it_repeats() -> No
 def _stray_micro_batch(rank: int, world: int, sampling: str) -> str:
     ddp = one_bucket_ddp(small_model())
     hook = EDPHook(ddp, EDPSpec(sampling=sampling), micro_batches=1, single_example=sampling == "shuffle", rate=1.0)
+    open_step(hook)
     try:
         with ddp.no_sync():
             ddp(torch.ones(1, 6)).sum().backward()
@@ -170,6 +172,7 @@ class _NoGradient(nn.Module):
 def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tuple[torch.Tensor, float]:
     ddp = one_bucket_ddp(_NoGradient())
     hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=False, rate=1.0)
+    open_step(hook)
     for _ in range(hook.per_worker - 1):
         with ddp.no_sync():
             ddp(torch.ones(1)).backward()
@@ -195,6 +198,7 @@ def _bad_gradient(rank: int, world: int, value: float) -> str:
     ddp = one_bucket_ddp(small_model())
     spec = EDPSpec(C=0.1, z0=0.5)
     hook = EDPHook(ddp, spec, micro_batches=world, single_example=False, rate=1.0)
+    open_step(hook)
     x = torch.full((1, 6), value if rank == 1 else 1.0)
     ddp(x).square().sum().backward()
     try:
@@ -212,9 +216,10 @@ def test_a_gradient_that_is_not_finite_stops_every_worker_with_the_reason(value:
 
 def _several_buckets(rank: int, world: int) -> str:
     ddp = nn.parallel.DistributedDataParallel(small_model(), bucket_cap_mb=0.0001)
-    EDPHook(ddp, EDPSpec(), micro_batches=1, single_example=False, rate=1.0)
+    hook = EDPHook(ddp, EDPSpec(), micro_batches=1, single_example=False, rate=1.0)
     try:
-        for _ in range(2):  # DDP settles on its buckets in the second step
+        for epoch in range(2):  # DDP settles on its buckets in the second step
+            open_step(hook, epoch)
             ddp(torch.ones(1, 6)).sum().backward()
     except RuntimeError as error:
         return str(error)
@@ -230,6 +235,7 @@ def _zero_gradient_and_frozen(rank: int, world: int) -> tuple[bool, bool]:
     model[0].weight.requires_grad_(False)
     ddp = one_bucket_ddp(model)
     hook = EDPHook(ddp, EDPSpec(C=0.1, z0=0.5), micro_batches=1, single_example=False, rate=1.0)
+    open_step(hook)
     (0.0 * ddp(torch.ones(1, 6)).sum()).backward()
     hook.check()
     return model[0].weight.grad is None, all(

@@ -105,4 +105,4 @@ def _voters(examples: int, spec: TrialSpec) -> Iterator[Indices]:
         return iter(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))
     sizes = {"batch_size": training.batch_in(examples), "micro_batches": training.clips_in(examples)}
     steps = shuffled_epoch(examples, seed=training.seed, epoch=0, **sizes)
-    return islice((m for step in steps for m in step if len(m)), VOTES)
+    return islice((m for step in steps for share in step for m in share if len(m)), VOTES)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.book import Book, UntaughtLayer, keep_book
-from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp, share_start
+from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.sampling import Indices, poisson_epoch, poisson_examples, shuffled_epoch
+from edp.sampling import Epoch, Indices, Step, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import UserError
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -165,13 +164,11 @@ class Trainer:
         self.ddp.train()
         for group in self.optimizer.param_groups:
             group["lr"] = self.spec.training.learning_rate_in(epoch)
-        if self.hook is not None:
-            self.hook.set_epoch(epoch)
         loss, seen = torch.zeros((), device=self.device), 0
         try:
-            for dealt in self.steps_of(epoch):
-                seen += sum(len(indices) for share in dealt for indices in share)
-                loss += self.train_step(dealt)
+            for step in self.steps_of(epoch):
+                seen += sum(len(indices) for share in step for indices in share)
+                loss += self.train_step(step)
             if self.hook is not None:
                 self.hook.check()
         except NonFiniteGradient as error:
@@ -182,14 +179,14 @@ class Trainer:
             raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
         return mean
 
-    def train_step(self, dealt: list[list[Indices]]) -> torch.Tensor:
-        """One step of the weights; returns the sum of this worker's utterances' losses.
+    def train_step(self, step: Step) -> torch.Tensor:
+        """One step of the weights, of those of `steps_of`; returns the sum of this worker's utterances' losses.
 
         Raises:
             NonFiniteGradient: on a CPU, which need not wait for it.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._backward(dealt)
+        loss = self._backward(step)
         if self.hook is not None and self.device.type == "cpu":
             self.hook.check()
         self.optimizer.step()
@@ -198,32 +195,34 @@ class Trainer:
         self.step += 1
         return loss
 
-    def steps_of(self, epoch: int) -> Iterator[list[list[Indices]]]:
-        """Each step's micro-batches, a list for each worker."""
+    def steps_of(self, epoch: int) -> Iterator[Step]:
+        """The steps of an epoch, each to be taken before the next."""
+        sampled = self.sampled(epoch)
+        return iter(sampled) if self.hook is None else self.hook.steps(sampled)
+
+    def sampled(self, epoch: int) -> Epoch:
+        """The epoch as its sampler draws it."""
         training = self.spec.training
-        sizes = {"batch_size": self.batch_size, "micro_batches": self.clips}
+        sizes = {"batch_size": self.batch_size, "workers": self.world, "epoch": epoch}
         if self._sampler_key is None:
             # Correlated noise is priced for examples that take part in the same step of every epoch.
-            one_order = self._one_order or self.spec.edp.noise_correlation == "banded"
-            steps = shuffled_epoch(self.examples, seed=training.seed, epoch=0 if one_order else epoch, **sizes)
-        else:
-            # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
-            rng = np.random.default_rng([*self._sampler_key, epoch])
-            if self.hook is not None and self.hook.any_number:
-                return poisson_examples(self.examples, batch_size=self.batch_size, workers=self.world, rng=rng)
-            steps = poisson_epoch(self.examples, rng=rng, **sizes)
-        ends = [share_start(rank, self.clips, self.world) for rank in range(self.world + 1)]
-        return ([step[first:end] for first, end in pairwise(ends)] for step in steps)
+            order = 0 if self._one_order or self.spec.edp.noise_correlation == "banded" else None
+            return shuffled_epoch(self.examples, micro_batches=self.clips, seed=training.seed, order=order, **sizes)
+        # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
+        rng = np.random.default_rng([*self._sampler_key, epoch])
+        if self.hook is not None and self.hook.any_number:
+            return poisson_examples(self.examples, rng=rng, **sizes)
+        return poisson_epoch(self.examples, micro_batches=self.clips, rng=rng, **sizes)
 
-    def _backward(self, dealt: list[list[Indices]]) -> torch.Tensor:
+    def _backward(self, step: Step) -> torch.Tensor:
         """Gradients of this worker's share of a step, in pieces; returns the sum of its utterances' losses."""
-        mine = dealt[self.rank]
+        mine = step[self.rank]
         if self.hook is None:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
         cut = self._pieces(mine, share)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
-        everybody = max(1, sum(len(indices) for other in dealt for indices in other))
+        everybody = max(1, sum(len(indices) for other in step for indices in other))
         factor = 1.0 if self.hook is not None else self.world * share / everybody
         total = torch.zeros((), device=self.device)
         for i, (piece, batch) in enumerate(cut):

@@ -119,10 +119,24 @@ class TestShuffled:
         assert epsilon(ledger, 1e-5) == pytest.approx(pld, abs=1e-6)
 
     def test_an_epoch_counts_once_however_many_of_its_steps_ran(self):
-        assert epsilon(plan(steps=1), 5e-4) == epsilon(plan(steps=1000), 5e-4)
+        assert epsilon(plan(steps=1), 5e-4) == epsilon(plan(steps=100), 5e-4)
+
+    @pytest.mark.parametrize(("steps", "epochs"), [(101, 2), (200, 2), (3000, 30)])
+    def test_an_epoch_of_more_steps_than_its_rate_leaves_room_for_counts_as_the_epochs_that_are_in_it(
+        self, steps, epochs
+    ):
+        """Thirty epochs in one cost 95.17, not 7.99."""
+        assert epsilon(plan(epochs=1, steps=steps), 5e-4) == epsilon(plan(epochs=epochs), 5e-4)
+        assert epsilon_paper(plan(epochs=1, steps=steps), 5e-4) == pytest.approx(
+            epsilon_paper(plan(epochs=epochs), 5e-4)
+        )
+
+    def test_an_epoch_whose_rate_changes_counts_once_for_each(self):
+        changed = Ledger(entries=(entry(rate=0.5), entry(rate=0.25)))
+        assert epsilon(changed, 5e-4) == epsilon(Ledger(entries=(entry(0), entry(1))), 5e-4)
 
     def test_an_epoch_whose_mechanism_changed_counts_at_its_least_noise(self):
-        changed = Ledger(entries=(entry(z=2.0), entry(z=1.0), entry(z=3.0)))
+        changed = Ledger(entries=tuple(entry(z=z, rate=0.25) for z in (2.0, 1.0, 3.0)))
         assert epsilon(changed, 1e-5) == epsilon(Ledger(entries=(entry(z=1.0),)), 1e-5)
 
     def test_an_epoch_number_that_comes_back_is_an_epoch_more(self):

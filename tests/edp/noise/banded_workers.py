@@ -14,6 +14,7 @@ from edp.layer_scales import layer_of_parameter
 from edp.ledger import Ledger
 from edp.noise.banded import band_of, coefficients
 from edp.noise.gaussian import add_gaussian_, reproducible_key, stream
+from edp.sampling import shuffled_epoch
 from edp.spec import EDPSpec
 from tests.edp.literal import optimizer_of, small_model, step_data
 
@@ -93,9 +94,10 @@ def _train(rank: int, world: int, model: nn.Module, spec: EDPSpec, epochs: range
     optimizer = optimizer_of(ddp)
     hook = EDPHook(ddp, spec, micro_batches=MICRO_BATCHES, single_example=False, rate=1 / STEPS, ledger=ledger)
     mine = range(rank * hook.per_worker, (rank + 1) * hook.per_worker)
+    sizes = {"batch_size": MICRO_BATCHES * SIZE, "micro_batches": MICRO_BATCHES, "workers": world}
     for epoch in epochs:
-        hook.set_epoch(epoch)
-        for step in range(STEPS):
+        sampled = shuffled_epoch(STEPS * MICRO_BATCHES * SIZE, seed=0, epoch=epoch, order=0, **sizes)
+        for step, _ in enumerate(hook.steps(sampled)):
             x, y = step_data(step, MICRO_BATCHES * SIZE)
             optimizer.zero_grad()
             for i in mine:

@@ -15,6 +15,7 @@ from torch import nn
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.spec import EDPSpec
 from tests.support.resuming import interrupted
+from tests.support.steps import open_step
 from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.corpora import load_corpus
@@ -170,7 +171,7 @@ def noise_of(rank: int, world: int, settings: dict[str, Any], epoch: int) -> lis
     ddp = one_bucket_ddp(ConstantGradient())
     hook = EDPHook(ddp, EDPSpec(**settings), micro_batches=4, single_example=False, rate=1.0)
     said = noise_variances(hook)
-    hook.set_epoch(epoch)
+    open_step(hook, epoch)
     for last in (False, True) if world == 2 else (False, False, False, True):
         if last:
             ddp(torch.ones(1)).sum().backward()

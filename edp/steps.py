@@ -1,0 +1,117 @@
+"""What the accounting assumes of the steps that a hook takes, checked while they are taken.
+
+| assumed | what would break it |
+|---|---|
+| a shuffled epoch holds every example once at most | a sampler that draws again, an epoch that never ends |
+| examples are in a Poisson step with the ledger's `rate` | another sampler, or another batch size |
+| a step is one Gaussian mechanism of N micro-batches | a step left out, two in one, micro-batches run together |
+| with correlated noise an example is in the same step of every epoch | another order |
+
+Whoever drives a hook otherwise gets a `MisusedHook`, not an ε that is too small.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edp.ledger import Ledger
+from edp.mechanism import Mechanism
+from edp.sampling import Epoch, Step, steps_at_rate
+
+
+class MisusedHook(RuntimeError):
+    """The training loop does something that the ledger could not hold: its ε would be too small."""
+
+
+class StepGuard:
+    """The epoch and the step that are open, on worker `rank` of `workers`.
+
+    Args:
+        per_worker: micro-batches of this worker in a step; None: as many as it is dealt, but at least one pass.
+    """
+
+    def __init__(self, mechanism: Mechanism, rank: int, workers: int, per_worker: int | None) -> None:
+        self._mechanism, self._rank, self._workers, self._per_worker = mechanism, rank, workers, per_worker
+        self._epoch: Epoch | None = None
+        self._step = 0
+        self._open = False
+        # The step of this epoch that each example is in, -1 for none yet; and that of the first epoch.
+        self._step_of: np.ndarray | None = None
+        self._first_order: np.ndarray | None = None
+        self.micro_batches = 0
+        """Those that this worker has to take in the open step."""
+
+    def begin(self, epoch: Epoch, ledger: Ledger) -> None:
+        """Opens an epoch; `ledger` is that of the steps taken so far."""
+        self.end_step()
+        m = self._mechanism
+        if epoch.sampling != m.sampling:
+            raise MisusedHook(f"the sampler's sampling is {epoch.sampling}; allowed here: {m.sampling}, as of the spec")
+        if abs(epoch.rate - m.rate) > 1e-9 * m.rate:
+            raise MisusedHook(
+                f"the sampler's rate is {epoch.batch_size}/{epoch.examples}; allowed here: {m.rate:g}, as of the hook"
+            )
+        if ledger.entries and ledger.entries[-1].epoch == epoch.number:
+            raise MisusedHook(
+                f"epoch {epoch.number} was begun before: its examples would take part twice and be counted once; "
+                "allowed: another number for every epoch"
+            )
+        if m.correlation == "banded" and self._first_order is None:
+            self._first_order = self._step_of
+        self._epoch, self._step, self._step_of = epoch, -1, np.full(epoch.examples, -1, np.int32)
+
+    def open_step(self, epoch: Epoch, step: Step) -> None:
+        """Opens the next step of the epoch that is open."""
+        if epoch is not self._epoch:
+            raise MisusedHook(f"epoch {epoch.number} goes on after another one was begun; allowed: one at a time")
+        self.end_step()
+        self._step += 1
+        mine = step[self._rank] if len(step) == self._workers else []
+        if len(step) != self._workers or (self._per_worker is not None and len(mine) != self._per_worker):
+            raise MisusedHook(
+                f"the sampler dealt {len(mine)} micro-batches to this one of {len(step)} workers; allowed: "
+                f"{self._per_worker} to each of {self._workers}"
+            )
+        self._take(np.concatenate([examples for share in step for examples in share] or [np.zeros(0, np.int64)]))
+        longest = max((len(examples) for share in step for examples in share), default=0)
+        if self._mechanism.single_example and longest > 1:
+            raise MisusedHook(f"a micro-batch of {longest} examples; allowed with single_example: one at most")
+        self.micro_batches = max(1, len(mine))
+        self._open = True
+
+    def _take(self, examples: np.ndarray) -> None:
+        m, step_of = self._mechanism, self._step_of
+        assert step_of is not None
+        if m.sampling != "shuffle":
+            return
+        if self._step >= steps_at_rate(m.rate):
+            raise MisusedHook(f"a shuffled epoch of more than {steps_at_rate(m.rate)} steps at rate = {m.rate:g}")
+        if len(np.unique(examples)) < len(examples) or (step_of[examples] >= 0).any():
+            raise MisusedHook("a shuffled epoch holds an example twice; allowed: each once at most")
+        step_of[examples] = self._step
+        first = self._first_order
+        if first is not None and (len(first) != len(step_of) or (first[examples] != self._step).any()):
+            raise MisusedHook(
+                "noise_correlation = banded: an example is in another step than in the first epoch; allowed: one order "
+                "for all epochs"
+            )
+
+    def execute(self) -> None:
+        """The open step is taken: called once, before anything of it is released."""
+        self.within()
+        self._open = False
+
+    def within(self) -> None:
+        """A gradient of the open step is here."""
+        if not self._open:
+            raise MisusedHook(
+                "a gradient without a step: take one backward pass to the end in each step of "
+                "`for step in hook.steps(epoch)`, all others under `ddp.no_sync()`"
+            )
+
+    def end_step(self) -> None:
+        """Nothing follows, or another step."""
+        if self._open:
+            raise MisusedHook(
+                "a step was left out: every worker has to backpropagate something in each, if only a loss times 0"
+            )

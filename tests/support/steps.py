@@ -1,0 +1,42 @@
+"""Steps for loops that make their own gradients: what a sampler would deal, without looking at any data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch.distributed as dist
+
+from edp.hook import EDPHook
+from edp.sampling import Epoch, Step, dealt, shuffled_epoch, steps_at_rate
+
+
+def steps_of(hook: EDPHook, number: int = 0) -> Iterator[Step]:
+    """The steps of an epoch that fits `hook`, of micro-batches of two examples, or of one."""
+    size = hook.micro_batches * (1 if hook.single_example else 2)
+    sizes = {"batch_size": size, "micro_batches": hook.micro_batches, "workers": dist.get_world_size()}
+    epoch = shuffled_epoch(size * steps_at_rate(hook.rate), seed=0, epoch=number, **sizes)
+    sampling = hook.spec.sampling  # as if everybody had been drawn
+    return hook.steps(Epoch(number, sampling, epoch.examples, epoch.batch_size, epoch.steps))
+
+
+def open_step(hook: EDPHook, number: int = 0) -> None:
+    """The first of `steps_of`."""
+    next(steps_of(hook, number))
+
+
+def open_examples(hook: EDPHook, micro_batches: list[int]) -> None:
+    """A Poisson step that drew so many examples for each worker, each a micro-batch of its own."""
+    numbers = iter(np.arange(sum(micro_batches)).reshape(-1, 1))
+    step = [[next(numbers) for _ in range(share)] for share in micro_batches]
+    examples = max(1, round(hook.micro_batches / hook.rate))
+    next(hook.steps(Epoch(0, "poisson", examples, hook.micro_batches, [step])))
+
+
+def open_micro_batches(hook: EDPHook, sizes: list[int]) -> None:
+    """A step of all examples at rate 1, in micro-batches of these sizes."""
+    ends = np.cumsum(sizes)
+    micro_batches = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    examples = max(1, sum(sizes))
+    step = dealt(micro_batches, dist.get_world_size())
+    next(hook.steps(Epoch(0, hook.spec.sampling, examples, examples, [step])))
