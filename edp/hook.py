@@ -150,8 +150,8 @@ class EDPHook:
         self._set_mechanism()
         band = self.mechanism.band
         self._correlated = CorrelatedNoise(self.parameters, band) if band > 1 else None
-        self._module = ddp.module
-        self._guard = StepGuard(self.mechanism, rank, world, None if self.any_number else self.per_worker)
+        per_worker = None if self.any_number else self.per_worker
+        self._guard = StepGuard(self.mechanism, ddp.module, rank, world, per_worker)
         ddp.register_comm_hook(None, self._take_step)
 
     @property
@@ -170,25 +170,12 @@ class EDPHook:
         self.epoch = epoch.number
         self._set_mechanism()
         for step in epoch:
-            self._same_parameters()
             self._guard.open_step(epoch, step)
             yield step
         self._guard.end_step()
 
-    def _same_parameters(self) -> None:
-        now = [p for p in self._module.parameters() if p.requires_grad]
-        if [id(p) for p in now] != [id(p) for p in self.parameters]:
-            known = {id(p) for p in self.parameters}
-            new = [name for name, p in self._module.named_parameters() if p.requires_grad and id(p) not in known]
-            raise MisusedHook(
-                "the trainable parameters changed after the hook was made"
-                + (f": {new[0]} would be neither clipped nor noised" if new else "")
-                + "; allowed: a DDP model and a hook that are made after all of them"
-            )
-
     def _take_step(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         self._guard.execute()
-        self._same_parameters()
         return self._reduce(state, bucket)
 
     def _set_mechanism(self) -> None:
@@ -225,7 +212,6 @@ class EDPHook:
         It is all micro-batches that the book has notes of, or else one micro-batch, whose gradient the parameters hold.
         """
         self._guard.within()
-        self._same_parameters()
         if self.book is not None and self.book.has_notes:
             factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
             self._count(len(factor_m), more=True)

@@ -13,6 +13,7 @@ Whoever drives a hook otherwise gets a `MisusedHook`, not an ε that is too smal
 from __future__ import annotations
 
 import numpy as np
+from torch import nn
 
 from edp.ledger import Ledger
 from edp.mechanism import Mechanism
@@ -27,11 +28,13 @@ class StepGuard:
     """The epoch and the step that are open, on worker `rank` of `workers`.
 
     Args:
+        model: all of whose trainable parameters the hook clips and noises.
         per_worker: micro-batches of this worker in a step; None: as many as it is dealt, but at least one pass.
     """
 
-    def __init__(self, mechanism: Mechanism, rank: int, workers: int, per_worker: int | None) -> None:
+    def __init__(self, mechanism: Mechanism, model: nn.Module, rank: int, workers: int, per_worker: int | None) -> None:
         self._mechanism, self._rank, self._workers, self._per_worker = mechanism, rank, workers, per_worker
+        self._model, self._parameters = model, self._trainable(model)
         self._epoch: Epoch | None = None
         self._step = 0
         self._open = False
@@ -65,6 +68,7 @@ class StepGuard:
         if epoch is not self._epoch:
             raise MisusedHook(f"epoch {epoch.number} goes on after another one was begun; allowed: one at a time")
         self.end_step()
+        self._same_parameters()
         self._step += 1
         mine = step[self._rank] if len(step) == self._workers else []
         if len(step) != self._workers or (self._per_worker is not None and len(mine) != self._per_worker):
@@ -101,8 +105,24 @@ class StepGuard:
         self.within()
         self._open = False
 
+    @staticmethod
+    def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+    def _same_parameters(self) -> None:
+        now = self._trainable(self._model)
+        if now.keys() == self._parameters.keys() and all(p is self._parameters[name] for name, p in now.items()):
+            return
+        new = [name for name, p in now.items() if p is not self._parameters.get(name)]
+        raise MisusedHook(
+            "the trainable parameters changed after the hook was made"
+            + (f": {new[0]} would be neither clipped nor noised" if new else "")
+            + "; allowed: a DDP model and a hook that are made after all of them"
+        )
+
     def within(self) -> None:
         """A gradient of the open step is here."""
+        self._same_parameters()
         if not self._open:
             raise MisusedHook(
                 "a gradient without a step: take one backward pass to the end in each step of "
