@@ -1,13 +1,47 @@
-"""A lower bound of ε by attack, from one training run: Steinke, Nasr & Jagielski (2023), Theorem 5.2."""
+"""Lower bounds of ε by attack, from one training run.
+
+m canaries are each included by a fair coin of their own. An attacker sees what was released, guesses r of the coins and
+abstains on the others; v guesses are right. Two bounds, which hold of every attacker:
+
+| bound | rules out | assumes of the mechanism |
+|---|---|---|
+| `audited_epsilon`: Steinke, Nasr & Jagielski (2023), Theorem 5.2 | that the run is (ε, δ)-private | nothing |
+| `audited_epsilon_f_dp`: Mahloujifar, Melis & Chaudhuri (2024) | that the run permits no more than a given trade-off \
+curve, whatever its ε | that its curve is of the family of the ledger's own mechanism, with more or less noise |
+
+**The second, derived.** Call V the number of right guesses, p_v = P[V = v], and F the largest TPR as a function of FPR,
+which is concave (`edp.accounting.tradeoff`). Take a canary j, the others' coins and a number i. If j's guess is right
+and V >= i, then with j's coin turned and the same output the guess is wrong and V >= i-1. These are an event of outputs
+under one of two neighbours and the same event under the other, hence P[j right, V >= i] <= F(P[j wrong, V >= i-1]) for
+each value of j's coin. Average over j's coin, the others' coins and all m canaries; F is concave (Jensen):
+
+    R_i <= F(L_{i-1}),    R_i = Σ_{v>=i} p_v v/m,    L_i = Σ_{v>=i} p_v (r-v)/m    for i = 1..r.    (*)
+
+The test asks how little probability in all is compatible with P[V >= v] = α. By (*) a right tail needs probability
+below it. Moving some from a number u to u-1 makes all of (*) easier but R_{u+1} <= F(L_u), so the least is: all of α at
+v itself, and below as little at each number, from v-1 down, as its inequality needs. If that adds up to more than 1,
+no run within the curve has P[V >= v] >= α, and v guesses rule the curve out with confidence 1-α.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import binom
 
+from edp.accounting.composition import Composition, SampledSteps
+from edp.accounting.epsilon import epsilon_of
+from edp.accounting.tradeoff import TradeOff, audit_trade_off
+
 # No bound comes near: 1e5 canaries, all of them guessed, give 10.4.
 _HIGHEST = 100.0
+# Noise is turned up or down by so much at once until a factor is bracketed; then to this share of itself.
+_FACTOR, _EXACT = 2.0, 1e-3
+# μ between which a family is searched: no number of guesses rules out the one, none leaves the other.
+_LEAST_MU, _MOST_MU = 1e-3, 1e3
 
 
 def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.95) -> float:
@@ -15,8 +49,8 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
     δ)-private.
 
     Always to be printed with "≥": the attack bounds it, and so does m (5.81 for 1e3 canaries, 10.42 for 1e5,
-    all guessed, at δ = 0 and 95%). The guarantee that it tests is that of one canary, as `epsilon` of the
-    same unit.
+    all guessed, at δ = 0 and 95%; 4.28 for 1e3 at δ = 5e-4). The guarantee that it tests is that of one canary, as
+    `epsilon` of the same unit.
 
     Args:
         m: canaries, each included or left out by a fair coin of its own.
@@ -29,10 +63,7 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
     Raises:
         ValueError: unless 0 <= v <= r <= m, 0 <= delta < 1 and 0 < confidence < 1.
     """
-    if not 0 <= v <= r <= m:
-        raise ValueError(f"m = {m}, r = {r}, v = {v}: 0 <= v <= r <= m must hold")
-    if not (0 <= delta < 1 and 0 < confidence < 1):
-        raise ValueError(f"delta = {delta:g} must lie in [0, 1), confidence = {confidence:g} in (0, 1)")
+    _check(m, r, v, delta, confidence)
     ruled_out, possible = 0.0, _HIGHEST
     if _p_value(0.0, m, r, v, delta) >= 1 - confidence:
         return 0.0
@@ -43,6 +74,80 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
         else:
             possible = middle
     return ruled_out
+
+
+def audited_epsilon_f_dp(
+    c: Composition, m: int, guesses: Sequence[tuple[int, int]], delta: float, confidence: float = 0.95
+) -> float:
+    """The ε at `delta` of the noisiest mechanism of `c`'s family that the guesses do not rule out.
+
+    The family is `c` with all noise multiplied by one factor: of a Gaussian mechanism all Gaussian ones, of Poisson
+    samples those at the same rates and steps. Where `c` guarantees nothing it has no curve, and the family is that of
+    the Gaussian mechanisms. If the run's curve is of the family, then with `confidence` its ε is at least that.
+
+    Args:
+        c: of what was executed (`edp.accounting.epsilon.composition_of`).
+        m: canaries, as for `audited_epsilon`.
+        guesses: r and v of each way to guess; any of them may rule a mechanism out, at `confidence` all the same: each
+            is held to its share of 1 - confidence (Bonferroni).
+
+    Returns:
+        The bound, 0 where the guesses rule nothing out.
+
+    Raises:
+        ValueError: as `audited_epsilon`.
+    """
+    for r, v in guesses:
+        _check(m, r, v, delta, confidence)
+    each = 1 - (1 - confidence) / max(1, len(guesses))
+    of_family = c if 0 < c.mu_if_always_drawn < math.inf else Composition(mu=1.0)
+
+    def ruled_out(factor: float) -> bool:
+        curve = audit_trade_off(_with_noise(of_family, factor), delta)
+        return any(rules_out(curve, m, r, v, each) for r, v in guesses)
+
+    least, most = (of_family.mu_if_always_drawn / mu for mu in (_MOST_MU, _LEAST_MU))
+    # The noise is at most `possible` and, as far as is known, more than nothing.
+    possible = 1.0
+    while ruled_out(possible) and possible > least:
+        possible /= _FACTOR
+    noisier = possible * _FACTOR
+    while not ruled_out(noisier):
+        if noisier > most:
+            return 0.0
+        possible, noisier = noisier, noisier * _FACTOR
+    while noisier > possible * (1 + _EXACT):
+        middle = math.sqrt(possible * noisier)
+        possible, noisier = (possible, middle) if ruled_out(middle) else (middle, noisier)
+    return epsilon_of(_with_noise(of_family, noisier), delta)
+
+
+def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> bool:
+    """Whether `v` right guesses of `r` on `m` canaries rule out that the run permits no more than `curve`."""
+    total = tail = 1 - confidence
+    right, wrong = tail * v / m, tail * (r - v) / m
+    for i in range(v - 1, -1, -1):
+        needed = curve.least_fpr(right)
+        here = (needed - wrong) * m / (r - i)
+        if here <= 0:  # and so is all below: the right side of no inequality grows any more
+            return False
+        total += here
+        right, wrong = right + here * i / m, needed
+        if total > 1:
+            return True
+    return False
+
+
+def _with_noise(c: Composition, factor: float) -> Composition:
+    """`c` with all noise multiplied by `factor`."""
+    return Composition(c.mu / factor, tuple(SampledSteps(s.rate, s.z * factor, s.steps) for s in c.sampled))
+
+
+def _check(m: int, r: int, v: int, delta: float, confidence: float) -> None:
+    if not 0 <= v <= r <= m:
+        raise ValueError(f"m = {m}, r = {r}, v = {v}: 0 <= v <= r <= m must hold")
+    if not (0 <= delta < 1 and 0 < confidence < 1):
+        raise ValueError(f"delta = {delta:g} must lie in [0, 1), confidence = {confidence:g} in (0, 1)")
 
 
 def _p_value(epsilon: float, m: int, r: int, v: int, delta: float) -> float:

@@ -105,16 +105,21 @@ def epsilon_of(c: Composition, delta: float, memo: Memo | None = None) -> float:
     highest = c.mu_if_always_drawn
     if highest > _MU_INFINITE:
         return math.inf
-    at_most = gaussian_epsilon(highest, delta)
-    if not c.sampled or at_most == 0:
-        return at_most
-    cheap = min(at_most, quick_rdp_epsilon(c, delta), participation_epsilon(c, delta))
-    if cheap == 0:
-        return 0.0
+    cheap = quick_epsilon(c, delta)
+    if not c.sampled or cheap == 0:
+        return cheap
     tight = pld_epsilon(c, delta, cheap, memo)
     if tight == math.inf and len(c.sampled) <= _FEW_LEVELS:
         tight = rdp_epsilon(c, delta)
     return min(cheap, tight)
+
+
+def quick_epsilon(c: Composition, delta: float) -> float:
+    """An upper bound of `epsilon_of`, in milliseconds; exact without Poisson samples."""
+    at_most = gaussian_epsilon(c.mu_if_always_drawn, delta)
+    if not c.sampled or at_most == 0:
+        return at_most
+    return min(at_most, quick_rdp_epsilon(c, delta), participation_epsilon(c, delta))
 
 
 def planned_ledger(

@@ -88,6 +88,19 @@ def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = N
         rung -= 1
 
 
+def pld_losses(c: Composition, delta: float, near: float) -> tuple[Pair, float] | None:
+    """The privacy loss of `c` with Poisson samples, and the interval of its grid: that where `pld_epsilon` is stable.
+
+    Both losses dominate the true ones: at every ε, below 0 too, their hockey-stick divergence is no smaller. None where
+    `pld_epsilon` is infinite.
+    """
+    memo: Memo = {}
+    if pld_epsilon(c, delta, near, memo) == math.inf:
+        return None
+    interval = min(memo)
+    return _loss_of(c, interval, _TAIL * delta, memo), interval
+
+
 def pld_epsilon_at(c: Composition, delta: float, interval: float, memo: Memo | None = None) -> float:
     """The same bound from one given `interval`, the cell of the privacy loss's grid (nats)."""
     if c == Composition():
