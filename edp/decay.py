@@ -8,7 +8,11 @@ from edp.spec import Decay, EDPSpec
 
 
 def decay_factor(decay: Decay, tau: float, epoch: int) -> float:
-    """`d(t)` for epoch `t`, counted from 0, so that the first epoch has the full noise: d(0) = 1."""
+    """`d(t)` for epoch `t`, counted from 0, so that the first epoch has the full noise: d(0) = 1.
+
+    >>> decay_factor("linear", 0.5, 2)
+    0.5
+    """
     match decay:
         case "none":
             return 1.0

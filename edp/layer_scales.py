@@ -46,6 +46,9 @@ def fixed_alpha(sizes: list[int]) -> torch.Tensor:
     """α_k = sqrt(d_k / d), normalised (K,): the norm that a gradient of equal coordinates would have in each layer.
 
     It looks at no data. `sizes` are the numbers of parameters d_k of the layers.
+
+    >>> fixed_alpha([400, 100])
+    tensor([1.0000, 0.5000])
     """
     return normalised(torch.tensor(sizes, dtype=torch.float64).sqrt()).float()
 

@@ -1,0 +1,75 @@
+"""Many trials: recipes, the search, running and resuming on Ray, tracking in MLflow, the front, and what follows.
+
+    sweep = start_sweep("quickstart", ["search.trials=8"], ...)    # or Sweep.existing(Path("runs"), "first")
+    front_frame(sweep)                                             # a pandas DataFrame; trials_frame, epochs_frame
+    pick(sweep, {"ser": 0.5}, Path("picked.yaml"))
+
+`examples/notebook.py` does all of it. Must not import the dashboards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edp.lazy import lazy_exports
+
+__all__ = [
+    "Point",
+    "Progress",
+    "Recipe",
+    "Sweep",
+    "SweepFailed",
+    "SweepRecord",
+    "SweepStopped",
+    "TrialRecord",
+    "all_sweeps",
+    "confirm",
+    "epochs_frame",
+    "front_frame",
+    "load_recipe",
+    "pareto_front",
+    "pick",
+    "picked_spec",
+    "register_point",
+    "resume_sweep",
+    "start_sweep",
+    "ties",
+    "train",
+    "trials_frame",
+]
+
+if TYPE_CHECKING:
+    from sweeps.commands.confirm import confirm
+    from sweeps.commands.pick import pick
+    from sweeps.commands.run import SweepFailed, SweepStopped, resume_sweep, start_sweep
+    from sweeps.commands.train import train
+    from sweeps.progress.live_table import Progress
+    from sweeps.recipes.loading import load_recipe
+    from sweeps.recipes.recipe import Recipe
+    from sweeps.registry.register import register_point
+    from sweeps.results.choice import picked_spec
+    from sweeps.results.frames import epochs_frame, front_frame, trials_frame
+    from sweeps.results.front import pareto_front
+    from sweeps.results.ties import ties
+    from sweeps.state.records import Point, SweepRecord, TrialRecord
+    from sweeps.state.sweep import Sweep, all_sweeps
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "sweeps.commands.confirm": ("confirm",),
+            "sweeps.commands.pick": ("pick",),
+            "sweeps.commands.run": ("SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"),
+            "sweeps.commands.train": ("train",),
+            "sweeps.progress.live_table": ("Progress",),
+            "sweeps.recipes.loading": ("load_recipe",),
+            "sweeps.recipes.recipe": ("Recipe",),
+            "sweeps.registry.register": ("register_point",),
+            "sweeps.results.choice": ("picked_spec",),
+            "sweeps.results.frames": ("epochs_frame", "front_frame", "trials_frame"),
+            "sweeps.results.front": ("pareto_front",),
+            "sweeps.results.ties": ("ties",),
+            "sweeps.state.records": ("Point", "SweepRecord", "TrialRecord"),
+            "sweeps.state.sweep": ("Sweep", "all_sweeps"),
+        },
+    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach, teaching
+from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
 from edp.layer_scales import layer_of_parameter
 from tests.support.gradients import relative
 
@@ -276,9 +274,3 @@ def test_rows_filled_up_for_a_gpu_are_the_same_rows(micro_batch_b: Tensor, monke
     found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
     assert relative([found[0]], [expected[0]]) < 1e-12
     assert relative(found[1], expected[1]) < 1e-12
-
-
-def test_the_example_of_teaching_a_layer_runs() -> None:
-    found = doctest.testmod(teaching)
-    assert found.attempted >= 6
-    assert found.failed == 0

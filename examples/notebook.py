@@ -1,0 +1,46 @@
+"""A sweep from Python: started, read as pandas DataFrames, and one configuration picked.
+
+    python examples/notebook.py          # eight trials of quickstart_paper: minutes on two cores
+
+In a notebook, import the functions or paste their lines. Run again, it reads the sweep that is there.
+"""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from sweeps import Point, Progress, Sweep, epochs_frame, front_frame, pick, start_sweep, trials_frame
+
+
+def start(recipe: str, name: str, storage: Path, trials: int) -> Sweep:
+    """Runs a sweep to its end, as `edp-sweep run RECIPE --name NAME --trials N` does."""
+    settings = [f"search.trials={trials}"]
+    return start_sweep(
+        recipe, settings, name=name, storage=storage, tracking_uri=None, progress=Progress(Console(stderr=True))
+    )
+
+
+def look(sweep: Sweep) -> None:
+    """Prints what a sweep found. The frames are what you would plot, group and join."""
+    trials, epochs, front = trials_frame(sweep), epochs_frame(sweep), front_frame(sweep)
+    print(trials[["state", "edp.C", "edp.z0", "ser", "mia_auc", "epsilon", "worker_seconds"]].to_string())
+    print(epochs["valid_ser"].unstack("epoch").to_string())  # a trial a row, an epoch a column
+    print(front[["ser", "mia_auc", "epsilon", "epsilon_paper", "tied_with"]].to_string())
+
+
+def choose(sweep: Sweep, output: Path) -> Point:
+    """The point closest to the ideal among the better half of the front in SER; `edp-sweep train` takes `output`."""
+    return pick(sweep, {"ser": float(front_frame(sweep)["ser"].median())}, output)
+
+
+def main(name: str = "notebook", storage: Path = Path("runs")) -> None:
+    """All three, one after the other."""
+    there = (storage / name / "sweep.json").is_file()
+    sweep = Sweep.existing(storage, name) if there else start("quickstart_paper", name, storage, trials=8)
+    look(sweep)
+    point = choose(sweep, Path("picked.yaml"))
+    print(f"picked {point.name}: SER {point.metrics['ser']:.1%}, epsilon {point.metrics['epsilon']:.3g}")
+
+
+if __name__ == "__main__":
+    main()

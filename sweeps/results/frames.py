@@ -1,0 +1,90 @@
+"""A sweep as pandas DataFrames: its trials, their epochs, its front.
+
+Settings have the names that `--set` knows them by (`edp.C`, `edp.z0`, `training.batch_size`; `edp.epsilon` is a
+target), metrics their own (`ser`, `mia_auc`, `epsilon`), so that no column can be taken for another one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from sweeps.results.cost import trial_cost
+from sweeps.results.front import pareto_front
+from sweeps.results.ties import ties
+from sweeps.state.sweep import Sweep
+from trainables.records.epochs import by_epoch
+
+
+def trials_frame(sweep: Sweep) -> pd.DataFrame:
+    """All trials, a row each, in every state. What a trial has not, such as the metrics of a failed one, is NaN.
+
+    Returns:
+        Indexed by `trial`, its number. Columns: `state`, `reason`, `run_id`, the settings, the last epoch's metrics on
+        the test split, and the cost so far (`gpu_seconds`, `worker_seconds`; `money` where the recipe has a price).
+    """
+    recipe = sweep.recipe
+    rows = [
+        {
+            "trial": trial.number,
+            "state": trial.state,
+            "reason": trial.reason,
+            "run_id": trial.run_id,
+            **_settings(trial.params),
+            **trial.metrics,
+            **trial_cost(trial, recipe),
+        }
+        for trial in sweep.trials()
+    ]
+    return _frame(rows, ["trial"])
+
+
+def epochs_frame(sweep: Sweep) -> pd.DataFrame:
+    """What the trials reported as they went, a row an epoch.
+
+    Returns:
+        Indexed by `trial` and `epoch`, which counts from 1. Columns: `train_loss`, `epoch_seconds`, `epsilon` and
+        `epsilon_paper` of a model after so many epochs, costs so far, and metrics of the validation split (`valid_ser`,
+        `valid_mia_auc`, …).
+    """
+    rows = [
+        {**metrics, "trial": trial.number, "epoch": epoch}
+        for trial in sweep.trials()
+        for epoch, metrics in by_epoch(trial.curve).items()
+    ]
+    return _frame(rows, ["trial", "epoch"])
+
+
+def front_frame(sweep: Sweep) -> pd.DataFrame:
+    """The Pareto-optimal points, a row each, ordered as `sweeps.results.front.pareto_front` orders them.
+
+    Returns:
+        Indexed by `point`, its name (`2@3` is trial 2 after epoch 3). Columns: `trial`, `epoch`, `run_id`, the
+        settings, the metrics on the test split, and `tied_with`, names of points that its place is not told from
+        (`sweeps.results.ties.ties`).
+    """
+    trials, objectives = sweep.trials(), sweep.recipe.search.objectives
+    front = pareto_front(trials, objectives)
+    tied = ties(trials, front, objectives)
+    rows = [
+        {
+            "point": point.name,
+            "trial": point.trial,
+            "epoch": point.epoch,
+            "run_id": point.run_id,
+            **_settings(point.params),
+            **point.metrics,
+            "tied_with": tuple(tied.get(point.name, ())),
+        }
+        for point in front
+    ]
+    return _frame(rows, ["point"])
+
+
+def _settings(params: dict[str, Any]) -> dict[str, Any]:
+    return {name if "." in name else f"edp.{name}": value for name, value in params.items()}
+
+
+def _frame(rows: list[dict[str, Any]], index: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(rows).set_index(index) if rows else pd.DataFrame(columns=index).set_index(index)

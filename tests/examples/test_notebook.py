@@ -1,0 +1,35 @@
+"""The notebook of `examples/` reads a sweep that was really run, picks from it, and starts one as the library does."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from edp.spec import UserError
+from sweeps import Sweep, front_frame
+from sweeps.recipes.loading import load_config
+from tests.conftest import TinySweep
+
+pytestmark = pytest.mark.ray
+
+NOTEBOOK = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "notebook.py"))
+
+
+def test_a_finished_sweep_is_read_and_one_configuration_picked(
+    tiny_sweep: TinySweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    NOTEBOOK["main"]("tiny", tiny_sweep.storage)
+    printed = capsys.readouterr().out
+    front = front_frame(Sweep.existing(tiny_sweep.storage, "tiny"))
+    for heading in ("edp.C", "worker_seconds", "tied_with", "picked "):
+        assert heading in printed
+    picked = load_config(Path("picked.yaml"), [])
+    assert (picked.edp.C, picked.edp.z0) in set(zip(front["edp.C"], front["edp.z0"], strict=True))
+
+
+def test_it_starts_a_sweep_as_the_library_does(tiny_sweep: TinySweep) -> None:
+    with pytest.raises(UserError, match=r"name = 'tiny': .* exists"):
+        NOTEBOOK["start"]("quickstart_paper", "tiny", tiny_sweep.storage, trials=8)

@@ -1,0 +1,73 @@
+"""DataFrames say of a sweep what its study says, a row each, and no column stands for two things."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweeps.results.frames import epochs_frame, front_frame, trials_frame
+from sweeps.results.front import pareto_front
+from sweeps.results.ties import ties
+from sweeps.state.sweep import Sweep
+from tests.support.synthetic import sweep_of
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return sweep_of(tmp_path_factory.mktemp("runs"), "made", 5, tracked=False)
+
+
+def test_every_trial_has_its_settings_its_metrics_and_its_cost(made: Sweep) -> None:
+    frame, trials = trials_frame(made), made.trials()
+    assert frame.index.name == "trial"
+    assert list(frame.index) == [trial.number for trial in trials]
+    assert frame.columns.is_unique
+    for trial in trials:
+        row = frame.loc[trial.number]
+        assert row["state"] == trial.state
+        assert {name: row[f"edp.{name}"] for name in trial.params} == trial.params
+        assert {name: row[name] for name in trial.metrics} == trial.metrics
+        assert row["worker_seconds"] == trial.metrics["worker_seconds"]
+
+
+def test_every_epoch_has_a_row_counted_from_1(made: Sweep) -> None:
+    frame, epochs = epochs_frame(made), made.recipe.training.epochs
+    assert list(frame.index) == [(trial.number, e) for trial in made.trials() for e in range(1, epochs + 1)]
+    for trial in made.trials():
+        assert list(frame.loc[trial.number]["valid_ser"]) == [metrics["valid_ser"] for metrics in trial.curve]
+
+
+def test_the_front_has_its_order_and_its_ties(made: Sweep) -> None:
+    frame, objectives = front_frame(made), made.recipe.search.objectives
+    front = pareto_front(made.trials(), objectives)
+    assert list(frame.index) == [point.name for point in front]
+    assert list(frame["epoch"]) == [point.epoch for point in front]
+    assert np.array_equal(frame["ser"], [point.metrics["ser"] for point in front])
+    tied = ties(made.trials(), front, objectives)
+    assert list(frame["tied_with"]) == [tuple(tied.get(point.name, ())) for point in front]
+    assert any(frame["tied_with"]), "figures of this sweep overlap"
+
+
+def test_a_target_is_not_taken_for_the_epsilon_that_was_reached(made: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = made.trials()
+    for trial in trials:
+        trial.params["epsilon"] = 8.0
+        trial.params["training.batch_size"] = 64
+    monkeypatch.setattr(Sweep, "trials", lambda self: trials)
+    frame = trials_frame(made)
+    assert list(frame["edp.epsilon"]) == [8.0] * 5
+    assert list(frame["epsilon"]) == [trial.metrics["epsilon"] for trial in trials]
+    assert list(frame["training.batch_size"]) == [64] * 5
+
+
+def test_a_sweep_without_trials_has_frames_without_rows(tmp_path: Path) -> None:
+    empty = sweep_of(tmp_path, "empty", 0, tracked=False)
+    for frame, index in (
+        (trials_frame(empty), ["trial"]),
+        (epochs_frame(empty), ["trial", "epoch"]),
+        (front_frame(empty), ["point"]),
+    ):
+        assert len(frame) == 0
+        assert frame.index.names == index
