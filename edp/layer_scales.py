@@ -47,8 +47,9 @@ def fixed_alpha(sizes: list[int]) -> torch.Tensor:
 
     It looks at no data. `sizes` are the numbers of parameters d_k of the layers.
 
-    >>> fixed_alpha([400, 100])
-    tensor([1.0000, 0.5000])
+    Examples:
+        >>> fixed_alpha([400, 100])
+        tensor([1.0000, 0.5000])
     """
     return normalised(torch.tensor(sizes, dtype=torch.float64).sqrt()).float()
 

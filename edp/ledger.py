@@ -57,14 +57,15 @@ class AlphaRelease(Frozen):
 class Ledger(Frozen):
     """Everything that touched the released weights. `private` is False for plain SGD, without noise.
 
-    >>> step = Mechanism(C=1.0, z=1.0, N=8)
-    >>> ledger = Ledger().record(0, step).record(0, step).record(1, step)
-    >>> [(entry.epoch, entry.steps) for entry in ledger.entries], ledger.steps
-    ([(0, 2), (1, 1)], 3)
-    >>> ledger.until(1).steps  # of the model after one epoch
-    2
-    >>> Ledger.model_validate_json(ledger.model_dump_json()) == ledger
-    True
+    Examples:
+        >>> step = Mechanism(C=1.0, z=1.0, N=8)
+        >>> ledger = Ledger().record(0, step).record(0, step).record(1, step)
+        >>> [(entry.epoch, entry.steps) for entry in ledger.entries], ledger.steps
+        ([(0, 2), (1, 1)], 3)
+        >>> ledger.until(1).steps  # of the model after one epoch
+        2
+        >>> Ledger.model_validate_json(ledger.model_dump_json()) == ledger
+        True
     """
 
     private: bool = True

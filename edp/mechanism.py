@@ -48,17 +48,18 @@ def count_noise_std(micro_batches: int) -> float:
 class Mechanism(Frozen):
     """One step's Gaussian mechanism, as executed: everything that an accountant needs and nothing else.
 
-    Eight micro-batches of several examples each. One example can turn a clipped mean right round, so the sensitivity is
-    twice the clip, and the noise multiplier that an accountant may count with is half of z:
+    Examples:
+        Eight micro-batches of several examples each. One example can turn a clipped mean right round, so the
+        sensitivity is twice the clip, and the noise multiplier that an accountant may count with is half of z:
 
-    >>> step = Mechanism(C=1.0, z=1.0, N=8)
-    >>> step.sensitivity(), round(step.noise_std(), 3), step.effective_noise_multiplier()
-    (2.0, 0.125, 0.5)
+        >>> step = Mechanism(C=1.0, z=1.0, N=8)
+        >>> step.sensitivity(), round(step.noise_std(), 3), step.effective_noise_multiplier()
+        (2.0, 0.125, 0.5)
 
-    DP-SGD clips every example by itself:
+        DP-SGD clips every example by itself:
 
-    >>> Mechanism(C=1.0, z=1.0, N=8, single_example=True).effective_noise_multiplier()
-    1.0
+        >>> Mechanism(C=1.0, z=1.0, N=8, single_example=True).effective_noise_multiplier()
+        1.0
     """
 
     C: Annotated[float, Field(gt=0)]
@@ -169,9 +170,10 @@ def mechanism_of(
 
     Arguments are as for `edp.accounting.epsilon.planned_ledger`.
 
-    >>> spec = EDPSpec(z0=1.0, decay="linear", tau=0.5)
-    >>> [mechanism_of(spec, epoch, micro_batches=8, rate=0.1, single_example=False).z for epoch in (0, 2)]
-    [1.0, 0.5]
+    Examples:
+        >>> spec = EDPSpec(z0=1.0, decay="linear", tau=0.5)
+        >>> [mechanism_of(spec, epoch, micro_batches=8, rate=0.1, single_example=False).z for epoch in (0, 2)]
+        [1.0, 0.5]
 
     Raises:
         UserError: for a band that is longer than an epoch.

@@ -66,8 +66,9 @@ def dealt(micro_batches: list[Indices], workers: int) -> Step:
 def steps_per_epoch(examples: int, batch_size: int) -> int:
     """Steps of an epoch: the last one may hold fewer than `batch_size` examples.
 
-    >>> steps_per_epoch(100, 32)
-    4
+    Examples:
+        >>> steps_per_epoch(100, 32)
+        4
     """
     return -(-examples // batch_size)
 
@@ -89,11 +90,12 @@ def shuffled_epoch(
 ) -> Epoch:
     """An epoch of `micro_batches` index arrays a step; the last step's may be shorter, or empty.
 
-    >>> steps = list(shuffled_epoch(10, batch_size=4, micro_batches=2, seed=0, epoch=0))
-    >>> [[len(indices) for indices in step] for step in steps]
-    [[2, 2], [2, 2], [2, 0]]
-    >>> sorted(int(i) for step in steps for indices in step for i in indices) == list(range(10))
-    True
+    Examples:
+        >>> steps = list(shuffled_epoch(10, batch_size=4, micro_batches=2, seed=0, epoch=0))
+        >>> [[len(indices) for indices in step] for step in steps]
+        [[2, 2], [2, 2], [2, 0]]
+        >>> sorted(int(i) for step in steps for indices in step for i in indices) == list(range(10))
+        True
 
     Args:
         examples: size of the training set.
@@ -124,10 +126,11 @@ def poisson_epoch(
 ) -> Epoch:
     """An epoch of `micro_batches` index arrays a step, of any length, for as many steps as a shuffled one has.
 
-    >>> rng = np.random.default_rng()  # from the operating system's entropy: the draw stays secret
-    >>> steps = list(poisson_epoch(100, batch_size=20, micro_batches=4, rng=rng))
-    >>> len(steps), [len(step) for step in steps]
-    (5, [4, 4, 4, 4, 4])
+    Examples:
+        >>> rng = np.random.default_rng()  # from the operating system's entropy: the draw stays secret
+        >>> steps = list(poisson_epoch(100, batch_size=20, micro_batches=4, rng=rng))
+        >>> len(steps), [len(step) for step in steps]
+        (5, [4, 4, 4, 4, 4])
 
     Args:
         examples: size of the training set.

@@ -45,8 +45,9 @@ def gradient_layer_norms(model: nn.Module, loss: torch.Tensor) -> torch.Tensor:
 def public_alpha(norms: torch.Tensor) -> torch.Tensor:
     """Scales (K,) from the layer norms (K,) of a gradient of public or synthetic data: costs no privacy.
 
-    >>> public_alpha(torch.tensor([2.0, 4.0]))
-    tensor([0.5000, 1.0000])
+    Examples:
+        >>> public_alpha(torch.tensor([2.0, 4.0]))
+        tensor([0.5000, 1.0000])
     """
     return normalised(norms)
 

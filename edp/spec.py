@@ -90,13 +90,14 @@ class EDPOptions(Frozen):
 class EDPSpec(EDPOptions):
     """The mechanism of one run. Defaults are the corrected algorithm; the paper's ways have their names.
 
-    >>> EDPSpec(C=0.5, z0=2.0, decay="linear", tau=0.02).delta
-    0.0005
-    >>> EDPSpec(decay="linear")
-    Traceback (most recent call last):
-    ...
-    pydantic_core._pydantic_core.ValidationError: 1 validation error for EDPSpec
-      Value error, tau is missing: decay linear needs tau > 0 ...
+    Examples:
+        >>> EDPSpec(C=0.5, z0=2.0, decay="linear", tau=0.02).delta
+        0.0005
+        >>> EDPSpec(decay="linear")
+        Traceback (most recent call last):
+        ...
+        pydantic_core._pydantic_core.ValidationError: 1 validation error for EDPSpec
+          Value error, tau is missing: decay linear needs tau > 0 ...
 
     Raises:
         pydantic.ValidationError: for a value outside what is allowed, or a `tau` that the decay does not use.

@@ -40,8 +40,8 @@ search: {trials: 2, seed: 1}
 
 
 class _RayInTwoProcesses(LoadScopeScheduling):
-    """For `pytest -n 3`: files that start Ray and mostly wait for time-outs in one process, other files that start Ray in
-    another, and all that do not, file after file, beside them."""
+    """For `pytest -n 3`: files that start Ray and mostly wait for time-outs in one process, other files that start Ray
+    in another, and all that do not, file after file, beside them."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]

@@ -52,10 +52,11 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
     all guessed, at δ = 0 and 95%; 4.28 for 1e3 at δ = 5e-4). The guarantee that it tests is that of one canary, as
     `epsilon` of the same unit.
 
-    >>> round(audited_epsilon(m=1000, r=100, v=90, delta=1e-5), 2)
-    1.63
-    >>> audited_epsilon(m=1000, r=100, v=50, delta=1e-5)  # as good as tossing coins
-    0.0
+    Examples:
+        >>> round(audited_epsilon(m=1000, r=100, v=90, delta=1e-5), 2)
+        1.63
+        >>> audited_epsilon(m=1000, r=100, v=50, delta=1e-5)  # as good as tossing coins
+        0.0
 
     Args:
         m: canaries, each included or left out by a fair coin of its own.

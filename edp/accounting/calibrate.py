@@ -38,12 +38,13 @@ def z0_for_epsilon(
     The run's ε lies at most 1e-4 below the target and never above. For Poisson sampling ε has steps of up to
     a thousandth where its discretisation changes: a target within such a step gets the ε below.
 
-    >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
-    >>> z0 = z0_for_epsilon(8, EDPSpec(), delta=5e-4, **run)
-    >>> round(z0, 2)
-    5.47
-    >>> 8 - 1e-4 < epsilon(planned_ledger(EDPSpec(z0=z0), **run), 5e-4) <= 8
-    True
+    Examples:
+        >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
+        >>> z0 = z0_for_epsilon(8, EDPSpec(), delta=5e-4, **run)
+        >>> round(z0, 2)
+        5.47
+        >>> 8 - 1e-4 < epsilon(planned_ledger(EDPSpec(z0=z0), **run), 5e-4) <= 8
+        True
 
     Args:
         target: ε, positive and finite.

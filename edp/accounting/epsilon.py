@@ -41,14 +41,15 @@ def epsilon(ledger: Ledger, delta: float) -> float:
     often as whole epochs are in it, begun ones too. Poisson sampled steps get the least of three
     bounds. Correlated noise costs what independent noise does, where units took part as `edp.noise.banded` needs it.
 
-    >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01}
-    >>> spec = EDPSpec(C=1.0, z0=1.0)
-    >>> round(epsilon(planned_ledger(spec, **run, single_example=False), delta=5e-4), 3)
-    95.173
-    >>> round(epsilon(planned_ledger(spec, **run, single_example=True), delta=5e-4), 3)
-    32.243
-    >>> epsilon(Ledger(private=False), delta=5e-4)  # plain SGD
-    inf
+    Examples:
+        >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01}
+        >>> spec = EDPSpec(C=1.0, z0=1.0)
+        >>> round(epsilon(planned_ledger(spec, **run, single_example=False), delta=5e-4), 3)
+        95.173
+        >>> round(epsilon(planned_ledger(spec, **run, single_example=True), delta=5e-4), 3)
+        32.243
+        >>> epsilon(Ledger(private=False), delta=5e-4)  # plain SGD
+        inf
 
     Raises:
         UserError: for a delta outside (0, 1), and for correlated noise whose steps have no price.
@@ -63,9 +64,10 @@ def epsilon_paper(ledger: Ledger, delta: float) -> float:
     Not what the run guarantees: see `epsilon`. Infinite where it exceeds the largest float; see
     `log10_epsilon_paper`.
 
-    >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
-    >>> round(epsilon_paper(planned_ledger(EDPSpec(z0=1.0), **run), delta=5e-4), 3)
-    36.355
+    Examples:
+        >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
+        >>> round(epsilon_paper(planned_ledger(EDPSpec(z0=1.0), **run), delta=5e-4), 3)
+        36.355
 
     Raises:
         UserError: for a delta outside (0, 1).
@@ -84,12 +86,13 @@ def epsilon_curve(ledger: Ledger, delta: float) -> list[tuple[int, float, float]
 
     An epoch that ran partly counts like one that ran in full.
 
-    >>> run = {"epochs": 3, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
-    >>> for epoch, honest, paper in epsilon_curve(planned_ledger(EDPSpec(z0=1.0), **run), delta=5e-4):
-    ...     print(epoch, round(honest, 2), round(paper, 2))
-    0 7.99 4.4
-    1 12.65 6.51
-    2 16.7 8.25
+    Examples:
+        >>> run = {"epochs": 3, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
+        >>> for epoch, honest, paper in epsilon_curve(planned_ledger(EDPSpec(z0=1.0), **run), delta=5e-4):
+        ...     print(epoch, round(honest, 2), round(paper, 2))
+        0 7.99 4.4
+        1 12.65 6.51
+        2 16.7 8.25
 
     Raises:
         UserError: as `epsilon`.
@@ -156,11 +159,12 @@ def planned_ledger(
 ) -> Ledger:
     """The ledger of a run of `spec` before it starts: one entry an epoch, so that ε is known in advance.
 
-    >>> planned = planned_ledger(
-    ...     EDPSpec(z0=1.0), epochs=2, micro_batches=8, steps_per_epoch=10, rate=0.1, single_example=False
-    ... )
-    >>> [(entry.epoch, entry.steps, round(entry.noise_std, 3)) for entry in planned.entries]
-    [(0, 10, 0.125), (1, 10, 0.125)]
+    Examples:
+        >>> planned = planned_ledger(
+        ...     EDPSpec(z0=1.0), epochs=2, micro_batches=8, steps_per_epoch=10, rate=0.1, single_example=False
+        ... )
+        >>> [(entry.epoch, entry.steps, round(entry.noise_std, 3)) for entry in planned.entries]
+        [(0, 10, 0.125), (1, 10, 0.125)]
 
     Args:
         epochs: of the run; 0 gives an empty ledger.

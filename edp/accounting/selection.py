@@ -32,12 +32,13 @@ def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
     the private corpus makes it infinite: leave it out only together with a note that the figure covers the
     private trials alone.
 
-    >>> from edp.accounting.epsilon import epsilon, planned_ledger
-    >>> from edp.spec import EDPSpec
-    >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
-    >>> trials = [planned_ledger(EDPSpec(z0=z0), **run) for z0 in (2.0, 3.0)]
-    >>> [round(epsilon(trial, 1e-5), 2) for trial in trials], round(composed_epsilon(trials, 1e-5), 2)
-    ([4.98, 3.12], 6.19)
+    Examples:
+        >>> from edp.accounting.epsilon import epsilon, planned_ledger
+        >>> from edp.spec import EDPSpec
+        >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
+        >>> trials = [planned_ledger(EDPSpec(z0=z0), **run) for z0 in (2.0, 3.0)]
+        >>> [round(epsilon(trial, 1e-5), 2) for trial in trials], round(composed_epsilon(trials, 1e-5), 2)
+        ([4.98, 3.12], 6.19)
 
     Raises:
         UserError: for a delta outside (0, 1).
@@ -56,14 +57,15 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     if the number is drawn once and told nobody, every trial draws its configuration independently from one fixed
     distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front.
 
-    >>> from edp.accounting.epsilon import epsilon, planned_ledger
-    >>> from edp.spec import EDPSpec
-    >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
-    >>> one = planned_ledger(EDPSpec(z0=2.0), **run)
-    >>> round(epsilon(one, 1e-5), 2), round(random_stopping_epsilon(one, 1e-5, mean=10, shape=1), 2)
-    (4.98, 9.48)
-    >>> round(composed_epsilon([one] * 10, 1e-5), 2)  # ten of them, all shown
-    20.68
+    Examples:
+        >>> from edp.accounting.epsilon import epsilon, planned_ledger
+        >>> from edp.spec import EDPSpec
+        >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
+        >>> one = planned_ledger(EDPSpec(z0=2.0), **run)
+        >>> round(epsilon(one, 1e-5), 2), round(random_stopping_epsilon(one, 1e-5, mean=10, shape=1), 2)
+        (4.98, 9.48)
+        >>> round(composed_epsilon([one] * 10, 1e-5), 2)  # ten of them, all shown
+        20.68
 
     Args:
         base: a trial with the *least* noise that the distribution of configurations allows.

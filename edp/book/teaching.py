@@ -30,33 +30,34 @@ def teach(kind: type[nn.Module], method: str = "forward") -> Callable[[RuleType]
     A rule runs the layer with its parameters detached, and taps the output: the book calls `note` with the output's
     gradient in the backward pass. What a rule notes is the gradient of each micro-batch.
 
-    >>> class Scale(nn.Module):
-    ...     def __init__(self, width):
-    ...         super().__init__()
-    ...         self.weight = nn.Parameter(torch.ones(width))
-    ...
-    ...     def forward(self, x_btd):
-    ...         return x_btd * self.weight
-    >>> @teach(Scale)
-    ... def scale(book, layer, x_btd):
-    ...     def note(g_btd):
-    ...         gradient_bd = (g_btd * x_btd.detach()).sum(1)
-    ...         book.note_gradient(layer.weight, book.by_micro_batch(gradient_bd))
-    ...
-    ...     return book.tap(x_btd * layer.weight.detach(), [layer.weight], note)
-    >>> model = Scale(3)
-    >>> book = keep_book(model)
-    >>> with book.examples(torch.arange(2), micro_batches=2):  # two examples, a micro-batch each
-    ...     loss = model(torch.ones(2, 5, 3)).sum()
-    >>> loss.backward()
-    >>> book.squares()  # the gradient of either is (5, 5, 5)
-    tensor([[75.],
-            [75.]])
-
     A layer whose gradients are small needs no formula: `teach(Scale)(edp.book.instantiated)` makes them by autograd.
 
     A rule holds for that very class, and for those that inherit the method from it. Layers below a taught one are its
     rule's to note.
+
+    Examples:
+        >>> class Scale(nn.Module):
+        ...     def __init__(self, width):
+        ...         super().__init__()
+        ...         self.weight = nn.Parameter(torch.ones(width))
+        ...
+        ...     def forward(self, x_btd):
+        ...         return x_btd * self.weight
+        >>> @teach(Scale)
+        ... def scale(book, layer, x_btd):
+        ...     def note(g_btd):
+        ...         gradient_bd = (g_btd * x_btd.detach()).sum(1)
+        ...         book.note_gradient(layer.weight, book.by_micro_batch(gradient_bd))
+        ...
+        ...     return book.tap(x_btd * layer.weight.detach(), [layer.weight], note)
+        >>> model = Scale(3)
+        >>> book = keep_book(model)
+        >>> with book.examples(torch.arange(2), micro_batches=2):  # two examples, a micro-batch each
+        ...     loss = model(torch.ones(2, 5, 3)).sum()
+        >>> loss.backward()
+        >>> book.squares()  # the gradient of either is (5, 5, 5)
+        tensor([[75.],
+                [75.]])
     """
 
     def decorate(rule: RuleType) -> RuleType:

@@ -38,7 +38,7 @@ class Interrupts:
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """Predictions Ctrl-C while the block runs; only in a program's main thread, which alone may."""
+        """Answers Ctrl-C while the block runs; only in a program's main thread, which alone may."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,5 +1,5 @@
-"""Every command of the README is accepted as it stands there, and run: here on a sweep that is there already where it
-only reads, else by the test that is named below."""
+"""Every command of the README and of the pages in `docs/` is accepted as it stands there, and run: here on a sweep that
+is there already where it only reads, else by the test that is named below."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ from tests.support.synthetic import sweep_of
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 RUN_BY = {
     "edp-sweep run": "tests/end_to_end/test_sweep.py::test_a_sweep_tracks_every_trial_once_under_one_parent",
+    "edp-sweep list": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep status": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep front": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep report": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
@@ -54,6 +56,11 @@ RUN_BY = {
 NOT_HERE = {
     "make sweep": "is `edp-sweep run quickstart` after setting up an environment, and takes minutes",
     "make test": "is what runs this",
+    "make setup": "is what `make test` begins with",
+    "make docs": "is `mkdocs build --strict`, which `make test` runs before this",
+    "make format": "writes what `make test` checks",
+    "make lock": "asks a package index",
+    ".venv/bin/python -m pytest": "is what runs this, on some of the tests",
     "optuna-dashboard": "is not installed here; tests/sweeps/search/test_study.py opens such a study with Optuna",
     "pip install boto3": "for the cluster launcher alone",
     "ray get-auth-token": "needs a cluster: its file is held against Ray's schema in tests/sweeps/",
@@ -67,6 +74,7 @@ NOT_HERE = {
 }
 
 READS = (
+    "edp-sweep list",
     "edp-sweep status",
     "edp-sweep front",
     "edp-sweep report",
@@ -77,14 +85,15 @@ READS = (
 
 
 def commands() -> list[str]:
-    """Each command of the README's shell blocks, without its comment, continued lines joined."""
+    """Each command of the pages' shell blocks once, without its comment, continued lines joined."""
     found = []
-    for block in re.findall(r"^```bash\n(.*?)^```", README.read_text(), flags=re.S | re.M):
+    text = "\n".join(page.read_text() for page in PAGES)
+    for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.S | re.M):
         for line in block.replace("\\\n", " ").splitlines():
             bare = re.sub(r"\s+# .*$", "", line).strip()
             if bare and not bare.startswith("#"):
                 found.append(" ".join(bare.split()))
-    return found
+    return list(dict.fromkeys(found))
 
 
 def own_commands() -> list[str]:
@@ -108,7 +117,7 @@ def test_every_command_of_ours_is_accepted(line: str) -> None:
         load_recipe(context.params["recipe"], overrides)
 
 
-@pytest.mark.parametrize("line", dict.fromkeys(commands()))
+@pytest.mark.parametrize("line", commands())
 def test_every_command_is_run_by_a_test_or_needs_what_no_test_has(line: str) -> None:
     known = [start for start in (*RUN_BY, *NOT_HERE) if line.startswith(start)]
     assert known, "say above which test runs it"
@@ -132,7 +141,7 @@ def test_what_only_reads_runs_as_it_stands_there(
     monkeypatch.chdir(tmp_path)
     sweep_of(Path("runs"), "first", 4)
     lines = [line for line in commands() if line.startswith(READS)]
-    assert {line.split()[1] for line in lines} >= {"status", "front", "report", "epsilon", "data"}
+    assert {line.split()[1] for line in lines} == {"list", "status", "front", "report", "epsilon", "data"}
     for line in lines:
         code, _, err = command(*shlex.split(line)[1:])
         assert code == 0, (line, err)

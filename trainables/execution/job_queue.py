@@ -89,7 +89,7 @@ class JobQueue:
                 self._changed.notify_all()
 
     async def epoch(self, job_id: str, generation: int, epoch: int, metrics: Metrics) -> Stop | None:
-        """Rank 0 has done an epoch. Predictions whether to stop now, when whoever sent the job has seen the epoch."""
+        """Rank 0 has done an epoch. Says whether to stop now, when whoever sent the job has seen the epoch."""
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._deaths = 0
@@ -193,14 +193,14 @@ class JobQueue:
 
 
 class StopSignal:
-    """Stops the jobs of all mailboxes that were added, or will be."""
+    """Stops the jobs of all queues that were added, or will be."""
 
     def __init__(self) -> None:
         self._mailboxes: list[Any] = []
         self._reason: str | None = None
 
     async def add(self, queue: Any) -> None:
-        """One more queue, whose jobs stop at once where the stop_signal was pressed before."""
+        """One more queue, whose jobs stop at once where the signal was sent before."""
         self._mailboxes.append(queue)
         if self._reason is not None:
             queue.stop.remote(self._reason)

@@ -1,4 +1,4 @@
-"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target predictions.
+"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target answers.
 
 The pool is what the target was and was not trained on: its training split (canaries apart) and its test split.
 References come in pairs: one is trained on a random half of the pool, the other on the other half. So every utterance
