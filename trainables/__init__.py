@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from trainables.attacks.shadow import attack_metrics, attack_scores, fit_attack
     from trainables.corpora import Splits, Utterance, check_corpus, generate, load_corpus, read_corpus
     from trainables.evaluation.ser import semantic_error_rate, semantic_errors, slot_f1
-    from trainables.execution.client import GroupSpec, TrialError, TrialStopped, run_job
+    from trainables.execution.client import GroupSpec, run_job
     from trainables.execution.worker import run_trial
     from trainables.execution.worker_group import WorkerGroup, run_fresh
     from trainables.models import JointModel, build_model
-    from trainables.records.job import EpochResult, TrialJob, TrialResult
+    from trainables.records.job import EpochResult, TrialError, TrialJob, TrialResult, TrialStopped
     from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, ShadowSpec, TrainingSpec, TrialSpec
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -60,11 +60,11 @@ else:
             "trainables.attacks.shadow": ("attack_metrics", "attack_scores", "fit_attack"),
             "trainables.corpora": ("Splits", "Utterance", "check_corpus", "generate", "load_corpus", "read_corpus"),
             "trainables.evaluation.ser": ("semantic_error_rate", "semantic_errors", "slot_f1"),
-            "trainables.execution.client": ("GroupSpec", "TrialError", "TrialStopped", "run_job"),
+            "trainables.execution.client": ("GroupSpec", "run_job"),
             "trainables.execution.worker": ("run_trial",),
             "trainables.execution.worker_group": ("WorkerGroup", "run_fresh"),
             "trainables.models": ("JointModel", "build_model"),
-            "trainables.records.job": ("EpochResult", "TrialJob", "TrialResult"),
+            "trainables.records.job": ("EpochResult", "TrialError", "TrialJob", "TrialResult", "TrialStopped"),
             "trainables.spec": (
                 "BERTSpec",
                 "CLCSpec",
