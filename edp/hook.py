@@ -63,7 +63,7 @@ from edp.clipping import Clip, count_noise
 from edp.layer_scales import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.ledger import Ledger
 from edp.mechanism import mechanism_of
-from edp.noise.banded import CorrelatedNoise
+from edp.noise.correlated import CorrelatedNoise
 from edp.noise.gaussian import add_gaussian_, reproducible_key, secret_key, stream
 from edp.sampling import Epoch, Step, share_start
 from edp.spec import EDPSpec

@@ -20,8 +20,8 @@ from sweeps.cli.console import complain, err, out, print_json
 from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
 from sweeps.cli.pretrain import pretrain
-from sweeps.execution.interrupt import still_waits
 from sweeps.formatting.lines import print_line
+from trainables.records.waiting import still_waits
 
 app = typer.Typer(
     name="edp-sweep",
@@ -68,10 +68,14 @@ def run(
     as_json: Json = False,
 ) -> None:
     """A sweep, to its front."""
+    from sweeps.recipes.loading import load_recipe
+
+    overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
+    load_recipe(recipe, overrides)  # refused here, before Ray, PyTorch and MLflow are imported, which takes seconds
+
     from sweeps.commands.run import start_sweep
     from sweeps.progress.live_table import Progress
 
-    overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
     sweep = start_sweep(
         recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, progress=Progress(err)
     )
@@ -204,6 +208,10 @@ def train(
     as_json: Json = False,
 ) -> None:
     """One configuration, trained and measured as a trial is."""
+    from sweeps.recipes.loading import load_config
+
+    load_config(config, settings or [])  # as in `run`
+
     from sweeps.commands.train import train as train_config
     from sweeps.progress.live_table import Progress
     from sweeps.results.summary import metrics_line

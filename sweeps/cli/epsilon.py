@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,24 +10,16 @@ from pydantic import ValidationError
 from rich import box
 from rich.table import Table
 
-from edp.accounting.epsilon import epsilon as honest_epsilon
-from edp.accounting.epsilon import epsilon_curve, epsilon_paper, planned_ledger
-from edp.ledger import Ledger
-from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.cli.console import out, print_json
 from sweeps.formatting.errors import check_page, one_line
-from sweeps.formatting.figures import epsilon_text, number
-from sweeps.formatting.guarantee import NO_GUARANTEE, measured
+from sweeps.formatting.figures import epsilon_text
+from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.lines import print_line
 
 _UNITS = {
     "example": "one example",
     "micro_batch": "all examples of one micro-batch",
-}
-_NEIGHBOURS = {
-    "shuffle": "replaced by nothing, its place kept (shuffled epochs)",
-    "poisson": "added or removed (Poisson sampling)",
 }
 
 
@@ -74,6 +65,11 @@ def epsilon(
     if not 1e-300 <= rate <= 1:
         raise UserError(f"rate = {rate:g}: allowed: 1e-300 to 1")
     check_page(plot)
+    # Not at the top: SciPy and its like take seconds, and nobody waits for them who made a mistake.
+    from edp.accounting.epsilon import planned_ledger
+    from edp.sampling import steps_at_rate
+    from sweeps.commands.epsilon import epsilon_document, plot_epsilon
+
     ledger = planned_ledger(
         spec,
         epochs=epochs,
@@ -84,32 +80,13 @@ def epsilon(
     )
     document = epsilon_document(ledger, spec)
     if plot is not None:
-        _plot(document, plot)
+        plot_epsilon(document, plot)
     if as_json:
         print_json(document)
     else:
         _show(document, spec)
         if plot is not None:
             print_line(out, f"wrote {plot}")
-
-
-def epsilon_document(ledger: Ledger, spec: EDPSpec) -> dict[str, Any]:
-    """What `epsilon --json` prints."""
-    epsilon = honest_epsilon(ledger, spec.delta)
-    return {
-        "epsilon": epsilon,
-        "epsilon_paper": epsilon_paper(ledger, spec.delta),
-        "epsilon_audited": None,
-        "formal_guarantee": measured({"epsilon": epsilon})["formal_guarantee"],
-        "delta": spec.delta,
-        "unit": spec.unit,
-        "neighbours": _NEIGHBOURS[spec.sampling],
-        "aggregator": "trusted",
-        "per_epoch": [
-            {"epoch": epoch + 1, "epsilon": honest, "epsilon_paper": paper}
-            for epoch, honest, paper in epsilon_curve(ledger, spec.delta)
-        ],
-    }
 
 
 def _show(document: dict[str, Any], spec: EDPSpec) -> None:
@@ -131,25 +108,3 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:
         print_line(out, line)
-
-
-def _plot(document: dict[str, Any], path: Path) -> None:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    epochs = [row["epoch"] for row in document["per_epoch"]]
-    for key, name, dash in (("epsilon", "honest", "solid"), ("epsilon_paper", "paper", "dash")):
-        values = [row[key] for row in document["per_epoch"]]
-        figure.add_trace(go.Scatter(x=epochs, y=values, name=name, line={"dash": dash}, mode="lines+markers"))
-    figure.update_layout(
-        template="plotly_white",
-        title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}<br>"
-        f"at the end: honest {epsilon_text(document['epsilon'])}, paper {number(document['epsilon_paper'])}"
-        + ("; an infinite ε has no place on the axis" if math.isinf(document["epsilon"]) else ""),
-        xaxis_title="epochs",
-        yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
-    )
-    try:
-        figure.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        raise UserError(f"--plot = {str(path)!r}: {error.strerror}; allowed: a file that can be written") from None

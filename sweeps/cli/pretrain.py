@@ -32,6 +32,10 @@ def pretrain(
 ) -> None:
     """An encoder trained on public corpora, for `model.pretrained` of private recipes. Stopped, it goes on when started
     again."""
+    from sweeps.recipes.loading import load_pretraining
+
+    load_pretraining(recipe, settings or [])  # as in `run`
+
     from sweeps.commands.pretrain import pretrain as run
 
     found = run(

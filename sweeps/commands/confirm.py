@@ -35,10 +35,10 @@ from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun, job_run
 from sweeps.tracking.tracker import Tracker, flat, trial_tags
 from trainables.execution.client import OnEpoch
-from trainables.records.epochs import Metrics
 from trainables.records.files import atomic_write
 from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.ledger_file import read_ledger
+from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 
 CONFIDENCE = 0.95

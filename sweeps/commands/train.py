@@ -19,8 +19,8 @@ from sweeps.registry.register import check_name, register
 from sweeps.state.sweep import Sweep, folder_name
 from sweeps.tracking.job_run import job_run
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat, redacted, trial_tags
-from trainables.records.epochs import Metrics
 from trainables.records.job import TrialJob
+from trainables.records.pareto import Metrics
 
 
 def train(

@@ -8,8 +8,8 @@ from sweeps.state.sweep import Sweep
 from sweeps.tracking.baseline_run import start_baseline_run
 from sweeps.tracking.job_run import job_run
 from sweeps.tracking.tracker import Tracker
-from trainables.records.epochs import Metrics
 from trainables.records.job import TrialJob
+from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 
 

@@ -9,18 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from trainables.records.job import GROUP_THREAD
-
 REASON = "stopped by Ctrl-C"
-
-
-def still_waits() -> bool:
-    """Whether a thread still waits for a worker group, which Ctrl-C may have left in the middle of an epoch.
-
-    Ray must not be shut down then, and this process must leave by `os._exit`: Ray ends a process whose thread it finds
-    waiting with exit code 1. Its processes go when this one has gone.
-    """
-    return any(thread.name.startswith(GROUP_THREAD) for thread in threading.enumerate())
 
 
 class Interrupts:

@@ -23,9 +23,9 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.execution.client import OnEpoch
 from trainables.pretraining.overlap import check_corpus, check_utterances
-from trainables.records.epochs import Metrics
 from trainables.records.files import atomic_write
 from trainables.records.job import TrialJob, TrialResult
+from trainables.records.pareto import Metrics
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
 
 Say = Callable[[str], None]

@@ -13,7 +13,6 @@ from typing import Any, TextIO
 import ray
 
 from edp.spec import UserError
-from sweeps.execution.interrupt import still_waits
 from sweeps.execution.resources import Placement
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
@@ -21,6 +20,7 @@ from trainables.execution.client import OnEpoch, run_job
 from trainables.execution.job_queue import StopSignal, beside_caller, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
 from trainables.records.job import TrialJob, TrialResult
+from trainables.records.waiting import still_waits
 from trainables.training.checkpoint import discard_checkpoint
 
 _TRIES = 3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import optuna
 from pydantic import Field, model_validator
 
 from edp.spec import Frozen
+
+if TYPE_CHECKING:  # a recipe is read, and refused, without it
+    import optuna
 
 Scalar = bool | int | float | str
 Integer = int  # the field below hides the type's own name

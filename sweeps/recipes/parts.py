@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
-from sqlalchemy.engine import make_url
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
-from trainables.records.epochs import objective_value
-
-if TYPE_CHECKING:
-    pass
-
+from sweeps.formatting.secrets import redacted
+from trainables.records.pareto import objective_value
 
 Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
 
@@ -82,10 +78,9 @@ class SearchSpec(Frozen):
     @field_validator("study")
     @classmethod
     def _no_password_in_plain_text(cls, study: str | None) -> str | None:
-        password = make_url(study).password if study is not None else None
-        if password and "$" not in str(password):
+        if study is not None and redacted(study) != study:
             raise ValueError(
-                "holds a password, which would be written into recipe.yaml and MLflow; "
+                "holds a password, or an option that may be one, which would be written into recipe.yaml and MLflow; "
                 "allowed: a variable of the environment in its place, such as postgresql://user:$PASSWORD@host/database"
             )
         return study

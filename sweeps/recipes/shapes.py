@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import optuna
 from pydantic import ValidationError
 
 from sweeps.recipes.dimension import Dimension
 from trainables.spec import TrainingSpec
+
+if TYPE_CHECKING:
+    import optuna
 
 SHAPE = ("training.method", "training.batch_size", "training.micro_batches")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import optuna
+from typing import TYPE_CHECKING, Any
 
 from sweeps.recipes.dimension import Dimension, Space
 from sweeps.recipes.shapes import SHAPE, Shapes, ask_shape
+
+if TYPE_CHECKING:
+    import optuna
 
 PAPER_SPACE: Space = {
     "C": Dimension(choice=(0.1, 0.25, 0.5, 1.0, 2.0, 5.0)),
@@ -64,9 +65,9 @@ def corners(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
 
     fitting = shapes or ({},)
     ends = [{**fitting[0], name: end} for name, dimension in plain.items() for end in dimension.ends()]
-    seen = []
+    seen = set()
     for change in (*fitting, *ends):
         params = {**first, **change}
-        if params not in seen:
-            seen.append(params)
+        if (settings := frozenset(params.items())) not in seen:
+            seen.add(settings)
             yield from with_taus(params)

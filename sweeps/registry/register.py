@@ -36,7 +36,7 @@ _ARTIFACT = "served_model"
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 _CODE = Path(__file__).parents[2]
-_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs", "pooch")
+_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs")
 """What `sweeps.registry.serving` imports, and MLflow's server around it."""
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.recipes.parts import StopSpec
-from trainables.records.epochs import Metrics, Objectives, objective_value, point_of, read_curve
-from trainables.records.pareto import Values, dominates, non_dominated
+from trainables.records.epochs import point_of, read_curve
+from trainables.records.pareto import Metrics, Objectives, Values, dominates, non_dominated, objective_value
 
 if TYPE_CHECKING:
     from sweeps.recipes.recipe import Recipe

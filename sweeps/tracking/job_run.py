@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import ARTIFACTS, close_trial_run
-from trainables.records.epochs import Metrics
 from trainables.records.job import TrialError, TrialResult, TrialStopped
+from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 
 

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
-import requests
+from platformdirs import user_cache_path
 
 from edp.spec import UserError
 from trainables.corpora.converted import CONVERTED, FOLDER, find_converted, keep_converted
@@ -136,7 +135,7 @@ def find_corpus(spec: CorpusSpec) -> Path:
     folder = os.environ.get(DATA_DIR)
     if folder and (found := corpus_in(Path(folder), spec.name)) is not None:
         return found
-    cache = Path(pooch.os_cache("edp-sweeps"))
+    cache = user_cache_path("edp-sweeps")
     if spec.name in CONVERTED:
         corpus = CONVERTED[spec.name]
         kept = find_converted(corpus, cache / FOLDER)
@@ -173,7 +172,7 @@ def keep(name: str, file: Path) -> Path:
     """
     if name not in CONVERTED:
         raise UserError(f"corpus = {name!r}: --from takes a converted file; allowed: {', '.join(CONVERTED)}")
-    return keep_converted(CONVERTED[name], file, Path(pooch.os_cache("edp-sweeps")))
+    return keep_converted(CONVERTED[name], file, user_cache_path("edp-sweeps"))
 
 
 def fetch(corpus: PublicCorpus, cache: Path) -> Path:
@@ -201,7 +200,7 @@ def fetch(corpus: PublicCorpus, cache: Path) -> Path:
             except OSError:
                 if not target.is_dir():  # another process was first otherwise
                     raise
-    except (OSError, ValueError, requests.RequestException) as error:
+    except (OSError, ValueError) as error:  # those of requests are OSErrors
         folder = os.environ.get(DATA_DIR)
         raise UserError(
             f"corpus {corpus.name}: corpus.path is not set, it is not in {DATA_DIR} "
@@ -217,6 +216,8 @@ def _pin(corpus: PublicCorpus) -> str:
 
 
 def _download(url: str, sha256: str | None, target: Path) -> None:
+    import pooch  # with requests, for which nobody waits who downloads nothing
+
     pooch.get_logger().setLevel("WARNING")  # it would report each of the 128 files of NLU-eval
     pooch.retrieve(
         url,

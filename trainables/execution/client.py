@@ -10,8 +10,8 @@ from typing import Any, Literal
 import ray
 
 from edp.spec import Frozen
-from trainables.records.epochs import Metrics
 from trainables.records.job import Stop, TrialError, TrialJob, TrialResult, TrialStopped
+from trainables.records.pareto import Metrics
 
 OnEpoch = Callable[[int, Metrics], Stop | None]
 """Hears of an epoch, and answers whether the job is to stop at its end."""

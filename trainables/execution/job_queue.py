@@ -15,8 +15,8 @@ from typing import Any, Literal
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainables.records.epochs import Metrics
 from trainables.records.job import Stop, TrialJob
+from trainables.records.pareto import Metrics
 
 Kind = Literal["started", "restarted", "epoch", "result", "failed", "stopped"]
 Message = tuple[Kind, Any]

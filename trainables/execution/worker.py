@@ -16,9 +16,10 @@ import torch.distributed as dist
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import contents, earlier_epochs, final_metrics, privacy_metrics, valid_metrics
 from trainables.models import build_model
-from trainables.records.epochs import EpochLog, Metrics, write_model
+from trainables.records.epochs import EpochLog, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.ledger_file import write_ledger
+from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import load_checkpoint, save_checkpoint
 from trainables.training.trainer import Trainer, pick_device
 

@@ -23,9 +23,10 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from trainables.execution.client import GroupSpec, OnEpoch, run_job
 from trainables.execution.job_queue import JobQueue, Kind, beside_caller
 from trainables.execution.worker import run_trial
-from trainables.records.epochs import Metrics
 from trainables.records.files import disk_full
-from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.records.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.records.pareto import Metrics
+from trainables.records.waiting import GROUP_THREAD
 from trainables.training.memory import keep_freed_memory
 
 # Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.

@@ -21,12 +21,12 @@ from edp.spec import UserError
 from trainables.encoders.architecture import load_encoder
 from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import WordPieces
+from trainables.models.precision import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import save_tensors
 from trainables.spec import Device
-from trainables.spec.precision import in_bfloat16
 
 HEADS = 10.0
 """Learning rate of the heads, which start at random, over that of the encoder, which does not."""

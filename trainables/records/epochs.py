@@ -21,29 +21,18 @@ from typing import Any
 from edp.ledger import Ledger
 from trainables.records.files import atomic_write, save_tensors
 from trainables.records.ledger_file import write_ledger
-from trainables.records.pareto import Values, hypervolume, non_dominated
-
-Metrics = dict[str, float]
-
-Objectives = tuple[str, ...]
-"""Names of metrics that are minimised; `log10_epsilon` is that of `epsilon`."""
-
-TRADE_OFF: Objectives = ("ser", "mia_auc", "log10_epsilon")
-"""The three of a search that varies ε."""
+from trainables.records.pareto import (
+    TRADE_OFF,
+    Metrics,
+    Objectives,
+    Values,
+    hypervolume,
+    non_dominated,
+    objective_value,
+)
 
 # Where the scaled objectives of a trial end: a little beyond its worst, so that its extremes count too.
 _REFERENCE = 1.1
-
-
-def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float:
-    """An objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
-
-    Args:
-        measured_on: `valid_` for what an epoch came to on the validation split, "" for the test split.
-    """
-    if name.startswith("log10_"):
-        return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
-    return metrics.get(measured_on + name, math.nan)
 
 
 def point_of(metrics: Metrics, objectives: Objectives = TRADE_OFF) -> tuple[float, ...]:

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edp.ledger import Ledger
-from trainables.records.epochs import TRADE_OFF, Metrics, Objectives
+from trainables.records.pareto import TRADE_OFF, Metrics, Objectives
 from trainables.spec import TrialSpec
-
-GROUP_THREAD = "worker-group-"
-"""What the name of a thread begins with that waits for a worker group."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,31 @@
-"""Several objectives at once, all minimised: who dominates whom, and how much of the space a set of points covers."""
+"""Several objectives at once, all minimised: what they come to, who dominates whom, and how much of the
+space a set of points covers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+Metrics = dict[str, float]
+
+Objectives = tuple[str, ...]
+"""Names of metrics that are minimised; `log10_epsilon` is that of `epsilon`."""
+
+TRADE_OFF: Objectives = ("ser", "mia_auc", "log10_epsilon")
+"""The three of a search that varies ε."""
+
 Values = Sequence[float]
+
+
+def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float:
+    """An objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
+
+    Args:
+        measured_on: `valid_` for what an epoch came to on the validation split, "" for the test split.
+    """
+    if name.startswith("log10_"):
+        return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
+    return metrics.get(measured_on + name, math.nan)
 
 
 def dominates(one: Values, other: Values) -> bool:

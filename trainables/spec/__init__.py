@@ -2,7 +2,15 @@
 
 from trainables.spec.corpus import CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpec, HeadSpec, ModelSpec
-from trainables.spec.training import Device, Method, Optimizer, PlainSpec, TrainingSpec, for_its_optimizer
+from trainables.spec.training import (
+    Device,
+    Method,
+    Optimizer,
+    PlainSpec,
+    Precision,
+    TrainingSpec,
+    for_its_optimizer,
+)
 from trainables.spec.trial import CanariesSpec, ShadowSpec, TrialSpec
 
 __all__ = [
@@ -18,6 +26,7 @@ __all__ = [
     "ModelSpec",
     "Optimizer",
     "PlainSpec",
+    "Precision",
     "ShadowSpec",
     "TrainingSpec",
     "TrialSpec",

@@ -23,9 +23,9 @@ from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.states import has_states
 from trainables.models import JointModel
+from trainables.models.precision import in_bfloat16
 from trainables.records.job import TrialFailed
 from trainables.spec import TrainingSpec, TrialSpec
-from trainables.spec.precision import in_bfloat16
 from trainables.training.checkpoint import Checkpoint, restored_ledger, spec_key
 from trainables.training.optimizers import averaged, make_optimizer
 from trainables.training.pieces import Piece, examples_that_fit, pieces

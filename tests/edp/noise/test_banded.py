@@ -15,7 +15,8 @@ from edp.accounting.epsilon import epsilon, epsilon_curve, planned_ledger
 from edp.accounting.gaussian import gaussian_epsilon
 from edp.ledger import Ledger, LedgerEntry
 from edp.mechanism import Mechanism
-from edp.noise.banded import CorrelatedNoise, band_of, coefficients, column_norm, marginal_std
+from edp.noise.banded import band_of, coefficients, column_norm, marginal_std
+from edp.noise.correlated import CorrelatedNoise
 from edp.spec import EDPSpec, UserError
 from tests.edp.noise.banded_workers import hook_training, literal_training, resumed_training, strategy
 from tests.support.workers import run_workers

@@ -131,7 +131,7 @@ def test_a_database_that_does_not_open_is_a_mistake_of_one_line(
 ) -> None:
     with pytest.raises(UserError, match=r"search.study = 'sqlite:////nowhere/study.db' cannot be opened"):
         study_storage("sqlite:////nowhere/study.db")
-    with pytest.raises(UserError, match="holds a password, which would be written"):
+    with pytest.raises(UserError, match="holds a password, or an option that may be one"):
         sweep(tmp_path, "search.study=postgresql://me:secret@host/optuna")
     with pytest.raises(UserError, match=r"search\.study"):
         sweep(tmp_path, "search.study=study.db")

@@ -37,7 +37,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(CONVERTED, "little", corpus)
     monkeypatch.setattr("trainables.corpora.PUBLIC", (*PUBLIC, "little"))
     monkeypatch.setattr("sweeps.recipes.loading.PUBLIC", (*PUBLIC, "little"))
-    monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache")
+    monkeypatch.setattr("trainables.corpora.public.user_cache_path", lambda project: tmp_path / "cache")
     monkeypatch.setenv("EDP_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "data" / "public").mkdir(parents=True)
     return tmp_path / "data"

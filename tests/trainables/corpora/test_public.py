@@ -42,7 +42,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("EDP_DATA_DIR", raising=False)
-    monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache")
+    monkeypatch.setattr("trainables.corpora.public.user_cache_path", lambda project: tmp_path / "cache")
     return tmp_path / "cache"
 
 

@@ -14,8 +14,8 @@ import ray
 from tests.support.tiny import corpus, spec
 from trainables.execution.client import GroupSpec, run_job
 from trainables.execution.worker_group import WorkerGroup, run_fresh
-from trainables.records.epochs import Metrics
 from trainables.records.job import Stop, TrialError, TrialJob
+from trainables.records.pareto import Metrics
 
 __all__ = ["corpus"]
 pytestmark = pytest.mark.ray

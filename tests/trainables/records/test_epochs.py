@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edp.ledger import Ledger
-from trainables.records.epochs import EpochLog, Metrics, worth_keeping
-from trainables.records.pareto import dominates, hypervolume, non_dominated
+from trainables.records.epochs import EpochLog, worth_keeping
+from trainables.records.pareto import Metrics, dominates, hypervolume, non_dominated
 
 point = st.tuples(*[st.integers(0, 9).map(float)] * 3)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import edp.noise.banded
+import edp.noise.correlated
 from edp.ledger import Ledger
 from tests.support.resuming import epochs_run, interrupted
 from tests.support.tiny import corpus, run, spec, weights
@@ -74,14 +74,14 @@ def test_one_and_two_workers_give_the_same_weights_at_the_price_of_independent_n
 def _keeping_its_noise(rank: int, world: int, job: TrialJob, after: int) -> list[bytes]:
     """Noise of the steps of a trial that is cut off, as the filter left it."""
     drawn: list[bytes] = []
-    honest = edp.noise.banded.CorrelatedNoise.next
+    honest = edp.noise.correlated.CorrelatedNoise.next
 
-    def kept(self: edp.noise.banded.CorrelatedNoise, draw: object) -> list[torch.Tensor]:
+    def kept(self: edp.noise.correlated.CorrelatedNoise, draw: object) -> list[torch.Tensor]:
         noise = honest(self, draw)
         drawn.extend(x.numpy().tobytes()[:64] for x in noise if x.numel() >= 16)
         return noise
 
-    edp.noise.banded.CorrelatedNoise.next = kept
+    edp.noise.correlated.CorrelatedNoise.next = kept
     interrupted(rank, world, job, after)
     return drawn
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
-Precision = Literal["auto", "float32", "bfloat16"]
-"""`auto` is bfloat16 where the device multiplies it in hardware, else float32. A processor that does not takes some
-fifty times as long for it (an EPYC with AVX2 alone: 1.3 against 63 GFLOP/s)."""
+from trainables.spec import Precision
 
 
 def in_bfloat16(precision: Precision, device: torch.device) -> bool:
