@@ -5,9 +5,12 @@ Symbols are those of Dupuy et al., "An Efficient DP-SGD Mechanism for Large Scal
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 Decay = Literal["none", "linear", "exponential"]
 Noise = Literal["corrected", "paper"]
@@ -32,9 +35,33 @@ class UserError(ValueError):
 
 
 class Frozen(BaseModel):
-    """Base of every spec: immutable, no unknown keys, no silent type conversion of strings."""
+    """Base of every spec: immutable, no unknown keys, and `true` is no number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, data: Any) -> Any:
+        for field, value in data.items() if isinstance(data, dict) else ():
+            given = value if isinstance(value, list | tuple) else (value,)
+            if any(isinstance(one, bool) for one in given) and _numeric(cls, field):
+                raise PydanticCustomError("truth_value", "a truth value is no number", {"field": field, "value": value})
+        return data
+
+
+@cache
+def _numeric(model: type[BaseModel], field: str) -> bool:
+    """Whether a field takes numbers, and no truth values."""
+    known = model.model_fields.get(field)
+    types = set(_types(known.annotation)) if known is not None else set()
+    return bool not in types and not types.isdisjoint({int, float})
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """All that an annotation is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _types(part)
 
 
 Clip = Annotated[float, Field(gt=0, description="clip of a micro-batch's scaled gradient, L2")]

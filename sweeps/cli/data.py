@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -87,13 +88,18 @@ def check(
     """Reads a corpus whole, with every check that training makes, and counts what it holds."""
     from pydantic import ValidationError
 
-    from sweeps.formatting.errors import one_line
+    from sweeps.formatting.errors import one_line, suggestion
     from trainables.corpora import GENERATED, PUBLIC, check_corpus
 
-    known = corpus in (*PUBLIC, *GENERATED) and not Path(corpus).exists()
-    name = corpus if known else Path(corpus).stem or "corpus"
+    here = Path(corpus).exists()
+    if not here and corpus not in (*PUBLIC, *GENERATED):
+        raise UserError(
+            f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, (*PUBLIC, *GENERATED))}"
+        )
+    name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_") or "corpus"
+    about = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
     try:
-        spec = CorpusSpec.model_validate({"name": name, "path": None if known else corpus, "format": format})
+        spec = CorpusSpec.model_validate(about)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
     summary = dataclasses.asdict(check_corpus(spec))

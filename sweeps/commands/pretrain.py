@@ -71,7 +71,7 @@ def pretrain(
         raise UserError(f"output = {str(folder)!r}: it is there already; allowed: a new folder (--output)")
     device_of(spec.training.device)
     pieces, encoder = pieces_of(spec), start_of(spec)
-    corpora = [read_utterances(corpus) for corpus in spec.corpora]
+    corpora = [read_utterances(corpus, f"corpora.{i}") for i, corpus in enumerate(spec.corpora)]
     pool, digest = make_pool(spec.corpora, corpora, pieces), encoder_digest(encoder)
     check_storage(storage)
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)

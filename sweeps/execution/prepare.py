@@ -55,20 +55,20 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
         features: list[Any] = [model.embeddings.model_dump(), model.embedding_size]
         if model.embeddings.path is not None:
             features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
-        public = model.embeddings.corpus
+        field, public = "model.embeddings.corpus", model.embeddings.corpus
     else:
         from trainables.encoders.pretrained import check_pretrained  # transformers takes seconds to import
 
         check_corpus(model, spec.corpus)
         features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
-        public = model.vocabulary
+        field, public = "model.vocabulary", model.vocabulary
         if model.features is not None:
-            features.append(["states", model.layers, [corpus_digest(corpus) for corpus in model.features.public]])
-    common = [features, corpus_digest(public) if public is not None else None]
-    target, shadow = (
-        cache / f"{corpus.name}-{cache_key(common, corpus_digest(corpus))}"
-        for corpus in (spec.corpus, spec.shadow.corpus)
-    )
+            others = [corpus_digest(one, f"model.features.public.{i}") for i, one in enumerate(model.features.public)]
+            features.append(["states", model.layers, others])
+    common = [features, corpus_digest(public, field) if public is not None else None]
+    target = cache / f"{spec.corpus.name}-{cache_key(common, corpus_digest(spec.corpus))}"
+    other = corpus_digest(spec.shadow.corpus, "shadow.corpus")
+    shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, other)}"
     training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
     attack = cache / f"attack-{cache_key(shadow.name, model.model_dump(), training)}.json"
     if not spec.canaries.count:
@@ -103,8 +103,10 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
             f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "
             f"allowed: delete {prepared.corpus} too, and new coins are tossed"
         )
-    wanted = {prepared.corpus: spec.corpus, prepared.shadow: spec.shadow.corpus}
-    found = {folder: load_corpus(corpus) for folder, corpus in wanted.items() if not _is_encoded(folder)}
+    wanted = {prepared.corpus: ("corpus", spec.corpus), prepared.shadow: ("shadow.corpus", spec.shadow.corpus)}
+    found = {
+        folder: load_corpus(corpus, field) for folder, (field, corpus) in wanted.items() if not _is_encoded(folder)
+    }
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
     if spec.canaries.count and prepared.corpus in found:

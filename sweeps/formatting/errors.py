@@ -3,30 +3,67 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from edp.spec import UserError
+from sweeps.formatting.secrets import redacted
 
 _TAGS = frozenset({"clc", "bert"})
+_WORDS = {
+    "missing": "missing",
+    "extra_forbidden": "unknown setting",
+    "tuple_type": "allowed: a list",
+    "dict_type": "allowed: a mapping of settings",
+    "model_type": "allowed: a mapping of settings",
+    "model_attributes_type": "allowed: a mapping of settings",
+}
+"""For what is a tuple, a dictionary or a model to Pydantic."""
 
 
-def one_line(error: ValidationError) -> str:
-    """The first problem of a pydantic error: `path = value: what is wrong`."""
+def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
+    """The first problem of a pydantic error: `path = value: what is wrong`.
+
+    Args:
+        searched: settings whose value came from a recipe's space, which is then what is named.
+    """
     problem = error.errors()[0]
-    path = ".".join(str(part) for part in problem["loc"] if str(part) not in _TAGS and _is_field(part))
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        return f"{path}: unknown setting"
-    if problem["type"] == "missing":
-        return f"{path}: missing"
-    if problem["type"] == "value_error":
+    context = problem.get("ctx", {})
+    place = [part for part in problem["loc"] if str(part) not in _TAGS and _is_field(part)]
+    value, kind = problem["input"], problem["type"]
+    if len(place) > 1 and place[-1] == "bool":  # the first of the types that a choice may have
+        place, kind, message = place[:-1], "", "allowed: a number, a text, true or false"
+    elif kind == "truth_value":
+        place, value, message = [*place, context["field"]], context["value"], problem["msg"]
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        # The only ones that there are: a model's.
+        place, value, message = (
+            [*place, "kind"],
+            context.get("tag"),
+            f"allowed: {', '.join(sorted(_TAGS, reverse=True))}",
+        )
+        kind = "missing" if value is None else kind
+    elif kind == "too_short":
+        message = f"allowed: at least {context['min_length']}"
+    else:
+        message = _WORDS.get(kind) or problem["msg"].removeprefix("Value error, ")
+    path = _as_written(".".join(map(str, place)), searched)
+    if kind in ("extra_forbidden", "missing"):
+        return f"{path}: {message}"
+    if kind == "value_error":
         return f"{path}: {message}" if path and path not in message else message
     message = message[0].lower() + message[1:]
-    return f"{path} = {_shown(problem['input'])}: {message}" if path else message
+    return f"{path} = {shown(value)}: {message}" if path else message
+
+
+def _as_written(path: str, searched: Collection[str]) -> str:
+    for name in (path, path.removeprefix("edp.")):
+        if name in searched:
+            return f"space.{name}"
+    return path
 
 
 def check_page(plot: Path | None) -> None:
@@ -48,8 +85,11 @@ def _is_field(part: Any) -> bool:
     return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
 
 
-def _shown(value: Any) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
+def shown(value: Any) -> str:
+    """A value as a message holds it: short, and without secrets."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(redacted(value)) if isinstance(value, str) else redacted(str(value))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

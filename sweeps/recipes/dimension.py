@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from edp.spec import Frozen
 
@@ -23,17 +31,27 @@ class Dimension(Frozen):
     log_uniform: tuple[float, float] | None = None
     int: tuple[Integer, Integer] | None = None
 
+    @field_validator("uniform", "log_uniform", "int", mode="wrap")
+    @classmethod
+    def _low_and_high(cls, given: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """A range whose ends are named in what is wrong with it, rather than counted."""
+        numbers = "whole numbers" if info.field_name == "int" else "numbers"
+        try:
+            ends = check(given)
+        except ValidationError:
+            ends = (1, 0)
+        if ends is not None and (not ends[0] < ends[1] or any(isinstance(end, bool) for end in given)):
+            raise PydanticCustomError("range", f"allowed: [low, high], two {numbers} with low < high")
+        if ends is not None and info.field_name == "log_uniform" and ends[0] <= 0:
+            raise PydanticCustomError("range", "allowed: [low, high] with low > 0")
+        return ends
+
     @model_validator(mode="after")
     def _one_kind(self) -> Dimension:
-        ranges = {"uniform": self.uniform, "log_uniform": self.log_uniform, "int": self.int}
-        given = [kind for kind, value in {"choice": self.choice, **ranges}.items() if value is not None]
+        kinds = {"choice": self.choice, "uniform": self.uniform, "log_uniform": self.log_uniform, "int": self.int}
+        given = [kind for kind, value in kinds.items() if value is not None]
         if len(given) != 1:
-            raise ValueError(f"{len(given)} kinds given; allowed: one of choice, {', '.join(ranges)}")
-        for kind, ends in ranges.items():
-            if ends is not None and not ends[0] < ends[1]:
-                raise ValueError(f"{kind} = {list(ends)}; allowed: [low, high] with low < high")
-        if self.log_uniform is not None and self.log_uniform[0] <= 0:
-            raise ValueError(f"log_uniform = {list(self.log_uniform)}; allowed: low > 0")
+            raise ValueError(f"{len(given)} kinds given; allowed: one of {', '.join(kinds)}")
         return self
 
     def ask(self, trial: optuna.Trial, name: str) -> Any:

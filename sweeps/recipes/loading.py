@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 import typing
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
-from sweeps.formatting.errors import one_line, suggestion
+from sweeps.formatting.errors import one_line, shown, suggestion
 from sweeps.recipes.recipe import Recipe
 from trainables.corpora import PUBLIC, corpus_in
 from trainables.pretraining.spec import PretrainSpec
@@ -22,6 +23,20 @@ RECIPES = Path(__file__).parent
 PRETRAINING = RECIPES / "pretraining"
 
 Spec = TypeVar("Spec", bound=BaseModel)
+
+
+class _Twice(yaml.MarkedYAMLError):
+    """A key stands twice in one mapping, which YAML forbids, and its reader for Python takes."""
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise _Twice(problem=f"{key.value} stands there twice; allowed: once", problem_mark=key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep)
 
 
 def recipe_names(folder: Path = RECIPES) -> list[str]:
@@ -78,7 +93,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         UserError: naming the file, and the line where it is known.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; allowed: a YAML file that can be read") from None
     except UnicodeDecodeError:
@@ -136,7 +151,9 @@ def _split(key: str) -> list[str]:
 
 def _value(text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _EachKeyOnce)
+    except _Twice as error:
+        raise UserError(f"--set {text!r}: {error.problem}") from None
     except yaml.YAMLError:
         return text
     if isinstance(value, str):
@@ -177,17 +194,18 @@ def _settle_paths(data: dict[str, Any]) -> None:
     named = pretrained if isinstance(pretrained, str) and pretrained != "minilm" else ""
     if named.startswith((".", "~")) or (named and Path(named).is_dir()):
         model["pretrained"] = _absolute("model.pretrained", named)
-    public = (
-        _section(data, "shadow").get("corpus"),
-        _section(model, "embeddings").get("corpus"),
-        model.get("vocabulary"),
-    )
-    listed = data.get("corpora")
-    for corpus in (*public, *(listed if isinstance(listed, list) else ())):
+    public = {
+        "shadow.corpus": _section(data, "shadow").get("corpus"),
+        "model.embeddings.corpus": embeddings.get("corpus"),
+        "model.vocabulary": model.get("vocabulary"),
+        **_listed("model.features.public", _section(model, "features").get("public")),
+        **_listed("corpora", data.get("corpora")),
+    }
+    for field, corpus in public.items():
         if not isinstance(corpus, dict):
             continue
         if isinstance(corpus.get("path"), str):
-            corpus["path"] = _absolute("path", corpus["path"])
+            corpus["path"] = _absolute(f"{field}.path", corpus["path"])
         elif folder is not None and corpus.get("name") in PUBLIC and (found := corpus_in(folder, corpus["name"])):
             corpus["path"] = str(found)
 
@@ -200,28 +218,43 @@ def _absolute(field: str, path: str) -> str:
         raise UserError(f"{field} = {path!r}: {error}; allowed: a path") from None
 
 
+def _listed(field: str, corpora: Any) -> dict[str, Any]:
+    return {f"{field}.{i}": corpus for i, corpus in enumerate(corpora)} if isinstance(corpora, list) else {}
+
+
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     found = data.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def _refuse_unknown(kind: type[BaseModel], data: Any, path: str) -> None:
-    """Pydantic finds unknown keys too, but does not say what would have been known."""
-    if not isinstance(data, dict):
-        return
-    for key, value in data.items():
-        here = f"{path}{key}"
-        if key not in kind.model_fields:
-            raise UserError(f"{here} = {value!r}: unknown setting; {suggestion(str(key), kind.model_fields)}")
-        for inner in _models_in(kind.model_fields[key].annotation):
-            tag = inner.model_fields.get("kind")
-            if tag is None or not isinstance(value, dict) or value.get("kind") == tag.default:
-                _refuse_unknown(inner, value, here + ".")
+def _refuse_unknown(annotation: Any, data: Any, path: str) -> None:
+    """Pydantic finds unknown keys too, but does not say what would have been known, nor the one that is in a list.
 
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    Args:
+        annotation: what `data` is to become.
+        path: of `data`, empty or with a dot at its end.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
-        return [model for part in typing.get_args(annotation) for model in _models_in(part)]
-    return []
+        fields = annotation.model_fields
+        tag = fields.get("kind")
+        if not isinstance(data, dict) or (tag is not None and data.get("kind") != tag.default):
+            return
+        for key, value in data.items():
+            if key not in fields:
+                raise UserError(f"{path}{key} = {shown(value)}: unknown setting; {suggestion(str(key), fields)}")
+            _refuse_unknown(fields[key].annotation, value, f"{path}{key}.")
+        return
+    parts = typing.get_args(annotation)
+    match typing.get_origin(annotation), data:
+        case builtins.tuple, list():
+            for i, value in enumerate(data):
+                _refuse_unknown(parts[0], value, f"{path}{i}.")
+        case builtins.dict, dict():
+            for key, value in data.items():
+                _refuse_unknown(parts[1], value, f"{path}{key}.")
+        case ((typing.Union | types.UnionType | typing.Annotated), _):
+            # One dimension for each decay, rather than a dimension.
+            mappings = [part for part in parts if typing.get_origin(part) is dict]
+            by_key = isinstance(data, dict) and data and all(isinstance(value, dict) for value in data.values())
+            for part in mappings if by_key and mappings else [part for part in parts if part not in mappings]:
+                _refuse_unknown(part, data, path)

@@ -40,6 +40,9 @@ class Recipe(Frozen):
     def _null_removes_a_dimension(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(data.get("space"), dict):
             short = {f"edp.{name}": name for name in (*PAPER_SPACE, "epsilon")}
+            for long, name in short.items():
+                if data["space"].get(long) is not None and data["space"].get(name) is not None:
+                    raise ValueError(f"space.{long} and space.{name} are the same; allowed: one of them")
             data = {**data, "space": {short.get(k, k): v for k, v in data["space"].items() if v is not None}}
         return data
 
@@ -242,8 +245,12 @@ def _check_space(recipe: Recipe) -> None:
             )
         if path.startswith(_SHARED):
             raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
+        if dimension == {}:
+            raise ValueError(f"space.{name}: nothing to search; allowed: {', '.join(Dimension.model_fields)}, or null")
         if isinstance(dimension, dict) and name != "tau":
             raise ValueError(f"space.{name}: only tau may depend on the decay")
+        if isinstance(dimension, dict) and (unknown := sorted(dimension.keys() - {"linear", "exponential"})):
+            raise ValueError(f"space.{name}.{unknown[0]}: no decay that has a tau; allowed: linear, exponential")
     methods = getattr(recipe.space.get("training.method"), "choice", None)
     if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
         raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
@@ -251,7 +258,7 @@ def _check_space(recipe: Recipe) -> None:
         try:
             trial = recipe.trial(params)
         except ValidationError as error:
-            raise ValueError(one_line(error)) from None
+            raise ValueError(one_line(error, space)) from None
         targeted = "epsilon" in params or recipe.edp.epsilon is not None
         infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
         if infinite and "log10_epsilon" in recipe.search.objectives:

@@ -15,6 +15,8 @@ _GRAMMARS: dict[str, Grammar] = {
     grammar.name: grammar for grammar in (communication.GRAMMAR, health.GRAMMAR, video.GRAMMAR)
 }
 GENERATED: tuple[str, ...] = tuple(_GRAMMARS)
+MOST_GENERATED = 10_000_000
+"""Utterances of one corpus: two minutes, and 4 GB of memory."""
 
 
 def stream(name: str, seed: int) -> Iterator[Utterance]:

@@ -6,7 +6,7 @@ import hashlib
 from itertools import chain
 
 from edp.spec import UserError
-from trainables.corpora.generators import GENERATED, generate, grammar_digest
+from trainables.corpora.generators import GENERATED, MOST_GENERATED, generate, grammar_digest
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import corpus_files, detect_format, read_records
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
@@ -18,25 +18,28 @@ GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no num
 _SPLIT_VERSION = "45:5:50 v1"  # part of every digest: change it when the same utterances would be split otherwise
 
 
-def load_corpus(spec: CorpusSpec) -> Splits:
+def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
     """Reads or generates a corpus whole and splits it 45:5:50 by `spec.seed`; published splits are pooled.
 
     `spec.utterances` is how many a generated corpus has (10,000 if unset); of any other corpus it is the
     size of a random sample.
 
+    Args:
+        field: where the recipe names it, for what is said of it.
+
     Raises:
         UserError: for every fault in the corpus: one line that names the file and the line it stands on.
     """
-    records, utterances = _all_utterances(spec)
+    records, utterances = _all_utterances(spec, field)
     try:
         return split_corpus(utterances, spec.seed)
     except LabelWithoutTrainError as error:
         for record in records:
             if record.utterance == error.utterance:
                 raise problem(record.path, record.line, str(error)) from None
-        raise UserError(f"corpus {spec.name}: {error}") from None
+        raise UserError(f"{field} {spec.name}: {error}") from None
     except UserError as error:
-        raise UserError(f"corpus {spec.name}: {error}") from None
+        raise UserError(f"{field} {spec.name}: {error}") from None
 
 
 def check_corpus(spec: CorpusSpec) -> CorpusSummary:
@@ -59,18 +62,21 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     )
 
 
-def corpus_digest(spec: CorpusSpec) -> str:
+def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     """A key for what `load_corpus(spec)` returns: it changes with the content of the files or the grammar,
     with the sample and with the seed; it does not change with the place where the files are.
+
+    Args:
+        field: as for `load_corpus`.
 
     Raises:
         UserError: for a corpus that is not found.
     """
     digest = hashlib.sha256(f"{_SPLIT_VERSION}\n{spec.seed}\n".encode())
     if _is_generated(spec):
-        digest.update(f"{grammar_digest(spec.name)}\n{spec.utterances or GENERATED_UTTERANCES}".encode())
+        digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())
         return digest.hexdigest()
-    path = find_corpus(spec)
+    path = find_corpus(spec, field)
     format = detect_format(path) if spec.format == "auto" else spec.format
     digest.update(f"{format}\n{spec.utterances}".encode())
     for file in corpus_files(path, format):
@@ -82,15 +88,28 @@ def _is_generated(spec: CorpusSpec) -> bool:
     return spec.path is None and spec.name in GENERATED
 
 
-def _all_utterances(spec: CorpusSpec) -> tuple[list[Record], list[Utterance]]:
+def _all_utterances(spec: CorpusSpec, field: str) -> tuple[list[Record], list[Utterance]]:
     """Every utterance, and for a corpus of files where it stands."""
     if _is_generated(spec):
-        return [], generate(spec.name, spec.utterances or GENERATED_UTTERANCES, spec.seed)
-    records = read_records(find_corpus(spec), spec.format)
+        return [], generate(spec.name, _generated(spec, field), spec.seed)
+    records = read_records(find_corpus(spec, field), spec.format)
     utterances = [record.utterance for record in records]
     if spec.utterances is None:
         return records, utterances
-    try:
-        return records, sample_corpus(utterances, spec.utterances, spec.seed)
-    except UserError as error:
-        raise UserError(f"corpus {spec.name}: {error}") from None
+    if spec.utterances > len(utterances):
+        raise UserError(
+            f"{field}.utterances = {spec.utterances}: {spec.name} has {len(utterances)}; allowed: at most that many"
+        )
+    return records, sample_corpus(utterances, spec.utterances, spec.seed)
+
+
+def _generated(spec: CorpusSpec, field: str) -> int:
+    """How many utterances a generated corpus is asked for.
+
+    Raises:
+        UserError: for more than memory may hold.
+    """
+    count = spec.utterances or GENERATED_UTTERANCES
+    if count > MOST_GENERATED:
+        raise UserError(f"{field}.utterances = {count}: they are held in memory; allowed: 20 to {MOST_GENERATED:,}")
+    return count

@@ -120,8 +120,11 @@ DOWNLOADED: tuple[str, ...] = tuple(_PUBLISHED)
 PUBLIC: tuple[str, ...] = (*DOWNLOADED, *CONVERTED)
 
 
-def find_corpus(spec: CorpusSpec) -> Path:
+def find_corpus(spec: CorpusSpec, field: str = "corpus") -> Path:
     """Where the files of a corpus are: `spec.path`, else in `$EDP_DATA_DIR`, else downloaded, once.
+
+    Args:
+        field: where the recipe names it, for what is said of it.
 
     Raises:
         UserError: for a path that is not there, an unknown name, a converted file that is not there or not the pinned
@@ -130,7 +133,7 @@ def find_corpus(spec: CorpusSpec) -> Path:
     if spec.path is not None:
         path = Path(spec.path).expanduser()
         if not path.exists():
-            raise UserError(f"corpus.path = {spec.path}: there is no such file or folder")
+            raise UserError(f"{field}.path = {spec.path}: there is no such file or folder; allowed: one that is there")
         return path
     folder = os.environ.get(DATA_DIR)
     if folder and (found := corpus_in(Path(folder), spec.name)) is not None:
@@ -141,16 +144,16 @@ def find_corpus(spec: CorpusSpec) -> Path:
         kept = find_converted(corpus, cache / FOLDER)
         if kept is None:
             raise UserError(
-                f"corpus {spec.name}: corpus.path is not set, and it is not in {DATA_DIR} "
+                f"{field} {spec.name}: {field}.path is not set, and it is not in {DATA_DIR} "
                 f"({f'= {folder}' if folder else 'not set'}); {corpus.where()}"
             )
         return kept
     if spec.name not in _PUBLISHED:
         raise UserError(
-            f"corpus.name = {spec.name} is unknown and has no path; "
-            f"allowed: {', '.join(PUBLIC)}, a generated corpus, or any name with corpus.path"
+            f"{field}.name = {spec.name} is unknown and has no path; "
+            f"allowed: {', '.join(PUBLIC)}, a generated corpus, or any name with {field}.path"
         )
-    return fetch(_PUBLISHED[spec.name], cache)
+    return fetch(_PUBLISHED[spec.name], cache, field)
 
 
 def corpus_in(folder: Path, name: str) -> Path | None:
@@ -175,11 +178,14 @@ def keep(name: str, file: Path) -> Path:
     return keep_converted(CONVERTED[name], file, user_cache_path("edp-sweeps"))
 
 
-def fetch(corpus: PublicCorpus, cache: Path) -> Path:
+def fetch(corpus: PublicCorpus, cache: Path, field: str = "corpus") -> Path:
     """The corpus in `cache`, downloaded if it is not there.
 
     It appears there whole and with the right digests or not at all, also when several processes fetch it
     at once.
+
+    Args:
+        field: as for `find_corpus`.
 
     Raises:
         UserError: for a download that fails, and for files that are not those that were pinned.
@@ -203,10 +209,10 @@ def fetch(corpus: PublicCorpus, cache: Path) -> Path:
     except (OSError, ValueError) as error:  # those of requests are OSErrors
         folder = os.environ.get(DATA_DIR)
         raise UserError(
-            f"corpus {corpus.name}: corpus.path is not set, it is not in {DATA_DIR} "
+            f"{field} {corpus.name}: {field}.path is not set, it is not in {DATA_DIR} "
             f"({f'= {folder}' if folder else 'not set'}), and it could not be downloaded from {corpus.url} "
             f"({_one_line(error)}); "
-            f"set corpus.path to a copy of it, or {DATA_DIR} to a folder with {corpus.name}/"
+            f"set {field}.path to a copy of it, or {DATA_DIR} to a folder with {corpus.name}/"
         ) from None
     return target
 

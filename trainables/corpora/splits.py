@@ -56,13 +56,7 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
 
 
 def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> list[Utterance]:
-    """A random sample of `count` utterances, by a seeded hash.
-
-    Raises:
-        UserError: for more than there are.
-    """
-    if count > len(utterances):
-        raise UserError(f"corpus.utterances = {count}; allowed: at most the {len(utterances)} that the corpus has")
+    """A random sample of `count` utterances, at most as many as there are, by a seeded hash."""
     ordered = [utterance for group in _by_tokens(utterances, f"sample {seed}") for utterance in group]
     return ordered[:count]
 

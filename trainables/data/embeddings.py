@@ -64,7 +64,7 @@ class WordVectors:
 
         sentences = [[word.lower() for word in tokens] for tokens in utterances]
         if not any(sentences):
-            raise UserError("embeddings.corpus has no words; allowed: a public corpus with at least one")
+            raise UserError("model.embeddings.corpus has no words; allowed: a public corpus with at least one")
         model = FastText(
             sentences,
             vector_size=size,
@@ -98,7 +98,7 @@ class WordVectors:
                 raise ValueError("no magic number of fastText's at its start")
             dimensions = int(found[2] if path.suffix == ".bin" else found[1])
         except (struct.error, ValueError, IndexError) as error:
-            raise UserError(f"embeddings.path = {path} cannot be read as fastText vectors ({error})") from None
+            raise UserError(f"model.embeddings.path = {path} cannot be read as fastText vectors ({error})") from None
         _check_size(path, dimensions, size)
         seen = path.stat()
         return [str(path), seen.st_size, seen.st_mtime_ns]
@@ -122,7 +122,7 @@ class WordVectors:
                 wv = KeyedVectors.load_word2vec_format(str(path))
                 vectors = cls(wv.index_to_key, wv.vectors)
         except Exception as error:  # gensim raises whatever its parser stumbles over
-            raise UserError(f"embeddings.path = {path} cannot be read as fastText vectors ({error})") from error
+            raise UserError(f"model.embeddings.path = {path} cannot be read as fastText vectors ({error})") from error
         _check_size(path, vectors.size, size)
         return vectors
 
@@ -179,16 +179,16 @@ class WordVectors:
 
 def _check_name(path: Path) -> None:
     if path.suffix not in (".vec", ".bin"):
-        raise UserError(f"embeddings.path = {path} is no .vec or .bin file; allowed: one of the two")
+        raise UserError(f"model.embeddings.path = {path} is no .vec or .bin file; allowed: one of the two")
     if not path.is_file():
-        raise UserError(f"embeddings.path = {path} does not exist; allowed: a fastText .vec or .bin file")
+        raise UserError(f"model.embeddings.path = {path} is not there; allowed: a fastText .vec or .bin file")
 
 
 def _check_size(path: Path, found: int, size: int) -> None:
     if found != size:
         raise UserError(
-            f"embeddings.path = {path} has vectors of {found} dimensions and "
-            f"embedding_size = {size}; allowed: embedding_size = {found}, or another file"
+            f"model.embeddings.path = {path} has vectors of {found} dimensions and "
+            f"model.embedding_size = {size}; allowed: model.embedding_size = {found}, or another file"
         )
 
 

@@ -34,20 +34,22 @@ def features_for(model: ModelSpec) -> Features:
         return WordVectors.read(Path(model.embeddings.path), model.embedding_size)
     assert model.embeddings.corpus is not None, "the spec has one of the two"
     return WordVectors.train(
-        _public_tokens(model.embeddings.corpus), size=model.embedding_size, epochs=model.embeddings.epochs
+        _public_tokens(model.embeddings.corpus, "model.embeddings.corpus"),
+        size=model.embedding_size,
+        epochs=model.embeddings.epochs,
     )
 
 
 def _pieces_for(model: BERTSpec) -> WordPieces:
     from trainables.encoders.pretrained import pretrained_pieces  # transformers takes seconds to import
 
-    return pretrained_pieces(model.pretrained) or WordPieces.train(_public_tokens(model.vocabulary))
+    return pretrained_pieces(model.pretrained) or WordPieces.train(_public_tokens(model.vocabulary, "model.vocabulary"))
 
 
-def _public_tokens(spec: CorpusSpec) -> list[tuple[str, ...]]:
+def _public_tokens(spec: CorpusSpec, field: str) -> list[tuple[str, ...]]:
     from trainables.corpora import load_corpus
 
-    splits = load_corpus(spec)
+    splits = load_corpus(spec, field)
     return [utterance.tokens for part in (splits.train, splits.valid, splits.test) for utterance in part]
 
 

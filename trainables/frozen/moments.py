@@ -61,7 +61,7 @@ def public_moments(
 ) -> dict[str, Moments]:
     """Moments by the state's name, each public corpus counting the same; of a large one, a sample is read."""
     assert model.features is not None, "asked for"
-    corpora = [_sample(spec) for spec in model.features.public]
+    corpora = [_sample(spec, f"model.features.public.{i}") for i, spec in enumerate(model.features.public)]
     total, done = sum(len(corpus) for corpus in corpora), 0
     encoder = frozen_encoder(model)
     sums: dict[str, list[tuple[int, Tensor, Tensor]]] = {name: [] for name in names}
@@ -82,8 +82,8 @@ def public_moments(
     return {name: Moments.of(corpora_sums) for name, corpora_sums in sums.items()}
 
 
-def _sample(spec: CorpusSpec) -> list[tuple[str, ...]]:
-    splits = load_corpus(spec)
+def _sample(spec: CorpusSpec, field: str) -> list[tuple[str, ...]]:
+    splits = load_corpus(spec, field)
     tokens = [utterance.tokens for part in (splits.train, splits.valid, splits.test) for utterance in part]
     if len(tokens) <= UTTERANCES:
         return tokens

@@ -65,13 +65,16 @@ class Pool:
         return batch, torch.from_numpy(self.corpus[rows_b])
 
 
-def read_utterances(spec: CorpusSpec) -> list[Utterance]:
+def read_utterances(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
     """All utterances of a corpus, whatever split they are in.
+
+    Args:
+        field: as for `load_corpus`.
 
     Raises:
         UserError: as `load_corpus`.
     """
-    splits = load_corpus(spec)
+    splits = load_corpus(spec, field)
     return [*splits.train, *splits.valid, *splits.test]
 
 
@@ -98,7 +101,7 @@ def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]
         about.append(
             {
                 "name": spec.name,
-                "digest": corpus_digest(spec),
+                "digest": corpus_digest(spec, f"corpora.{number}"),
                 "utterances": len(utterances),
                 "tokens": sum(len(utterance.tokens) for utterance in utterances),
                 "intents": len(kept_intents),

@@ -99,7 +99,7 @@ def test_utterances_of_a_corpus_of_files_is_a_seeded_sample(tmp_path: Path) -> N
     first = load_corpus(CorpusSpec(name="mine", path=path, utterances=200))
     assert first == load_corpus(CorpusSpec(name="mine", path=path, utterances=200))
     assert set(first.train) <= set(CORPUS)
-    with pytest.raises(UserError, match=r"corpus mine: corpus\.utterances = 301; allowed: at most the 300"):
+    with pytest.raises(UserError, match=r"corpus\.utterances = 301: mine has 300; allowed: at most that many"):
         load_corpus(CorpusSpec(name="mine", path=path, utterances=301))
 
 

@@ -89,7 +89,7 @@ def test_a_bin_file_gives_unknown_words_their_ngrams(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("missing.vec", None, "does not exist"),
+        ("missing.vec", None, "is not there"),
         ("vectors.txt", "1 4\na 1 2 3 4\n", "no .vec or .bin"),
         ("broken.vec", "nonsense\n", "cannot be read"),
         ("broken.bin", "nonsense\n", "cannot be read"),

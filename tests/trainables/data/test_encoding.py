@@ -211,17 +211,17 @@ def test_the_spec_says_where_word_vectors_come_from(tmp_path: Path, monkeypatch:
     from_file = features_for(CLCSpec(embeddings=EmbeddingsSpec(path=str(path)), embedding_size=3))
     assert from_file.size == 3
 
-    asked: list[CorpusSpec] = []
+    asked: list[tuple[str, str]] = []
 
-    def load_corpus(spec: CorpusSpec) -> Splits:
-        asked.append(spec)
+    def load_corpus(spec: CorpusSpec, field: str) -> Splits:
+        asked.append((field, spec.name))
         return SPLITS
 
     monkeypatch.setattr("trainables.corpora.load_corpus", load_corpus)
     spec = CLCSpec(embeddings=EmbeddingsSpec(corpus=CorpusSpec(name="snips"), epochs=1), embedding_size=5)
     assert features_for(spec).size == 5
     assert isinstance(features_for(BERT), WordPieces)
-    assert [spec.name for spec in asked] == ["snips", "public"]
+    assert asked == [("model.embeddings.corpus", "snips"), ("model.vocabulary", "public")]
 
 
 def test_a_vocabulary_is_the_same_each_time_and_spells_what_it_lacks() -> None:
