@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from sweeps.cli.app import Storage, TrackingUri, app, main
-from sweeps.cli.console import out
+from sweeps.cli.console import file_named, out
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import is_printed
 
 __all__ = ["app", "main"]
 
@@ -45,7 +46,10 @@ def ui(
 @app.command()
 def report(
     name: str,
-    output: Annotated[Path, typer.Option("--output", "-o", help="where to write it")] = Path("report.html"),
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", parser=file_named, metavar="FILE", help="where to write it; - prints it"),
+    ] = Path("report.html"),
     storage: Storage = Path("runs"),
     tracking_uri: TrackingUri = None,
 ) -> None:
@@ -54,7 +58,8 @@ def report(
     from sweeps.state.sweep import Sweep
 
     chosen = write_report(Sweep.existing(storage, name), output, tracking_uri)
-    print_line(out, f"wrote {output}, about trial {chosen.name}")
+    if not is_printed(output):
+        print_line(out, f"wrote {output}, about trial {chosen.name}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
 from sweeps.formatting.guarantee import NO_GUARANTEE
+from sweeps.formatting.outputs import check_output, output
 from sweeps.recipes.recipe import Recipe
 from sweeps.registry.register import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
@@ -37,7 +38,7 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.spec import CLCSpec, TrialSpec
 
 
-def write_report(sweep: Sweep, output: Path, tracking_uri: str | None = None) -> Point:
+def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None) -> Point:
     """Writes the report of a sweep that has a front.
 
     Args:
@@ -49,6 +50,7 @@ def write_report(sweep: Sweep, output: Path, tracking_uri: str | None = None) ->
     Raises:
         UserError: when there is nothing to report, or the file cannot be written.
     """
+    check_output(path)
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     if not front:
@@ -59,12 +61,8 @@ def write_report(sweep: Sweep, output: Path, tracking_uri: str | None = None) ->
     picked = _picked(tracker, trials)
     chosen = picked or choose(front, recipe.search.objectives, {})
     page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked is not None, tracker))
-    partial = output.with_name(output.name + ".partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(output)
-    except OSError as error:
-        raise UserError(f"--output = {str(output)!r}: {error.strerror}; allowed: a file that can be written") from None
+    with output(path) as file:
+        file.write(page)
     return chosen
 
 

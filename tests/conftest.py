@@ -94,7 +94,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["edp-sweep", *words])
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
-            fresh = Console(file=stream, width=200)
+            fresh = Console(file=stream, width=200, markup=False, emoji=False)
             for module in (console, outer, cli, cli_attack, cli_bench, cli_data, cli_epsilon, cli_pretrain):
                 monkeypatch.setattr(module, name, fresh, raising=False)
         with pytest.raises(SystemExit) as ended:

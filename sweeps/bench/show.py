@@ -9,6 +9,7 @@ from rich.table import Table
 
 from sweeps.bench.step import Row
 from sweeps.bench.table2 import Line
+from sweeps.formatting.outputs import output
 
 
 def print_rows(rows: list[Row], console: Console) -> None:
@@ -63,7 +64,11 @@ def print_table2(lines: list[Line], console: Console) -> None:
 
 
 def plot_rows(rows: list[Row], path: Path) -> None:
-    """Ratios with their quartiles, a panel for each model and batch size, as one HTML file."""
+    """Ratios with their quartiles, a panel for each model and batch size, as one HTML file.
+
+    Raises:
+        UserError: where it cannot be written.
+    """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -104,4 +109,5 @@ def plot_rows(rows: list[Row], path: Path) -> None:
         figure.update_yaxes(autorange="reversed", dtick=1, row=i + 1, col=1)
     height = 160 + 24 * len({row.method for row in rows})  # of a panel: a line a method
     figure.update_layout(template="plotly_white", height=height * len(panels), title="Time of a training step")
-    figure.write_html(path, include_plotlyjs=True)
+    with output(path, "--plot") as file:
+        figure.write_html(file, include_plotlyjs=True)

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 interrupted.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -16,11 +17,12 @@ import typer
 from edp.spec import UserError
 from sweeps.cli.attack import attack
 from sweeps.cli.bench import bench
-from sweeps.cli.console import complain, err, out, print_json
+from sweeps.cli.console import complain, err, file_named, out, print_json
 from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
 from sweeps.cli.pretrain import pretrain
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import is_printed
 from trainables.records.waiting import still_waits
 
 app = typer.Typer(
@@ -143,7 +145,9 @@ def pick(
     max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε")] = None,
     max_ser: Annotated[float | None, typer.Option(help="largest SER, 0..1")] = None,
     max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC, 0..1")] = None,
-    output: Annotated[Path, typer.Option(help="where to write the configuration")] = Path("picked.yaml"),
+    output: Annotated[
+        Path, typer.Option(parser=file_named, metavar="FILE", help="where to write the configuration; - prints it")
+    ] = Path("picked.yaml"),
     model_name: Register = None,
     with_encoder: WithEncoder = False,
     storage: Storage = _RUNS,
@@ -157,6 +161,9 @@ def pick(
     from sweeps.state.sweep import Sweep
 
     sweep = Sweep.existing(storage, name)
+    printed = is_printed(output)
+    if printed and as_json:
+        raise UserError(f"--output = {str(output)!r}: --json prints there too; allowed: a file")
     if model_name is not None:
         check_name(model_name)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
@@ -167,10 +174,12 @@ def pick(
     if as_json:
         print_json({**point.public(), "output": str(output), "model": model.document() if model else None})
         return
-    print_line(out, f"picked {point_line(point)}")
-    print_line(out, f"wrote {output}; train it with: edp-sweep train {output}")
+    says = err if printed else out
+    print_line(says, f"picked {point_line(point)}")
+    if not printed:
+        print_line(says, f"wrote {output}; train it with: edp-sweep train {shlex.quote(str(output))}")
     if model is not None:
-        print_line(out, model.line(tracking_uri or sweep.record.tracking_uri))
+        print_line(says, model.line(tracking_uri or sweep.record.tracking_uri))
 
 
 @app.command()

@@ -13,8 +13,8 @@ import typer
 
 from edp.spec import UserError
 from sweeps.cli.console import err, out, print_json
-from sweeps.formatting.errors import check_page
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import check_page, output
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
 
@@ -95,23 +95,24 @@ def search(
     seeds: Annotated[int, typer.Option(min=1, help="sweeps of each variant")] = 20,
     trials: Annotated[int, typer.Option(min=2, help="whole trials that the GPU-seconds of a sweep are worth")] = 30,
     processes: Annotated[int, typer.Option(min=1, help="sweeps at once")] = 2,
-    output: Annotated[Path | None, typer.Option(help="folder for search.json and search.md")] = None,
+    folder: Annotated[Path | None, typer.Option("--output", help="folder for search.json and search.md")] = None,
     as_json: Json = False,
 ) -> None:
     """Hypervolume against GPU-seconds on a surrogate: TPE, random, NSGA-II, with and without early stopping."""
     from sweeps.bench.search import as_markdown, benchmark
 
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", error)
+            raise UserError(f"--output = {str(folder)!r}: {reason}; allowed: a folder that can be written") from None
     with err.status("starting") as status:
         found = benchmark(seeds, trials, processes, status.update)
-    if output is not None:
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-            (output / "search.json").write_text(json.dumps(found, indent=1) + "\n")
-            (output / "search.md").write_text(as_markdown(found))
-        except OSError as error:
-            raise UserError(
-                f"--output = {str(output)!r}: {error.strerror}; allowed: a folder that can be written"
-            ) from None
+    if folder is not None:
+        for name, text in (("search.json", json.dumps(found, indent=1) + "\n"), ("search.md", as_markdown(found))):
+            with output(folder / name) as file:
+                file.write(text)
     if as_json:
         print_json(found)
     else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
+import typer
 from rich.console import Console
 
 from sweeps.formatting.lines import print_line
@@ -21,8 +23,20 @@ def _own_stderr() -> TextIO:
 
 
 # Bound to the streams as they are now: while Ray runs, what it prints is redirected to a log.
-out = Console(file=sys.stdout)
-err = Console(file=_own_stderr())
+# Names and paths are shown as they are: brackets are no markup, and :x: is no emoji.
+out = Console(file=sys.stdout, markup=False, emoji=False)
+err = Console(file=_own_stderr(), markup=False, emoji=False)
+
+
+def file_named(text: str) -> Path:
+    """A file as an option names it: `folder/` would lose its slash, and be one.
+
+    Raises:
+        typer.BadParameter: for a name that ends with a slash.
+    """
+    if str(text).endswith("/"):
+        raise typer.BadParameter(f"{text} is a folder; allowed: a file")
+    return Path(text)
 
 
 def print_json(document: Any) -> None:

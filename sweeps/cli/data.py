@@ -12,8 +12,9 @@ import typer
 from rich.progress import track
 
 from edp.spec import UserError
-from sweeps.cli.console import err, out, print_json
+from sweeps.cli.console import err, file_named, out, print_json
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import is_printed, output
 from trainables.spec import CorpusSpec
 
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
@@ -53,9 +54,14 @@ def fetch(
 @data.command()
 def make(
     name: Annotated[str, typer.Argument(help="communication, health or video")],
-    utterances: Annotated[int, typer.Option(min=20, help="how many distinct ones")] = 10_000,
+    utterances: Annotated[int, typer.Option(min=20, max=10_000_000, help="how many distinct ones")] = 10_000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    output: Annotated[Path | None, typer.Option(help="JSON lines file; NAME.jsonl by default")] = None,
+    path: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", parser=file_named, metavar="FILE", help="JSON lines file, or - to print; NAME.jsonl by default"
+        ),
+    ] = None,
 ) -> None:
     """Writes a generated corpus as JSON lines: tokens, tags, intent."""
     import json
@@ -64,19 +70,13 @@ def make(
 
     if name not in GENERATED:
         raise UserError(f"corpus = {name!r}: allowed: {', '.join(GENERATED)}")
-    path = output or Path(f"{name}.jsonl")
-    partial = path.with_name(path.name + ".partial")
+    path = path or Path(f"{name}.jsonl")
     source = islice(stream(name, seed), utterances)
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            for one in track(source, f"making {name}", utterances, console=err, transient=True):
-                file.write(json.dumps(one._asdict(), ensure_ascii=False) + "\n")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"--output = {str(path)!r}: {error.strerror}; allowed: a file that can be written") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    print_line(out, f"wrote {utterances:,} utterances to {path}")
+    with output(path) as file:
+        for one in track(source, f"making {name}", utterances, console=err, transient=True):
+            file.write(json.dumps(one._asdict(), ensure_ascii=False) + "\n")
+    if not is_printed(path):
+        print_line(out, f"wrote {utterances:,} utterances to {path}")
 
 
 @data.command()

@@ -12,10 +12,11 @@ from rich.table import Table
 
 from edp.spec import EDPSpec, UserError
 from sweeps.cli.console import out, print_json
-from sweeps.formatting.errors import check_page, one_line
+from sweeps.formatting.errors import one_line
 from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import check_page
 
 _UNITS = {
     "example": "one example",

@@ -9,9 +9,10 @@ from typing import Any
 from edp.accounting.epsilon import epsilon as honest_epsilon
 from edp.accounting.epsilon import epsilon_curve, epsilon_paper
 from edp.ledger import Ledger
-from edp.spec import EDPSpec, UserError
+from edp.spec import EDPSpec
 from sweeps.formatting.figures import epsilon_text, number
 from sweeps.formatting.guarantee import measured
+from sweeps.formatting.outputs import output
 
 _NEIGHBOURS = {
     "shuffle": "replaced by nothing, its place kept (shuffled epochs)",
@@ -59,7 +60,5 @@ def plot_epsilon(document: dict[str, Any], path: Path) -> None:
         xaxis_title="epochs",
         yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
     )
-    try:
-        figure.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        raise UserError(f"--plot = {str(path)!r}: {error.strerror}; allowed: a file that can be written") from None
+    with output(path, "--plot") as file:
+        figure.write_html(file, include_plotlyjs=True)

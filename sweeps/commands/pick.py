@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
 from edp.spec import UserError
 from sweeps.formatting.figures import epsilon_words
-from sweeps.recipes.loading import write_yaml
+from sweeps.formatting.outputs import check_output, is_printed, output
+from sweeps.recipes.loading import as_yaml
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
@@ -16,22 +18,23 @@ from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 
 
-def pick(sweep: Sweep, limits: dict[str, float], output: Path, tracking_uri: str | None = None) -> Point:
+def pick(sweep: Sweep, limits: dict[str, float], path: Path, tracking_uri: str | None = None) -> Point:
     """Chooses a configuration within limits, and keeps it.
 
     Raises:
         UserError: when nothing fits, or as `keep`.
     """
+    check_output(path)
     recipe = sweep.recipe
     for name, value in limits.items():
         if math.isnan(value) or value < 0:
             raise UserError(f"--max-{name.replace('_', '-')} = {value}: allowed: a number of at least 0")
     point = choose(pareto_front(sweep.trials(), recipe.search.objectives), recipe.search.objectives, limits)
-    keep(sweep, point, output, tracking_uri)
+    keep(sweep, point, path, tracking_uri)
     return point
 
 
-def keep(sweep: Sweep, point: Point, output: Path, tracking_uri: str | None = None) -> None:
+def keep(sweep: Sweep, point: Point, path: Path, tracking_uri: str | None = None) -> None:
     """Writes a chosen configuration, which `edp-sweep train` accepts; tags its run `picked=true`, `picked_epoch`.
 
     Args:
@@ -45,13 +48,12 @@ def keep(sweep: Sweep, point: Point, output: Path, tracking_uri: str | None = No
         f"Trial {point.trial} of sweep {sweep.name} after epoch {point.epoch}, MLflow run {point.run_id}.\n"
         f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
-        f"Train it again with: edp-sweep train {output}"
+        f"Train it again with: edp-sweep train {'FILE' if is_printed(path) else shlex.quote(str(path))}"
     )
-    try:
-        write_yaml(picked_spec(sweep.recipe, point), output, heading)
-    except OSError as error:
-        raise UserError(f"--output = {str(output)!r}: {error.strerror}; allowed: a file that can be written") from None
+    record, now = sweep.record, datetime.now(UTC).isoformat(timespec="seconds")
+    # First: where the store cannot be opened, nothing is written.
+    tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
+    with output(path) as file:
+        file.write(as_yaml(picked_spec(sweep.recipe, point), heading))
     if point.run_id is not None:
-        record, now = sweep.record, datetime.now(UTC).isoformat(timespec="seconds")
-        tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
         tracker.tag(point.run_id, {"picked": "true", "picked_epoch": str(point.epoch), "picked_at": now})

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
 
 _TAGS = frozenset({"clc", "bert"})
@@ -64,20 +62,6 @@ def _as_written(path: str, searched: Collection[str]) -> str:
         if name in searched:
             return f"space.{name}"
     return path
-
-
-def check_page(plot: Path | None) -> None:
-    """Refuses a `--plot` that names no page: figures are written as HTML.
-
-    Raises:
-        UserError: for another ending, or a folder that is not there.
-    """
-    if plot is None:
-        return
-    if plot.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--plot = {str(plot)!r}: it is written as a page; allowed: a file that ends in .html or .htm")
-    if not plot.absolute().parent.is_dir():
-        raise UserError(f"--plot = {str(plot)!r}: its folder is not there; allowed: a file in a folder that is")
 
 
 def _is_field(part: Any) -> bool:

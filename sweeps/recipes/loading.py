@@ -108,10 +108,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
-    """`spec` as YAML that reads back to the same spec."""
-    comment = "".join(f"# {line}\n" for line in heading.splitlines())
+    """Writes `as_yaml` to a file."""
     with atomic_write(path) as partial:
-        partial.write_text(comment + yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        partial.write_text(as_yaml(spec, heading), encoding="utf-8")
+
+
+def as_yaml(spec: BaseModel, heading: str = "") -> str:
+    """`spec` as YAML that reads back to the same spec, below a comment."""
+    comment = "".join(f"# {line}\n" for line in heading.splitlines())
+    return comment + yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False)
 
 
 def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     The name is nobody else's, so that of two that write at once the last one wins.
     """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    partial = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.partial")
     try:
         yield partial
         with partial.open("rb") as written:
