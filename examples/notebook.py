@@ -7,17 +7,12 @@ In a notebook, import the functions or paste their lines. Run again, it reads th
 
 from pathlib import Path
 
-from rich.console import Console
-
-from sweeps import Point, Progress, Sweep, epochs_frame, front_frame, pick, start_sweep, trials_frame
+from sweeps import Point, Sweep, epochs_frame, front_frame, pick, start_sweep, trials_frame
 
 
 def start(recipe: str, name: str, storage: Path, trials: int) -> Sweep:
     """Runs a sweep to its end, as `edp-sweep run RECIPE --name NAME --trials N` does."""
-    settings = [f"search.trials={trials}"]
-    return start_sweep(
-        recipe, settings, name=name, storage=storage, tracking_uri=None, progress=Progress(Console(stderr=True))
-    )
+    return start_sweep(recipe, [f"search.trials={trials}"], name=name, storage=storage)
 
 
 def look(sweep: Sweep) -> None:

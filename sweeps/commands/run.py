@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
+from rich.console import Console
 
 from edp.spec import UserError
 from sweeps.attacking.attack import attack_front
@@ -62,18 +63,24 @@ def start_sweep(
     recipe_name: str,
     overrides: list[str],
     *,
-    name: str | None,
-    storage: Path,
-    tracking_uri: str | None,
-    progress: Progress,
+    name: str | None = None,
+    storage: Path = Path("runs"),
+    tracking_uri: str | None = None,
+    progress: Progress | None = None,
 ) -> Sweep:
     """Runs a new sweep to its end.
+
+    Args:
+        name: by default the recipe's, and the time.
+        tracking_uri: of the MLflow store; by default `MLFLOW_TRACKING_URI`, or a file in `storage`.
+        progress: shows what happens; by default on standard error.
 
     Raises:
         UserError: before anything was made, when the recipe, the corpora or the cluster cannot do it.
         TrialError: when the shadow model or the baseline cannot be trained.
         SweepStopped: when it was stopped.
     """
+    progress = progress or Progress(Console(stderr=True))
     stem, recipe = load_recipe(recipe_name, overrides)
     if recipe.search.secret:
         check_candidates(recipe)
@@ -88,22 +95,7 @@ def start_sweep(
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
         tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
         progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-        run_id = tracker.start(
-            sweep.name,
-            params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
-            tags={
-                **environment_tags(),
-                "role": "sweep",
-                "sweep": sweep.name,
-                "recipe": stem,
-                "corpus": recipe.corpus.name,
-                "model": recipe.model.kind,
-                "method": ", ".join(recipe.methods),
-                "state": "running",
-            },
-        )
-        if run_id is None:
-            raise UserError(f"tracking-uri = {redacted(uri)!r} takes no runs; allowed: a store that can be written")
+        run_id = _start_run(tracker, sweep, stem, recipe)
         with driver_lock(sweep.folder, sweep.name):
             sweep.save_recipe(recipe)
             sweep.save(
@@ -120,6 +112,27 @@ def start_sweep(
             tracker.artifact(run_id, sweep.folder / "recipe.yaml")
             _run(sweep, recipe, prepared, corpora, placed, tracker, progress)
     return sweep
+
+
+def _start_run(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> str:
+    """The sweep's own MLflow run."""
+    run_id = tracker.start(
+        sweep.name,
+        params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
+        tags={
+            **environment_tags(),
+            "role": "sweep",
+            "sweep": sweep.name,
+            "recipe": recipe_name,
+            "corpus": recipe.corpus.name,
+            "model": recipe.model.kind,
+            "method": ", ".join(recipe.methods),
+            "state": "running",
+        },
+    )
+    if run_id is None:
+        raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
+    return run_id
 
 
 def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = None) -> Sweep:

@@ -196,19 +196,19 @@ class StopSignal:
     """Stops the jobs of all queues that were added, or will be."""
 
     def __init__(self) -> None:
-        self._mailboxes: list[Any] = []
+        self._queues: list[Any] = []
         self._reason: str | None = None
 
     async def add(self, queue: Any) -> None:
         """One more queue, whose jobs stop at once where the signal was sent before."""
-        self._mailboxes.append(queue)
+        self._queues.append(queue)
         if self._reason is not None:
             queue.stop.remote(self._reason)
 
     async def send(self, reason: str) -> None:
         """Every job ends when its running epoch does."""
         self._reason = self._reason or reason
-        for queue in self._mailboxes:
+        for queue in self._queues:
             queue.stop.remote(self._reason)
 
     async def sent(self) -> str | None:
