@@ -182,7 +182,7 @@ def _run(
         _finish(sweep, recipe, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
-        progress.complain(f"{what}; {how_to_go_on(sweep)}")
+        progress.last_words(f"{what}; {how_to_go_on(sweep)}")
 
     try:
         with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interrupts.catching():

@@ -3,6 +3,7 @@ standard output holds the result alone."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class Progress:
         self._began = time.monotonic()
         self.waiting: dict[str, float] = {}
         self.meter: Meter | None = None
+        self._voice, self._silent = threading.RLock(), False
 
     def waits(self, what: str) -> None:
         """Something waits for its workers from now on."""
@@ -68,11 +70,15 @@ class Progress:
 
     def say(self, line: str) -> None:
         """One line of news."""
-        print_line(self.console, line)
+        with self._voice:
+            if not self._silent:
+                print_line(self.console, line)
 
-    def complain(self, line: str) -> None:
-        """A failure."""
-        print_line(self.console, f"edp-sweep: {line}", style="bold red")
+    def last_words(self, line: str) -> None:
+        """A failure that ends everything: whatever other threads still have to say, nothing is shown after it."""
+        with self._voice:
+            print_line(self.console, f"edp-sweep: {line}", style="bold red")
+            self._silent = True
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
 from rich.console import Console
@@ -89,3 +90,16 @@ def test_the_live_table_has_the_three_epsilons_and_cuts_nothing(width: int) -> N
         assert part in shown, part
     for word in ("0.25,", "1.66e-06,", "exponential,", "0.35"):
         assert shown.count(word) == 2, word
+
+
+def test_last_words_come_last_whatever_other_threads_say() -> None:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, width=200))
+    threads = [threading.Thread(target=lambda n=n: [progress.say(f"{n}: {i}") for i in range(400)]) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    progress.last_words("Ray is gone")
+    progress.trial(3, "running", PARAMS)
+    for thread in threads:
+        thread.join()
+    assert written.getvalue().splitlines()[-1] == "edp-sweep: Ray is gone"
