@@ -22,8 +22,8 @@ from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
 from sweeps.formatting.guarantee import NO_GUARANTEE
-from sweeps.formatting.outputs import check_output, output
 from sweeps.formatting.leakage import audit_words, permitted_words, references_words, shadow_words, tpr_text
+from sweeps.formatting.outputs import check_output, output
 from sweeps.recipes.recipe import Recipe
 from sweeps.registry.register import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec

@@ -19,8 +19,8 @@ from sweeps.formatting.figures import (
     params_text,
     relative_change,
 )
-from sweeps.formatting.lines import print_line
 from sweeps.formatting.leakage import tpr_text
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
