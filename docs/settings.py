@@ -67,7 +67,7 @@ def _settings(schema: Schema, defs: dict[str, Schema], path: str, kind: str) -> 
         opened = [way for way in _ways(field) if (spec := _name(way)) and (spec != "CorpusSpec" or not path)]
         for way in opened:
             spec = defs[_name(way)]
-            one_of = spec["properties"]["kind"]["const"] if "kind" in spec["properties"] else kind
+            one_of = spec["properties"].get("kind", {}).get("const", kind)  # of a union; canaries have a kind, too
             yield from _settings(spec, defs, here, one_of)
         if not opened:
             meaning = next(
