@@ -92,9 +92,9 @@ def shuffled_epoch(
 
     Examples:
         >>> steps = list(shuffled_epoch(10, batch_size=4, micro_batches=2, seed=0, epoch=0))
-        >>> [[len(indices) for indices in step] for step in steps]
+        >>> [[len(indices) for indices in step[0]] for step in steps]  # of the one worker
         [[2, 2], [2, 2], [2, 0]]
-        >>> sorted(int(i) for step in steps for indices in step for i in indices) == list(range(10))
+        >>> sorted(int(i) for step in steps for indices in step[0] for i in indices) == list(range(10))
         True
 
     Args:
@@ -128,8 +128,8 @@ def poisson_epoch(
 
     Examples:
         >>> rng = np.random.default_rng()  # from the operating system's entropy: the draw stays secret
-        >>> steps = list(poisson_epoch(100, batch_size=20, micro_batches=4, rng=rng))
-        >>> len(steps), [len(step) for step in steps]
+        >>> steps = list(poisson_epoch(100, batch_size=20, micro_batches=4, rng=rng, epoch=0))
+        >>> len(steps), [len(step[0]) for step in steps]
         (5, [4, 4, 4, 4, 4])
 
     Args:

@@ -6,6 +6,7 @@ Every example's gradient is clipped to C, noise is added, and all-reduce average
 number of workers must divide the batch. The lines that made the loop private are marked.
 """
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -28,10 +29,12 @@ def main() -> None:
     spec = EDPSpec(C=1.0, z0=4.0, decay="linear", tau=0.1)
     hook = EDPHook(ddp, spec, micro_batches=BATCH, single_example=True, rate=BATCH / EXAMPLES, book=book)  # private
     optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-2)
-    for epoch in range(EPOCHS):
-        hook.set_epoch(epoch)  # private: this epoch's noise
-        for step in shuffled_epoch(EXAMPLES, batch_size=BATCH, micro_batches=workers, seed=0, epoch=epoch):
-            mine = torch.from_numpy(step[rank])
+    for number in range(EPOCHS):
+        epoch = shuffled_epoch(
+            EXAMPLES, batch_size=BATCH, micro_batches=BATCH, workers=workers, seed=0, epoch=number
+        )  # private: a micro-batch an example, dealt to the workers
+        for step in hook.steps(epoch):  # private: noise and ledger follow the sampler
+            mine = torch.from_numpy(np.concatenate(step[rank]))
             with book.examples(torch.arange(len(mine)), len(mine)):  # private: each example has a clip of its own
                 loss_b = nn.functional.cross_entropy(ddp(x[mine]), y[mine], reduction="none")
             optimizer.zero_grad()

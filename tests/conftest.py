@@ -23,6 +23,11 @@ from xdist.scheduler import LoadScopeScheduling
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # no test depends on how long something takes
+settings.load_profile("untimed")
+
 TINY_RECIPE = """
 description: a sweep of seconds
 corpus: {name: communication, utterances: 120}

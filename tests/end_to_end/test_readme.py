@@ -56,6 +56,7 @@ RUN_BY = {
 NOT_HERE = {
     "make sweep": "is `edp-sweep run quickstart` after setting up an environment, and takes minutes",
     "make test": "is what runs this",
+    "make quick": "is a part of it",
     "make setup": "is what `make test` begins with",
     "make docs": "is `mkdocs build --strict`, which `make test` runs before this",
     "make format": "writes what `make test` checks",
