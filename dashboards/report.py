@@ -22,7 +22,6 @@ from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
 from sweeps.formatting.guarantee import NO_GUARANTEE
-from sweeps.formatting.leakage import audit_words, permitted_words, references_words, shadow_words, tpr_text
 from sweeps.formatting.outputs import check_output, output
 from sweeps.recipes.recipe import Recipe
 from sweeps.registry.register import NEIGHBOURS, privacy_tags
@@ -81,7 +80,6 @@ def _template() -> Any:
         "percent": "{:.2%}".format,
         "share": "{:.3f}".format,
         "audited": audited_text,
-        "tpr": tpr_text,
         "params": params_text,
     }
     return environment.get_template("report.html")
@@ -101,7 +99,7 @@ def _facts(
     prepared = _prepared(sweep, recipe)
     points = [point for trial in trials for point in trial.points]
     tied = ties(trials, front, recipe.search.objectives)
-    attacks, curves, compared = _attacks(chosen, prepared, spec)
+    attacks, curves = _attacks(chosen, prepared)
     return {
         "sweep": sweep,
         "record": sweep.record,
@@ -130,10 +128,6 @@ def _facts(
         "cost_of_sweep": epsilon_of_sweep(recipe, trials),
         "secret": recipe.search.secret,
         "attacks": attacks,
-        "compared": compared,
-        "permitted": permitted_words(chosen.metrics),
-        "audit": audit_words(chosen.metrics),
-        "shadow": shadow_words(spec.shadow.corpus.name),
         "roc": Markup(roc_svg(curves)) if curves else None,
         "costs": _costs(trials, baseline),
         "versions": _versions(tracker, sweep),
@@ -169,7 +163,6 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
         "ser": _between(metrics, "ser", percent=True),
         "mia": _between(metrics, "mia_auc"),
         "tpr": _between(metrics, TPR, percent=True),
-        "tpr_at": tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) if TPR in metrics else "",
         "change": _change(metrics["ser"], baseline.get("ser")),
         "params": params_text(point.params),
     }
@@ -227,9 +220,8 @@ def _public(spec: TrialSpec) -> list[str]:
     return [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
 
 
-def _attacks(point: Point, prepared: Prepared | None, spec: TrialSpec) -> tuple[list[dict[str, Any]], list[Curve], str]:
-    """What attacks found on a point's model, and what they compared it with: the full set where `edp-sweep attack` was
-    run, else the sweep's own."""
+def _attacks(point: Point, prepared: Prepared | None) -> tuple[list[dict[str, Any]], list[Curve]]:
+    """What attacks found on a point's model: the full set where `edp-sweep attack` was run, else the sweep's own."""
     kept = point.folder / "attacks.json"
     if kept.is_file():
         document = json.loads(kept.read_text())
@@ -237,17 +229,16 @@ def _attacks(point: Point, prepared: Prepared | None, spec: TrialSpec) -> tuple[
             Curve(a["name"], a["auc"], document["curves"][a["name"]]["fpr"], document["curves"][a["name"]]["tpr"])
             for a in document["attacks"]
         ]
-        return document["attacks"], curves, references_words(document)
+        return document["attacks"], curves
     seen = point.folder / "attack_features.npz"
     if prepared is None or not seen.is_file() or not prepared.attack.is_file():
-        return [], [], ""
+        return [], []
     attack = load_attack(prepared.attack)
     with np.load(seen) as features:
         found = measure(
             "shadow", attack_scores(attack, features["members"]), attack_scores(attack, features["non_members"])
         )
-    compared = shadow_words(spec.shadow.corpus.name)
-    return [found.document()], [Curve(found.name, found.auc, found.fpr, found.tpr)], compared
+    return [found.document()], [Curve(found.name, found.auc, found.fpr, found.tpr)]
 
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:

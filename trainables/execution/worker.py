@@ -7,21 +7,14 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.evaluation.measuring import (
-    contents,
-    earlier_epochs,
-    final_metrics,
-    permitted_metrics,
-    privacy_metrics,
-    valid_metrics,
-)
+from trainables.evaluation.measuring import contents, earlier_epochs, final_metrics, privacy_metrics, valid_metrics
 from trainables.models import build_model
 from trainables.records.epochs import EpochLog, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
@@ -29,8 +22,6 @@ from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import load_checkpoint, save_checkpoint
 from trainables.training.trainer import Trainer, pick_device
-
-T = TypeVar("T")
 
 
 def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
@@ -44,7 +35,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         nobody lived to hear the result, the job is measured again, not trained again.
 
     Raises:
-        TrialFailed: on all ranks alike, when gradients or the loss are not finite, or an audit contradicts the ledger.
+        TrialFailed: on all ranks alike, when gradients or the loss are not finite.
         TrialLeft: on all ranks alike, when `report` answered to leave off.
     """
     started = time.perf_counter()
@@ -90,11 +81,10 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
                 break
         if stop is not None and not stop.measure:
             raise TrialLeft(stop.reason)
-        final = final_metrics(released, corpus, job, device, objects, trainer.ledger)
+        final = final_metrics(released, corpus, job, device, objects)
         if rank == 0:
             write_model(job.output, contents(released, corpus), trainer.ledger)
         earlier = earlier_epochs(released, corpus, job, device, objects, log)
-        _check_audits({len(seconds): final or {}} | {one.epoch: one.metrics for one in earlier}, trainer, objects)
     except TrialFailed:
         if rank == 0:
             write_ledger(trainer.ledger, job.output)
@@ -103,8 +93,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         dist.destroy_process_group(objects)
     if rank != 0 or final is None:
         return None
-    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | permitted_metrics(trainer.ledger, spec.edp.delta)
-    final |= _cost(job, started, device)
+    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
     final["seconds_per_epoch"] = float(np.median(seconds))
     tags = {"device": device.type, "pretrained_source": model.pretrained_source}
     early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None
@@ -122,25 +111,8 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
     }
 
 
-def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
-    """Raises TrialFailed on every rank where rank 0's metrics, by epochs done, have an ε above their ledger's."""
-    words = None
-    if any("epsilon_audited" in metrics for metrics in measured.values()):
-        from trainables.attacks.auditing import contradiction
-
-        delta = trainer.spec.edp.delta
-        found = (
-            contradiction(metrics["epsilon_audited"], trainer.ledger.until(epoch), delta)
-            for epoch, metrics in measured.items()
-        )
-        words = next((one for one in found if one is not None), None)
-    words = _agreed(words, group)
-    if words is not None:
-        raise TrialFailed(words)
-
-
-def _agreed(told_to_rank_0: T, group: Any) -> T:
+def _agreed(stop: Stop | None, group: Any) -> Stop | None:
     """What rank 0 was told, on every rank."""
-    told = [told_to_rank_0]
+    told = [stop]
     dist.broadcast_object_list(told, src=0, group=group)
     return told[0]
