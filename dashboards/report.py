@@ -17,16 +17,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 
-from dashboards.report_figures import Curve, front_svg, roc_svg
+from dashboards.report_figures import Curve, roc_svg
 from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
 from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.outputs import check_output, output
+from sweeps.recipes.parts import Objective
 from sweeps.recipes.recipe import Recipe
 from sweeps.registry.register import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.front import pareto_front
+from sweeps.results.front_figure import front_svg
 from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line
 from sweeps.results.ties import ties
 from sweeps.state.records import Point, TrialRecord
@@ -111,7 +113,7 @@ def _facts(
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
         "tied": [tie_line(name, others, {p.name for p in front}) for name, others in tied.items()],
-        "figure": Markup(front_svg(points, front, chosen, baseline, _leakage(recipe))),
+        "figure": Markup(front_svg(points, front, ("ser", _leakage(recipe)), baseline, chosen)),
         "rare": TPR in recipe.search.objectives,
         "models": len(points),
         "audits": any("epsilon_audited" in point.metrics for point in front),
@@ -168,10 +170,10 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
     }
 
 
-def _leakage(recipe: Recipe) -> str:
+def _leakage(recipe: Recipe) -> Objective:
     """The metric of leakage that is searched for; MIA AUC where none is."""
-    found = [name for name in recipe.search.objectives if name.startswith("mia_")]
-    return found[0] if found else "mia_auc"
+    found: list[Objective] = [name for name in recipe.search.objectives if name.startswith("mia_")]
+    return (*found, "mia_auc")[0]
 
 
 def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str:

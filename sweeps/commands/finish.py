@@ -5,7 +5,7 @@ from __future__ import annotations
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
-from sweeps.results.front_figure import front_figure, write_front_page
+from sweeps.results.front_figure import front_svg
 from sweeps.results.summary import parent_metrics
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
@@ -29,10 +29,10 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
             tracker.tag(trial.run_id, {"state": "stopped"})
             tracker.end(trial.run_id, "KILLED")
     if front:
-        page = sweep.folder / "front.html"
-        title = f"{sweep.name}: {recipe.corpus.name}, {recipe.model.kind.upper()}"
-        write_front_page(front_figure(trials, front, record.baseline, recipe.search.objectives, title), page)
-        tracker.artifact(record.run_id, page)
+        picture = sweep.folder / "front.svg"
+        points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
+        picture.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
+        tracker.artifact(record.run_id, picture)
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id)
     for run in now ^ earlier:  # a sweep that went on may have left some behind
         tracker.tag(run, {"pareto": str(run in now).lower()})

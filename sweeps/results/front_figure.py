@@ -1,113 +1,125 @@
-"""The picture of a front: all kept epochs over two objectives, coloured by a third."""
+"""The picture of a front as SVG: it prints as sharp as text, needs no script, and carries its figures as text."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
-import plotly.graph_objects as go
+import matplotlib as mpl
+import matplotlib.ticker
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from sweeps.formatting.figures import epsilon_words, params_text
-from sweeps.recipes.parts import Objective, objective_values
+from sweeps.recipes.parts import Objective, metric_of, objective_values
 from sweeps.results.front import epsilon_varies
-from sweeps.state.records import Point, TrialRecord
+from sweeps.state.records import Point
 
 AXES: dict[str, str] = {
-    "ser": "SER (semantic error rate, test)",
-    "mia_auc": "MIA AUC (shadow attack)",
-    "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR (shadow attack)",
+    "ser": "SER on the test split",
+    "mia_auc": "MIA AUC",
+    "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR",
     "log10_epsilon": "log10 ε (honest)",
     "log10_epsilon_paper": "log10 ε (as the paper reckons)",
 }
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+}
+_ONE_COLOUR, _CHOSEN = "#31688e", "#d62728"
 
 
-def front_figure(
-    trials: Sequence[TrialRecord],
+def front_svg(
+    points: Sequence[Point],
     front: Sequence[Point],
+    objectives: Sequence[Objective],
     baseline: dict[str, float] | None,
-    objectives: tuple[Objective, ...],
-    title: str,
-) -> go.Figure:
-    """All kept epochs over the first two objectives, coloured by the third; the baseline as dashed lines.
+    chosen: Point | None = None,
+) -> str:
+    """All kept epochs over two objectives, those of the front named and with their 95 % intervals, SGD dashed.
 
-    Where there is no third one, the colour is ε if that varies, as between the epochs of a trial, and else one for all.
+    Args:
+        objectives: the two axes, and what the colour says: the third one, or ε where there is none. Where that does
+            not vary all points have one colour.
+        chosen: the configuration that is ringed.
     """
-    on_front = {(p.trial, p.epoch) for p in front}
-    x, y = (objectives[0], objectives[1]) if len(objectives) > 1 else (objectives[0], objectives[0])
-    points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
-    coloured = len(objectives) > 2 or epsilon_varies(points)
+    x, y = (*objectives, objectives[0])[:2]
     colour: Objective = objectives[2] if len(objectives) > 2 else "log10_epsilon"
-    values = {(p.trial, p.epoch): objective_values((x, y, colour), p.metrics) for p in points}
-    shades = [v[2] for v in values.values() if math.isfinite(v[2])] or [0.0]
-    figure = go.Figure()
-    for name, members, symbol, opacity, size in (
-        ("dominated", [p for p in points if (p.trial, p.epoch) not in on_front], "circle-open", 0.45, 9),
-        ("Pareto-optimal", front, "diamond", 1.0, 13),
-    ):
-        figure.add_trace(
-            go.Scatter(
-                x=[values[p.trial, p.epoch][0] for p in members],
-                y=[values[p.trial, p.epoch][1] for p in members],
-                mode="markers",
-                name=name,
-                opacity=opacity,
-                marker={
-                    "symbol": symbol,
-                    "size": size,
-                    "line": {"width": 1.5},
-                }
-                | (
-                    {
-                        "color": [values[p.trial, p.epoch][2] for p in members],
-                        "colorscale": "Viridis",
-                        "cmin": min(shades),
-                        "cmax": max(shades),
-                        "showscale": name == "Pareto-optimal",
-                        "colorbar": {"title": {"text": AXES[colour]}},
-                    }
-                    if coloured
-                    else {"color": "#31688e"}
-                ),
-                customdata=[
-                    [p.trial, p.epoch, params_text(p.params), "<br>".join(epsilon_words(p.metrics))] for p in members
-                ],
-                hovertemplate=(
-                    "<b>trial %{customdata[0]}, epoch %{customdata[1]}</b><br>%{customdata[2]}<br>"
-                    + AXES[x]
-                    + ": %{x:.4f}<br>"
-                    + AXES[y]
-                    + ": %{y:.4f}<br>"
-                    "%{customdata[3]}<extra></extra>"
-                ),
-            )
-        )
-    if baseline:
-        for axis, name in (("x", x), ("y", y)):
-            value = baseline.get(name)
-            if value is None or not math.isfinite(value):
-                continue
-            add = figure.add_vline if axis == "x" else figure.add_hline
-            add(
-                value,
-                line_dash="dash",
-                line_color="#888",
-                annotation_text=f"SGD {value:.3g}",
-                annotation_position="top" if axis == "x" else "top right",
-            )
-    figure.update_layout(
-        title={"text": title, "x": 0.02},
-        xaxis_title=AXES[x],
-        yaxis_title=AXES[y],
-        template="plotly_white",
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"},
-        showlegend=True,
-        height=680,
-        margin={"t": 70, "r": 40},
-    )
-    return figure
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 3.7), layout="constrained")
+        axes = figure.subplots()
+        shades = _shades(points, colour)
+        names = {point.name for point in front}
+        _scatter(axes, [p for p in points if p.name not in names], x, y, shades, marker="o", s=22, alpha=0.55)
+        for point in front:
+            place = _place(point, x, y)
+            bars = _interval(point, x), _interval(point, y)
+            axes.errorbar(*place, xerr=bars[0], yerr=bars[1], fmt="none", ecolor="#999", lw=0.7)
+            axes.annotate(point.name, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
+        drawn = _scatter(axes, front, x, y, shades, marker="D", s=46)
+        if chosen is not None:
+            _scatter(axes, [chosen], x, y, {}, marker="o", s=190, facecolors="none", edgecolors=_CHOSEN, linewidths=1.6)
+        if shades:
+            figure.colorbar(drawn, ax=axes, label=AXES[colour])
+        for draw_line, name in ((axes.axvline, x), (axes.axhline, y)):
+            value = objective_values((name,), baseline or {})[0]
+            if math.isfinite(value):
+                draw_line(value, color="#555", lw=0.9, ls="--")
+        axes.set_xlabel(f"{AXES[x]} (lower is better)")
+        axes.set_ylabel(f"{AXES[y]} (lower is better)")
+        for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
+            if name == "ser":
+                axis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+        return svg(figure)
 
 
-def write_front_page(figure: go.Figure, path: Path) -> None:
-    """A page that needs nothing else: Plotly is inside, so it opens without a network."""
-    figure.write_html(path, include_plotlyjs=True, full_html=True)
+def svg(figure: Figure) -> str:
+    """The picture alone, without what XML has before it."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _shades(points: Sequence[Point], colour: Objective) -> dict[str, float]:
+    """By a point's name; infinite ones as the largest. Empty where they do not differ."""
+    if colour.startswith("log10_epsilon") and not epsilon_varies(points):
+        return {}
+    values = {point.name: objective_values((colour,), point.metrics)[0] for point in points}
+    finite = [value for value in values.values() if math.isfinite(value)]
+    return {name: min(value, max(finite)) for name, value in values.items()} if finite else {}
+
+
+def _scatter(
+    axes: Axes, points: Sequence[Point], x: Objective, y: Objective, shades: dict[str, float], **looks: Any
+) -> Any:
+    if shades:
+        looks |= {"c": [shades[p.name] for p in points], "cmap": "viridis"}
+        looks |= {"vmin": min(shades.values()), "vmax": max(shades.values())}
+    elif "facecolors" not in looks:
+        looks |= {"c": _ONE_COLOUR}
+    places = np.array([_place(p, x, y) for p in points]).reshape(-1, 2)
+    how: Any = {"linewidths": 0.6, "edgecolors": "#333", "zorder": 3} | looks
+    return axes.scatter(places[:, 0], places[:, 1], **how)
+
+
+def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:
+    return objective_values((x,), point.metrics)[0], objective_values((y,), point.metrics)[0]
+
+
+def _interval(point: Point, objective: Objective) -> list[list[float]] | None:
+    """How far the 95 % interval reaches below and above, (2, 1), where there is one."""
+    name = metric_of(objective)
+    ends = [point.metrics.get(f"{name}_{end}") for end in ("lower", "upper")]
+    if name != objective or None in ends:
+        return None
+    value = point.metrics[name]
+    return [[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]]  # type: ignore[operator]

@@ -257,6 +257,6 @@ def next_steps(sweep: Sweep, storage: Path) -> str:
         (f"edp-sweep train picked.yaml --on train+valid{where}", "the final model"),
         (f"edp-sweep status {sweep.name}{where}", "trials, front and the sweep's own epsilon"),
         (f"edp-sweep ui {sweep.name}{where}", "a page to look at all of it and pick, and the MLflow UI"),
-        (str(sweep.folder / "front.html"), "the front as a page: open it in a browser"),
+        (str(sweep.folder / "front.svg"), "the front as a picture: open it in a browser"),
     ]
     return "\n".join(["", "What to do next:", *(f"  {command}\n      {what}" for command, what in steps)])

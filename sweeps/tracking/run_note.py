@@ -49,8 +49,8 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"{recipe.corpus.name}, {training.epochs} epochs{'' if searched else ', ' + clips}. "
         f"{recipe.description}",
         "",
-        "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a page of its own under "
-        "*Artifacts* (`front.html`); `log10_epsilon` is for charts.",
+        "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a picture under "
+        "*Artifacts* (`front.svg`); `log10_epsilon` is for charts.",
         "",
         f"**Go on:** `edp-sweep pick {name}`, `edp-sweep train picked.yaml`, `edp-sweep confirm {name} --seeds 3`, "
         f"`edp-sweep resume {name}`.",

@@ -85,7 +85,7 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
         assert "no formal guarantee" in run.data.tags["privacy"] or "-DP for one example" in run.data.tags["privacy"]
         steps = client.get_metric_history(run.info.run_id, "valid_ser")
         assert [m.step for m in steps] == [1, 2]
-    assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.html"}
+    assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.svg"}
     assert runs[swept["run_id"]].data.tags["mlflow.note.content"].count("| SGD |") == 1
     assert runs[swept["baseline"]["run_id"]].data.tags["role"] == "baseline"
     assert swept["baseline"]["epsilon"] == math.inf

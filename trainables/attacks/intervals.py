@@ -68,9 +68,7 @@ def separated_interval(auc: float, members: int, non_members: int) -> Interval:
 
 def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
     """Exact two-sided interval of a proportion (Clopper and Pearson 1934)."""
-    from scipy.stats import beta
+    from scipy.stats import binomtest
 
-    tail = (1 - confidence) / 2
-    low = beta.ppf(tail, successes, trials - successes + 1) if successes > 0 else 0.0
-    high = beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1.0
-    return float(low), float(high)
+    found = binomtest(successes, trials).proportion_ci(confidence, method="exact")
+    return float(found.low), float(found.high)

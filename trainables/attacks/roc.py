@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from sklearn.metrics import roc_curve
+from sklearn.metrics import roc_auc_score, roc_curve
 
 from trainables.attacks.intervals import CONFIDENCE, Interval, clopper_pearson, separated_interval
 
@@ -95,9 +95,8 @@ def tpr_at_fpr(member_scores: Scores, non_member_scores: Scores, limit: float) -
 
 def auc(member_scores: Scores | Ranks, non_member_scores: Scores | Ranks) -> float:
     """Probability that a member scores higher than a non-member, ties counting one half."""
-    ranks = rankdata(np.concatenate([member_scores, non_member_scores]))
-    m, n = len(member_scores), len(non_member_scores)
-    return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+    ranks = rankdata(np.concatenate([member_scores, non_member_scores]))  # infinite scores have an order too
+    return float(roc_auc_score(np.repeat([1, 0], [len(member_scores), len(non_member_scores)]), ranks))
 
 
 def _corners(fpr: Scores, tpr: Scores) -> NDArray[np.bool_]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from sweeps.formatting.figures import epsilon_cell, epsilon_text, number, privac
 from sweeps.recipes.parts import objective_values
 from sweeps.results.choice import choose
 from sweeps.results.front import pareto_front
-from sweeps.results.front_figure import front_figure, write_front_page
+from sweeps.results.front_figure import front_svg
 from sweeps.state.records import Point, TrialRecord
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
@@ -110,23 +111,19 @@ def test_two_objectives_have_a_front_and_a_colour_only_where_epsilon_varies() ->
     front = pareto_front(equal, two)
     assert [p.trial for p in front] == [0, 1], "the last costs less, which is no objective"
     assert choose(front, two, {"mia_auc": 0.8}).trial == 1
-    marker = front_figure(equal, front, None, two, "a sweep").data[1].marker
-    assert isinstance(marker.color, str)
-    assert not marker.showscale
+    assert "log10 ε" not in front_svg([p for t in equal for p in t.points], front, two, None)
     early = [*equal, trial(3, 0.5, 0.5, 2.0)]
-    figure = front_figure(early, pareto_front(early, two), None, two, "a sweep")
-    assert figure.data[1].marker.colorbar.title.text == "log10 ε (honest)"
-    assert (figure.layout.xaxis.title.text[:3], figure.layout.yaxis.title.text[:7]) == ("SER", "MIA AUC")
+    drawn = front_svg([p for t in early for p in t.points], pareto_front(early, two), two, None)
+    for label in ("log10 ε (honest)", "SER on the test split", "MIA AUC"):
+        assert label in drawn
 
 
-def test_the_page_of_the_front_stands_alone(tmp_path: Path) -> None:
-    trials = [trial(0, 0.1, 0.9, 1e6), trial(1, 0.2, 0.6, 1e2), trial(2, 0.95, 0.95, 1e7)]
+def test_the_picture_of_the_front_names_its_points_and_draws_what_is_infinite() -> None:
+    trials = [trial(20, 0.1, 0.9, math.inf), trial(21, 0.2, 0.6, 1e2), trial(22, 0.95, 0.95, 1e7)]
     front = pareto_front(trials, OBJECTIVES)
-    figure = front_figure(trials, front, {"ser": 0.08, "mia_auc": 0.95}, OBJECTIVES, "a sweep")
-    assert {trace.name: len(trace.x) for trace in figure.data} == {"dominated": 1, "Pareto-optimal": 2}
-    hover = figure.data[0].customdata[0][-1]
-    assert hover == "ε honest 1.00e+07 (no formal guarantee)<br>ε paper 2.50e+06 (no formal guarantee)<br>ε not audited"
-    write_front_page(figure, tmp_path / "front.html")
-    page = (tmp_path / "front.html").read_text()
-    assert "<script src=" not in page
-    assert "Pareto-optimal" in page
+    points = [p for t in trials for p in t.points]
+    drawn = front_svg(points, front, OBJECTIVES, {"ser": 0.08, "mia_auc": 0.95}, front[0])
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert [f">{p.name}<" in drawn for p in points] == [True, True, False], "the last one is dominated"
+    assert "#d62728" in drawn, "the chosen one is ringed"
+    assert "#d62728" not in front_svg(points, front, OBJECTIVES, None)
