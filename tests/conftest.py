@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import io
 import json
@@ -50,20 +51,29 @@ class _RayInTwoProcesses(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        text = (self.config.rootpath / file).read_text()
-        if "pytest.mark.ray" not in text:
-            return file
-        return "ray that waits" if "pytest.mark.timeout(3600)" in text else "ray"
+        return {_WAITS: "ray that waits", _RAY: "ray"}.get(_lane(self.config.rootpath / file), file)
+
+
+_WAITS, _RAY, _NO_RAY = range(3)
+
+
+@functools.cache
+def _lane(file: Path) -> int:
+    text = file.read_text()
+    if "pytest.mark.ray" not in text:
+        return _NO_RAY
+    return _WAITS if "pytest.mark.timeout(3600)" in text else _RAY
 
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is switched off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    config.option.loadscopereorder = False  # the two of Ray first, though others hold more tests: they last longest
     return _RayInTwoProcesses(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The test of most processes comes first, while pytest's own are small: it is what the suite's memory peaks at."""
-    items.sort(key=lambda item: "test_many_nodes" not in item.nodeid)
+    """Ray first, and of it the test of most processes, while pytest's own are small: the suite's memory peaks there."""
+    items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid))
 
 
 @pytest.fixture(scope="session")

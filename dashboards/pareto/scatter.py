@@ -13,8 +13,35 @@ def scatter(
     snapshot: Snapshot, limits: Limits, selected: str | None, x: Axis, y: Axis, colour: Axis, theme: str
 ) -> Figure:
     """All candidates over two quantities, coloured by a third if it varies; the front's, within limits, in full."""
-    t = THEMES[theme]
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
+    traces = _groups(snapshot, drawn, {c.key for c in drawn if within(c, limits)}, x, y, colour, theme)
+    chosen = snapshot.candidates.get(selected or "")
+    if chosen is not None and _drawn(chosen, x, y):
+        traces += _selected(drawn, chosen, x, y, THEMES[theme]["accent"])
+    shapes, notes = _reference_lines(snapshot, x, y, theme)
+    xs, ys = (
+        [float(c.value(a.key)) for c in drawn if is_number(c.value(a.key))]
+        + [v for v in [snapshot.baseline.get(a.key)] if is_number(v)]
+        + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
+        for a in (x, y)
+    )
+    layout = base_layout(
+        theme,
+        xaxis=axis_style(x, theme, xs) if not _words(drawn, x) else {"type": "category", "title": {"text": x.label}},
+        yaxis=axis_style(y, theme, ys) if not _words(drawn, y) else {"type": "category", "title": {"text": y.label}},
+        shapes=shapes,
+        annotations=notes,
+        showlegend=True,
+        legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemsizing": "constant"},
+    )
+    return {"data": traces, "layout": layout}
+
+
+def _groups(
+    snapshot: Snapshot, drawn: list[Candidate], inside: set[str], x: Axis, y: Axis, colour: Axis, theme: str
+) -> list[Figure]:
+    """What is outside the limits, dominated, and on the front: a trace each, and one for the key to the colours."""
+    t = THEMES[theme]
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
     coloured = varies(known, colour)
@@ -23,7 +50,6 @@ def scatter(
         "cmin": min(known),
         "cmax": max(known) if coloured else min(known) + 1,
     }
-    inside = {c.key for c in drawn if within(c, limits)}
     groups = (
         ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
         ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.65),
@@ -60,38 +86,21 @@ def scatter(
             {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
             | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour)}}
         )
-    chosen = snapshot.candidates.get(selected or "")
-    if chosen is not None and _drawn(chosen, x, y):
-        # The other kept epochs of its trial: where training longer leads.
-        path = sorted((c for c in drawn if c.trial == chosen.trial), key=lambda c: c.point.epoch)
-        traces.append(
-            {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
-            | {"x": [c.value(x.key) for c in path], "y": [c.value(y.key) for c in path]}
-            | {"line": {"color": t["accent"], "width": 1.5, "dash": "dot"}}
-        )
-        traces.append(
-            {"type": "scatter", "mode": "markers", "name": f"selected: {chosen.name}", "hoverinfo": "skip"}
-            | {"x": [chosen.value(x.key)], "y": [chosen.value(y.key)]}
-            | {f"error_{along}": _error_bar(chosen, axis, t["accent"]) for along, axis in (("x", x), ("y", y))}
-            | {"marker": {"symbol": "circle-open", "size": 26, "color": t["accent"], "line": {"width": 3}}}
-        )
-    shapes, notes = _reference_lines(snapshot, x, y, theme)
-    xs, ys = (
-        [float(c.value(a.key)) for c in drawn if is_number(c.value(a.key))]
-        + [v for v in [snapshot.baseline.get(a.key)] if is_number(v)]
-        + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
-        for a in (x, y)
-    )
-    layout = base_layout(
-        theme,
-        xaxis=axis_style(x, theme, xs) if not _words(drawn, x) else {"type": "category", "title": {"text": x.label}},
-        yaxis=axis_style(y, theme, ys) if not _words(drawn, y) else {"type": "category", "title": {"text": y.label}},
-        shapes=shapes,
-        annotations=notes,
-        showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemsizing": "constant"},
-    )
-    return {"data": traces, "layout": layout}
+    return traces
+
+
+def _selected(drawn: list[Candidate], chosen: Candidate, x: Axis, y: Axis, colour: str) -> list[Figure]:
+    """The chosen candidate ringed, with its intervals, and where training it longer leads."""
+    path = sorted((c for c in drawn if c.trial == chosen.trial), key=lambda c: c.point.epoch)
+    return [
+        {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
+        | {"x": [c.value(x.key) for c in path], "y": [c.value(y.key) for c in path]}
+        | {"line": {"color": colour, "width": 1.5, "dash": "dot"}},
+        {"type": "scatter", "mode": "markers", "name": f"selected: {chosen.name}", "hoverinfo": "skip"}
+        | {"x": [chosen.value(x.key)], "y": [chosen.value(y.key)]}
+        | {f"error_{along}": _error_bar(chosen, axis, colour) for along, axis in (("x", x), ("y", y))}
+        | {"marker": {"symbol": "circle-open", "size": 26, "color": colour, "line": {"width": 3}}},
+    ]
 
 
 def _words(drawn: list[Candidate], axis: Axis) -> bool:

@@ -23,8 +23,8 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
 
-EPOCHS = 24
-SETTINGS = [f"training.epochs={EPOCHS}", "training.workers=1", "search.trials=3", "search.stop=null"]
+EPOCHS, TRIALS = 24, 2
+SETTINGS = [f"training.epochs={EPOCHS}", "training.workers=1", f"search.trials={TRIALS}", "search.stop=null"]
 
 
 class Driver:
@@ -143,100 +143,127 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_whatever_is_killed_no_trial_is_lost_redone_or_counted_twice(
-    ray_cluster: str, tmp_path: Path, recipe: Path, server: Server, command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    storage = tmp_path / "runs"
-    where = ("--storage", str(storage))
-    settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    trials = storage / "s" / "trials"
-    drivers: list[Driver] = []
-    seconds: dict[str, float] = {}
+@pytest.fixture
+def one_sweep(ray_cluster: str, tmp_path: Path, recipe: Path, command: Command) -> Iterator[OneSweep]:
+    sweep = OneSweep(ray_cluster, tmp_path, recipe, command)
+    yield sweep
+    for driver in sweep.drivers:
+        driver.kill_everything()
 
-    def drive(address: str | None, *words: str) -> Driver:
-        drivers.append(Driver(tmp_path, address, *words, *where))
-        return drivers[-1]
 
-    def epochs() -> int:
-        return sum(len(json.loads(curve.read_text())) for curve in trials.glob("*/curve.json"))
+class OneSweep:
+    """A sweep of two trials that is driven by several drivers, one after the other."""
 
-    def wait_for_epochs(driver: Driver, more: int = 3) -> None:
-        start = epochs()
-        wait_for(lambda: epochs() >= start + more or driver.process.poll() is not None)
+    def __init__(self, ray_cluster: str, folder: Path, recipe: Path, command: Command) -> None:
+        self._cluster, self._folder, self._recipe, self._command = ray_cluster, folder, recipe, command
+        self._where = ("--storage", str(folder / "runs"))
+        self.trials = folder / "runs" / "s" / "trials"
+        self.tracking_uri = f"sqlite:///{folder / 'mlflow.db'}"
+        self.drivers: list[Driver] = []
+
+    def start(self, own_ray: bool = False) -> Driver:
+        """A driver in the middle of the first trial."""
+        settings = [word for setting in SETTINGS for word in ("--set", setting)]
+        words = ["run", str(self._recipe), "--name", "s", "--tracking-uri", self.tracking_uri, *settings, *self._where]
+        driver = Driver(self._folder, None if own_ray else self._cluster, *words)
+        self.drivers.append(driver)
+        self.wait_for_epochs(driver)
+        return driver
+
+    def resume(self) -> tuple[int, str, str]:
+        return self._command("resume", "s", *self._where)
+
+    def wait_for_epochs(self, driver: Driver, more: int = 3) -> None:
+        start = self._epochs()
+        wait_for(lambda: self._epochs() >= start + more or driver.process.poll() is not None)
         assert driver.process.poll() is None, driver.said()
 
-    def goes_on(fault: str, driver: Driver) -> None:
-        began = time.monotonic()
-        wait_for_epochs(driver, more=1)
-        seconds[fault] = time.monotonic() - began
+    def _epochs(self) -> int:
+        return sum(len(json.loads(curve.read_text())) for curve in self.trials.glob("*/curve.json"))
 
-    try:
-        # On a cluster that outlives its drivers, one is killed.
-        one = drive(ray_cluster, "run", str(recipe), "--name", "s", "--tracking-uri", server.uri, *settings)
-        wait_for_epochs(one)
-        code, _, err = command("resume", "s", *where)
-        assert code == 2
-        assert f"is running (process {one.process.pid} on" in err
-        _kill(one.process.pid)
-        one.end()
-        wait_for(lambda: not _programs(os.getpid(), "ray::RayTrainWorker"))  # theirs would be taken for the next one's
+    def is_whole(self) -> None:
+        """No trial and no epoch is lost, redone or counted twice: on the disk, in `status`, in MLflow."""
+        code, out, err = self._command("status", "s", "--json", *self._where)
+        assert code == 0, err
+        found = json.loads(out)
+        assert [trial["state"] for trial in found["trials"]] == ["complete"] * TRIALS
+        for folder in sorted(self.trials.iterdir()):
+            assert _steps(folder) == [(epoch, 4) for epoch in range(EPOCHS)]
+        assert not list(self.trials.glob("*/checkpoint*")), "their results are kept"
+        client = MlflowClient(self.tracking_uri)
+        experiment = client.get_experiment_by_name("tiny")
+        assert experiment is not None
+        runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
+        children = [run for run in runs.values() if run.data.tags.get("mlflow.parentRunId") == found["run_id"]]
+        assert {run.info.run_id for run in children} == {trial["run_id"] for trial in found["trials"]}
+        assert len(children) == TRIALS, "each trial once"
+        assert {run.info.status for run in runs.values()} == {"FINISHED"}
+        assert len(runs) == TRIALS + 2, "the trials, their parent, the baseline"
+        for run in children:
+            steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "valid_ser")]
+            assert sorted(steps) == list(range(1, EPOCHS + 1))
 
-        # What the dead driver held is free again. The trial's process is killed, then MLflow; Ctrl-C saves and stops.
-        two = drive(ray_cluster, "resume", "s")
-        goes_on("kill -9 of the driver", two)
-        (trial,) = wait_for(lambda: _programs(os.getpid(), "ray::ImplicitFunc"))
-        _kill(trial)
-        goes_on("kill -9 of a trial's process", two)
-        wait_for(lambda: list(trials.glob("*/model.pt")))
-        server.stop()
-        two.wait_until("MLflow takes nothing at the moment")
-        os.kill(two.process.pid, signal.SIGINT)
-        assert two.end() == 130, two.said()
-        assert "stopping when the running epochs have ended and are saved" in two.said()
-        assert "go on with: edp-sweep resume s" in two.said().splitlines()[-1]
 
-        # A driver with a Ray of its own, whose raylet is killed: it says so in one line, and ends.
-        server.start()
-        three = drive(None, "resume", "s")
-        goes_on("Ctrl-C, and MLflow gone", three)
-        (raylet,) = _programs(three.process.pid, "/raylet/raylet")
-        began = time.monotonic()
-        _kill(raylet)
-        assert three.end() == 1
-        seconds["until the driver notices that Ray died"] = time.monotonic() - began
-        assert "is gone; go on with: edp-sweep resume s" in three.said().splitlines()[-1]
-        assert "Traceback" not in three.said()
+def _steps(trial: Path) -> list[tuple[int, int]]:
+    """The epochs of its ledger, each with its steps: of 54 training utterances, 16 a step, there are 4."""
+    ledger = Ledger.model_validate_json((trial / "ledger.json").read_text())
+    return [(entry.epoch, entry.steps) for entry in ledger.entries]
 
-        four = drive(ray_cluster, "resume", "s")
-        goes_on("kill -9 of the raylet", four)
-        assert four.end() == 0, four.said()
-    finally:
-        for driver in drivers:
-            driver.kill_everything()
 
-    code, out, err = command("status", "s", "--json", *where)
+def test_a_driver_that_is_killed_lets_its_sweep_go(one_sweep: OneSweep) -> None:
+    driver = one_sweep.start()
+    code, _, err = one_sweep.resume()
+    assert code == 2
+    assert f"is running (process {driver.process.pid} on" in err
+    _kill(driver.process.pid)
+    driver.end()
+    wait_for(lambda: not _programs(os.getpid(), "ray::RayTrainWorker"))  # theirs would be taken for the next one's
+    code, _, err = one_sweep.resume()
     assert code == 0, err
-    found = json.loads(out)
-    assert [trial["state"] for trial in found["trials"]] == ["complete"] * 3
-    for folder in sorted(trials.iterdir()):
-        ledger = Ledger.model_validate_json((folder / "ledger.json").read_text())
-        # 54 training utterances, 16 a step: no epoch is missing, none is done twice.
-        assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(epoch, 4) for epoch in range(EPOCHS)]
-    assert not list(trials.glob("*/checkpoint*")), "their results are kept"
-    client = MlflowClient(server.uri)
-    experiment = client.get_experiment_by_name("tiny")
-    assert experiment is not None
-    runs = {run.info.run_id: run for run in client.search_runs([experiment.experiment_id])}
-    children = [run for run in runs.values() if run.data.tags.get("mlflow.parentRunId") == found["run_id"]]
-    assert {run.info.run_id for run in children} == {trial["run_id"] for trial in found["trials"]}
-    assert len(children) == 3, "each trial once"
-    assert {run.info.status for run in runs.values()} == {"FINISHED"}
-    assert len(runs) == 5, "three trials, their parent, the baseline"
-    for run in children:
-        steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "valid_ser")]
-        assert sorted(steps) == list(range(1, EPOCHS + 1))
-    with capsys.disabled():
-        print("\nseconds to the next epoch:", json.dumps({fault: round(value, 1) for fault, value in seconds.items()}))
+    one_sweep.is_whole()
+
+
+def test_a_trial_whose_process_is_killed_goes_on_from_its_last_epoch(one_sweep: OneSweep) -> None:
+    driver = one_sweep.start()
+    (trial,) = wait_for(lambda: _programs(os.getpid(), "ray::ImplicitFunc"))
+    _kill(trial)
+    assert driver.end() == 0, driver.said()
+    one_sweep.is_whole()
+
+
+def test_what_mlflow_missed_while_it_was_gone_is_sent_later(one_sweep: OneSweep, server: Server) -> None:
+    one_sweep.tracking_uri = server.uri
+    driver = one_sweep.start()
+    server.stop()
+    driver.wait_until("MLflow takes nothing at the moment")
+    server.start()
+    assert driver.end() == 0, driver.said()
+    code, _, err = one_sweep.resume()
+    assert code == 0, err
+    one_sweep.is_whole()
+
+
+def test_ctrl_c_saves_the_running_epoch_and_says_how_to_go_on(one_sweep: OneSweep) -> None:
+    driver = one_sweep.start()
+    os.kill(driver.process.pid, signal.SIGINT)
+    assert driver.end() == 130, driver.said()
+    assert "stopping when the running epochs have ended and are saved" in driver.said()
+    assert "go on with: edp-sweep resume s" in driver.said().splitlines()[-1]
+    code, _, err = one_sweep.resume()
+    assert code == 0, err
+    one_sweep.is_whole()
+
+
+def test_a_driver_whose_ray_dies_says_so_in_one_line_and_ends(one_sweep: OneSweep) -> None:
+    driver = one_sweep.start(own_ray=True)
+    (raylet,) = _programs(driver.process.pid, "/raylet/raylet")
+    _kill(raylet)
+    assert driver.end() == 1
+    assert "is gone; go on with: edp-sweep resume s" in driver.said().splitlines()[-1]
+    assert "Traceback" not in driver.said()
+    code, _, err = one_sweep.resume()
+    assert code == 0, err
+    one_sweep.is_whole()
 
 
 def test_ctrl_c_twice_stops_in_the_middle_of_an_epoch_and_says_how_to_go_on(
@@ -298,7 +325,6 @@ def test_a_full_disk_stops_the_sweep_in_one_line_and_it_goes_on_when_there_is_ro
     code, out, err = command("resume", "s", *where, "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert [trial["state"] for trial in found["trials"]] == ["complete"] * 3
+    assert [trial["state"] for trial in found["trials"]] == ["complete"] * TRIALS
     for folder in (small_disk / "s" / "trials").iterdir():
-        ledger = Ledger.model_validate_json((folder / "ledger.json").read_text())
-        assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(epoch, 4) for epoch in range(EPOCHS)]
+        assert _steps(folder) == [(epoch, 4) for epoch in range(EPOCHS)]
