@@ -61,11 +61,11 @@ from torch.nn.parallel import DistributedDataParallel
 from edp.book import Book
 from edp.clipping import Clip, count_noise
 from edp.layer_scales import fixed_alpha, layer_norms, layer_of_parameter, normalised
-from edp.ledger import Ledger
-from edp.mechanism import mechanism_of
+from edp.ledger import Ledger, LedgerEntry
+from edp.mechanism import Mechanism, mechanism_of
 from edp.noise.correlated import CorrelatedNoise
 from edp.noise.gaussian import add_gaussian_, reproducible_key, secret_key, stream
-from edp.sampling import Epoch, Step, share_start
+from edp.sampling import Epoch, Step, share_start, steps_at_rate
 from edp.spec import EDPSpec
 from edp.steps import MisusedHook, StepGuard
 
@@ -178,19 +178,33 @@ class EDPHook:
         self._guard.execute()
         return self._reduce(state, bucket)
 
+    def planned(self, epochs: range) -> Ledger:
+        """The ledger as it will be when `epochs`, the next ones, have run in full.
+
+        For a loop that writes down what is about to run before it runs: of a process that dies, the ledger then says
+        what it may have done (`Ledger.after_loss`).
+        """
+        entries = (
+            LedgerEntry(epoch=t, steps=steps_at_rate(self.rate), mechanism=self._mechanism_in(t)) for t in epochs
+        )
+        return self.ledger.model_copy(update={"entries": (*self.ledger.entries, *entries)})
+
     def _set_mechanism(self) -> None:
-        self.mechanism = mechanism_of(
+        self.mechanism = self._mechanism_in(self.epoch)
+        # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
+        self._noise_shape = [1.0] * len(self.parameters)
+        if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
+            self._noise_shape = self.alpha[self.layer].tolist()
+
+    def _mechanism_in(self, epoch: int) -> Mechanism:
+        return mechanism_of(
             self.spec,
-            self.epoch,
+            epoch,
             micro_batches=self.micro_batches,
             rate=self.rate,
             single_example=self.single_example,
             max_alpha=float(self.alpha.max()) if self.alpha is not None else 1.0,
         )
-        # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
-        self._noise_shape = [1.0] * len(self.parameters)
-        if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
-            self._noise_shape = self.alpha[self.layer].tolist()
 
     def _initial_alpha(self, alpha: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
         if alpha is not None:

@@ -71,6 +71,9 @@ class Ledger(Frozen):
     private: bool = True
     alpha_release: AlphaRelease | None = None
     entries: tuple[LedgerEntry, ...] = ()
+    discarded: tuple[Ledger, ...] = ()
+    """What was run, or was about to, when a process died, and was thrown away with its weights: one ledger a time. It
+    touched no released weights, and counts as if it had."""
 
     def until(self, epoch: int) -> Ledger:
         """What was executed before `epoch` (counted from 0): the ledger of the model after so many epochs."""
@@ -85,6 +88,18 @@ class Ledger(Frozen):
                 return self.model_copy(update={"entries": (*self.entries[:-1], longer)})
         entry = LedgerEntry(epoch=epoch, steps=1, mechanism=mechanism)
         return self.model_copy(update={"entries": (*self.entries, entry)})
+
+    def after_loss(self, written: Ledger) -> Ledger:
+        """This ledger, of weights that were kept, when all that `written` has besides was lost with its weights.
+
+        Args:
+            written: what was written down last, before its last epochs began.
+        """
+        known = {entry.epoch for entry in self.entries}
+        entries = tuple(entry for entry in written.entries if entry.epoch not in known)
+        release = written.alpha_release if self.alpha_release is None else None
+        lost = Ledger(alpha_release=release, entries=entries)
+        return self.model_copy(update={"discarded": (*written.discarded, *([lost] if lost != Ledger() else []))})
 
     @property
     def steps(self) -> int:

@@ -7,6 +7,8 @@
 | noise of 0, replayable noise, alpha = paper | infinite | by its formula, which looks at z alone |
 | alpha = private, its release not recorded | infinite | the same |
 
+What a process lost when it died (`Ledger.discarded`) counts as if it had touched the weights.
+
 δ lies between 0 and 1, both excluded, or UserError is raised. The neighbours are those of `edp.mechanism`.
 """
 
@@ -97,9 +99,8 @@ def epsilon_curve(ledger: Ledger, delta: float) -> list[tuple[int, float, float]
     Raises:
         UserError: as `epsilon`.
     """
-    check_participation(ledger.entries)
     memo: Memo = {}
-    total, log_rho = _before_training(ledger), -math.inf if ledger.private else math.inf
+    total, log_rho = _before_training(ledger), _log_rho_discarded(ledger)
     curve = []
     for epoch, entries in _epochs(ledger):
         total = compose([total, _composition_of_epoch(entries)])
@@ -114,9 +115,7 @@ def composition_of(ledger: Ledger) -> Composition:
     Raises:
         UserError: for correlated noise whose steps have no price.
     """
-    check_participation(ledger.entries)
-    epochs = [_composition_of_epoch(entries) for _, entries in _epochs(ledger)]
-    return compose([_before_training(ledger), *epochs])
+    return compose([_before_training(ledger), _steps_of(ledger)])
 
 
 def epsilon_of(c: Composition, delta: float, memo: Memo | None = None) -> float:
@@ -201,11 +200,21 @@ def _epochs(ledger: Ledger) -> Iterator[tuple[int, list[LedgerEntry]]]:
 
 
 def _before_training(ledger: Ledger) -> Composition:
-    """The release of the layer scales, and what no amount of noise makes good."""
+    """The release of the layer scales, what no amount of noise makes good, and what was lost."""
+    check_participation(ledger.entries)
     estimated = any(entry.mechanism.alpha == "private" for entry in ledger.entries)
     if not ledger.private or (estimated and ledger.alpha_release is None):
         return Composition(mu=math.inf)
+    lost = [part for one in ledger.discarded for part in (_release_of(one), _steps_of(one))]
+    return compose([_release_of(ledger), *lost])
+
+
+def _release_of(ledger: Ledger) -> Composition:
     return unsampled(ledger.alpha_release.z) if ledger.alpha_release else Composition()
+
+
+def _steps_of(ledger: Ledger) -> Composition:
+    return compose([_composition_of_epoch(entries) for _, entries in _epochs(ledger)])
 
 
 def _composition_of_epoch(entries: list[LedgerEntry]) -> Composition:
@@ -235,9 +244,18 @@ def _times_shuffled(entries: list[LedgerEntry]) -> int:
 def _log_rho(ledger: Ledger) -> float:
     if not ledger.private:
         return math.inf
-    total = -math.inf
+    total = _log_rho_discarded(ledger)
     for _, entries in _epochs(ledger):
         total = _log_add(total, _log_rho_of_epoch(entries))
+    return total
+
+
+def _log_rho_discarded(ledger: Ledger) -> float:
+    if not ledger.private:
+        return math.inf
+    total = -math.inf
+    for one in ledger.discarded:
+        total = _log_add(total, _log_rho(one))
     return total
 
 

@@ -38,6 +38,20 @@ def _main(function: Callable, rank: int, world: int, store: str, results: Any, a
         results.put((rank, None, traceback.format_exc()))
 
 
+def run_to_its_death(function: Callable, *args: Any, timeout: float = 120) -> int | None:
+    """The exit code of a process of `function(0, 1, *args)`, the one worker of its group."""
+    results = _CONTEXT.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        process = _CONTEXT.Process(
+            target=_main, args=(function, 0, 1, str(Path(folder) / "store"), results, args), daemon=True
+        )
+        process.start()
+        process.join(timeout)
+        process.kill()
+        process.join()
+    return process.exitcode
+
+
 def run_workers(function: Callable, world: int, *args: Any, timeout: float = 120) -> list[Any]:
     """`[function(rank, world, *args) for each rank]`, each in its own process of one gloo group.
 

@@ -13,14 +13,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from edp.ledger import Ledger
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import contents, earlier_epochs, final_metrics, privacy_metrics, valid_metrics
 from trainables.models import build_model
 from trainables.records.epochs import EpochLog, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
-from trainables.records.ledger_file import write_ledger
+from trainables.records.ledger_file import read_ledger, write_ledger
 from trainables.records.pareto import Metrics
-from trainables.training.checkpoint import load_checkpoint, save_checkpoint
+from trainables.training.checkpoint import load_checkpoint, restored_ledger, save_checkpoint
 from trainables.training.trainer import Trainer, pick_device
 
 
@@ -51,8 +52,13 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         vocabulary_size=corpus.vocabulary_size,
         state_sizes=corpus.state_sizes,
     ).to(device)
-    checkpoint = load_checkpoint(job.output, spec)
-    trainer = Trainer(model, corpus, spec, device, checkpoint)
+    checkpoint, written = load_checkpoint(job.output, spec), read_ledger(job.output)
+
+    def write_ahead(ledger: Ledger) -> None:
+        if rank == 0:
+            write_ledger(ledger, job.output)
+
+    trainer = Trainer(model, corpus, spec, device, checkpoint, restored_ledger(checkpoint, written), write_ahead)
     released = trainer.released
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
     seconds = checkpoint.seconds if checkpoint is not None else []

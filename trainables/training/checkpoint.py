@@ -95,6 +95,12 @@ def spec_key(spec: TrialSpec) -> str:
     return spec.model_dump_json(exclude=left_out)
 
 
-def restored_ledger(checkpoint: Checkpoint) -> Ledger:
-    """The ledger of the steps that made the checkpoint's weights."""
-    return Ledger.model_validate_json(checkpoint.ledger)
+def restored_ledger(checkpoint: Checkpoint | None, written: Ledger | None) -> Ledger:
+    """The ledger of a run that goes on: the steps that made the checkpoint's weights, none where there is none, and
+    what else was run and thrown away.
+
+    Args:
+        written: what stands beside the checkpoint, written before the last epochs began; None: nothing was begun.
+    """
+    kept = Ledger.model_validate_json(checkpoint.ledger) if checkpoint is not None else Ledger()
+    return kept.after_loss(written) if written is not None else kept

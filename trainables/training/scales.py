@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from edp.book import keep_book
-from edp.ledger import Ledger
+from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from edp.sampling import Indices, shuffled_epoch
 from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
 from trainables.corpora.labels import Labels
@@ -30,11 +30,20 @@ VOTES = 512
 
 
 def layer_scales(
-    model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device
-) -> tuple[torch.Tensor | None, Ledger]:
-    """Scales (K,) for the hook, None where it finds its own, and the ledger that the run starts with.
+    model: JointModel,
+    corpus: EncodedCorpus,
+    spec: TrialSpec,
+    device: torch.device,
+    ledger: Ledger,
+    write_ahead: Callable[[Ledger], None],
+) -> tuple[torch.Tensor | None, AlphaRelease | None]:
+    """Scales (K,) for the hook, None where it finds its own, and their release, where they are of private examples.
 
     Called by all workers at once, before DDP wraps the model; all get the same scales.
+
+    Args:
+        ledger: that the run starts with.
+        write_ahead: told of the release before anything is.
 
     Raises:
         UntaughtLayer: for `alpha = private` and a layer that leaves no notes.
@@ -44,12 +53,12 @@ def layer_scales(
         if spec.edp.alpha == "public":
             batch = synthetic_batch(corpus.features(), corpus.labels).to(device)
             torch.manual_seed(0)
-            return public_alpha(gradient_layer_norms(model, model.loss(batch).mean())), Ledger()
+            return public_alpha(gradient_layer_norms(model, model.loss(batch).mean())), None
         if spec.edp.alpha == "private":
+            write_ahead(ledger.model_copy(update={"alpha_release": AlphaRelease(z=PRIVATE_ALPHA_Z)}))
             norms = _private_norms(model, corpus, spec, device)
-            alpha, release = private_alpha(norms, reproducible_noise=spec.edp.reproducible_noise)
-            return alpha, Ledger(alpha_release=release)
-    return None, Ledger()
+            return private_alpha(norms, reproducible_noise=spec.edp.reproducible_noise)
+    return None, None
 
 
 def synthetic_batch(features: Features, labels: Labels) -> Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ from trainables.models import JointModel
 from trainables.models.precision import in_bfloat16
 from trainables.records.job import TrialFailed
 from trainables.spec import TrainingSpec, TrialSpec
-from trainables.training.checkpoint import Checkpoint, restored_ledger, spec_key
+from trainables.training.checkpoint import Checkpoint, spec_key
 from trainables.training.optimizers import averaged, make_optimizer
 from trainables.training.pieces import Piece, examples_that_fit, pieces
 from trainables.training.scales import layer_scales
@@ -60,6 +60,8 @@ class Trainer:
         spec: TrialSpec,
         device: torch.device,
         checkpoint: Checkpoint | None = None,
+        ledger: Ledger | None = None,
+        write_ahead: Callable[[Ledger], None] = lambda _: None,
     ) -> None:
         if checkpoint is not None:
             model.load_state_dict(checkpoint.model)
@@ -74,6 +76,7 @@ class Trainer:
         except UserError as error:
             raise TrialFailed(str(error)) from error
         self.step = checkpoint.step if checkpoint is not None else 0
+        self._write_ahead, self._written_until = write_ahead, 0
         self.low_precision = in_bfloat16(training.precision, device)
         self.average = averaged(model, training.average) if training.average is not None else None
         if self.average is not None and checkpoint is not None and checkpoint.average is not None:
@@ -88,11 +91,13 @@ class Trainer:
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
+            ledger = ledger if ledger is not None else Ledger()
             if checkpoint is not None:
-                alpha, ledger = checkpoint.alpha, restored_ledger(checkpoint)
+                alpha = checkpoint.alpha
             else:
                 with _trials_mistake():
-                    alpha, ledger = layer_scales(model, corpus, spec, device)
+                    alpha, release = layer_scales(model, corpus, spec, device, ledger, write_ahead)
+                ledger = ledger.model_copy(update={"alpha_release": release})
             self.ddp = one_bucket_ddp(model)
             with _trials_mistake():
                 self.hook = EDPHook(
@@ -162,6 +167,7 @@ class Trainer:
             TrialFailed: on every rank, when a gradient or the loss was not finite.
         """
         self.ddp.train()
+        self._plan(epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.spec.training.learning_rate_in(epoch)
         loss, seen = torch.zeros((), device=self.device), 0
@@ -178,6 +184,14 @@ class Trainer:
         if not np.isfinite(mean):
             raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
         return mean
+
+    def _plan(self, epoch: int) -> None:
+        """Has the epochs until the next checkpoint written down, before the first of them runs."""
+        if self.hook is None or epoch < self._written_until:
+            return
+        every = self.spec.training.validate_every
+        self._written_until = min(self.spec.training.epochs, (epoch // every + 1) * every)
+        self._write_ahead(self.hook.planned(range(epoch, self._written_until)))
 
     def train_step(self, step: Step) -> torch.Tensor:
         """One step of the weights, of those of `steps_of`; returns the sum of this worker's utterances' losses.
