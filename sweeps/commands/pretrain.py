@@ -20,11 +20,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edp.spec import UserError
 from sweeps.execution.prepare import cache_key
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.secrets import redacted
 from sweeps.recipes.loading import load_pretraining
 from sweeps.registry.register import Registered, check_name, ensure_model
 from sweeps.state.lock import driver_lock
 from sweeps.state.sweep import check_storage, folder_name
-from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat, redacted
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat
 from trainables.pretraining.spec import PretrainSpec
 
 _LINE_S = 30.0
@@ -199,7 +200,7 @@ def _register(tracker: Tracker, run_id: str | None, name: str, folder: Path, abo
             name, source, run_id, tags={"started_from": about["started_from"]["sha256"], **tags}
         )
     except (MlflowException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = redacted(" ".join(str(error).split()), tracker.uri)[:200]
         raise UserError(f"--register = {name!r}: {redacted(tracker.uri)} does not take it ({reason})") from None
     size = sum(file.stat().st_size for file in folder.iterdir())
     return Registered(name, int(version.version), size / 1e6)

@@ -22,6 +22,7 @@ from sweeps.execution.resources import Placement, placement
 from sweeps.execution.secret_trials import release_best
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.execution.trials import SweepFailed, run_trials
+from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
 from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
@@ -31,7 +32,7 @@ from sweeps.search.random_stopping import check_candidates, draw_number
 from sweeps.state.lock import driver_lock
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep, folder_name, study_storage
-from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat, redacted
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat
 from trainables.corpora.types import Splits
 from trainables.records.files import disk_full
 from trainables.records.job import TrialStopped
@@ -225,7 +226,7 @@ def _run(
 def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, progress: Progress) -> None:
     """As `finish`; on a full disk as much of it as can be: the study is whole either way."""
     try:
-        sweep.update(error=error)
+        sweep.update(error=redacted(error) if error is not None else None)
         finish(sweep, recipe, tracker, state, progress)
     except Exception as problem:
         if disk_full(problem) is None:

@@ -12,13 +12,14 @@ from sweeps.execution.prepare import check_encoders, encode_missing, ensure_atta
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import measured
+from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import check_name, register
 from sweeps.state.sweep import Sweep, folder_name
 from sweeps.tracking.job_run import job_run
-from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat, redacted, trial_tags
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat, trial_tags
 from trainables.records.job import TrialJob
 from trainables.records.pareto import Metrics
 

@@ -14,6 +14,7 @@ import ray
 
 from edp.spec import UserError
 from sweeps.execution.resources import Placement
+from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
 from trainables.execution.client import OnEpoch, run_job
@@ -142,7 +143,7 @@ def connect(address: str, **options: Any) -> Any:
             return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
         except ConnectionError:
             raise UserError(
-                f"RAY_ADDRESS = {address!r}: no cluster answers there; unset it to start Ray on this machine"
+                f"RAY_ADDRESS = {redacted(address)!r}: no cluster answers there; unset it to start Ray on this machine"
             ) from None
         except Exception as error:
             if "timed out during startup" not in str(error):

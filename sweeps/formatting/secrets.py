@@ -8,9 +8,10 @@ from urllib.parse import unquote, unquote_plus
 
 HIDDEN = "***"
 
-# An address is a whole text, or stands in one and ends at white space.
-_ADDRESS = re.compile(r"\A([A-Za-z][\w+.-]*)://(.*)\Z|([A-Za-z][\w+.-]*)://(\S*)", re.DOTALL)
-# Their users are names. Elsewhere a user without a password may be a token, as in https://TOKEN@HOST.
+# In a text an address ends at white space. What took it for a path made one slash of two.
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*)(:/{1,2})(\S*)")
+_WHOLE = re.compile(r"([A-Za-z][\w+.-]*)(:/{1,2})(.*)", re.DOTALL)
+# Their users are names. Elsewhere one may be a token, as in https://TOKEN@HOST.
 _DATABASES = ("postgresql", "mysql", "mariadb", "mssql", "oracle")
 # Options that are no secrets, where their values are plain words.
 _PLAIN = re.compile(
@@ -18,9 +19,12 @@ _PLAIN = re.compile(
     r"application_name|connect_timeout|client_encoding|timeout|mode|cache|nolock|immutable|uri|check_same_thread)="
     r"[\w./:,-]*"
 )
+_KEY = re.compile(r"[A-Za-z_]+")
 _VARIABLE = re.compile(r"(\$\w+|\$\{\w+\})+")
-_NAMED = re.compile(r"(?i)([;/#,]\w*(?:pass|pwd|token|secret|api_?key|credential)\w*=)([^;/#,]+)")
-_FRAGMENT = re.compile(r"(#)(?!/)(.+)", re.DOTALL)
+_NAMED = re.compile(r"(?i)([;/#,]\w*(?:pass|pwd|token|secret|api_?key|credential)\w*=)(.+)", re.DOTALL)
+_ENDS_PASSWORD = frozenset("?#;")
+_ENDS = re.compile(r"[@&#;/?]")
+_FRAGMENT = re.compile(r"(#)(.+)", re.DOTALL)
 _SHORT = 4
 """A secret of fewer characters is part of too many words to be looked for in a text."""
 
@@ -43,11 +47,14 @@ def redacted(text: str, *addresses: str) -> str:
     def hide(secret: str) -> str:
         if not secret or _VARIABLE.fullmatch(secret):
             return secret
-        secrets.update({secret, unquote(secret), unquote_plus(secret)})
+        # Where a password or an option ends, drivers do not agree.
+        parts = {secret, *_ENDS.split(secret)}
+        secrets.update(decode(part) for part in parts for decode in (str, unquote, unquote_plus))
         return HIDDEN
 
     def without(whole: str) -> str:
-        return _ADDRESS.sub(lambda m: _without_secrets(m[1] or m[3], m[2] or m[4] or "", hide), whole)
+        found = _WHOLE.fullmatch(whole)
+        return _without_secrets(found, hide) if found else _ADDRESS.sub(lambda one: _without_secrets(one, hide), whole)
 
     for address in addresses:
         without(address)
@@ -57,26 +64,32 @@ def redacted(text: str, *addresses: str) -> str:
     return without(text)
 
 
-def _without_secrets(scheme: str, rest: str, hide: Hide) -> str:
-    place, mark, query = rest.partition("?")
-    if "@" in query and not rest.startswith("/"):
-        return f"{scheme}://{hide(rest)}"  # a ? in a password, or an @ in an option
-    before, at, host = place.rpartition("@")
-    if at and not before.startswith("/"):  # else it is part of a file's name
-        user, colon, password = before.partition(":")
-        if not colon and not scheme.lower().startswith(_DATABASES):
-            user = hide(user)
-        place = f"{user}{colon}{hide(password)}@"
+def _without_secrets(found: re.Match[str], hide: Hide) -> str:
+    scheme, slashes, rest = found.groups()
+    address, page, route = rest.partition("#/")
+    if scheme in ("http", "https") and "?" not in address and "@" not in route:
+        rest = address  # and a place in a page, such as a run in MLflow's
     else:
-        place, host = "", place
+        page, route = "", ""
+    before, at, after = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")  # a file's name may hold an @
+    if not _ENDS_PASSWORD.isdisjoint(before):
+        return f"{scheme}{slashes}{hide(rest)}"  # it is part of a password, or of an option
+    named = scheme.lower().startswith(_DATABASES)
+    user, colon, password = before.partition(":") if named else ("", "", before)
+    host, mark, query = after.partition("?")
     for part in (_NAMED, _FRAGMENT):
         host = part.sub(lambda m: m[1] + hide(m[2]), host)
-    options = "&".join(_option(option, hide) for option in query.split("&"))
-    return f"{scheme}://{place}{host}{mark}{options}"
+    return f"{scheme}{slashes}{user}{colon}{hide(password)}{at}{host}{mark}{_options(query, hide)}{page}{route}"
 
 
-def _option(option: str, hide: Hide) -> str:
-    key, equals, value = option.partition("=")
-    if not equals:
-        return hide(option)
-    return option if _PLAIN.fullmatch(unquote(option)) else f"{key}={hide(value)}"
+def _options(query: str, hide: Hide) -> str:
+    shown = ""
+    while query:
+        option, more, others = query.partition("&")
+        key, _, value = option.partition("=")
+        if option and not _PLAIN.fullmatch(unquote(option)) and not _VARIABLE.fullmatch(value):
+            # A secret may hold a &, so that all that comes after it is hidden too.
+            known = value and _KEY.fullmatch(key)
+            return shown + (f"{key}={hide(query.partition('=')[2])}" if known else hide(query))
+        shown, query = f"{shown}{option}{more}", others
+    return shown

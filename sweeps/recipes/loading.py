@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-import types
-import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +9,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
-from sweeps.formatting.errors import one_line, shown, suggestion
+from sweeps.formatting.errors import one_line, suggestion
+from sweeps.formatting.secrets import redacted
+from sweeps.recipes.checking import refuse_secrets, refuse_unknown
 from sweeps.recipes.recipe import Recipe
 from trainables.corpora import PUBLIC, corpus_in
 from trainables.pretraining.spec import PretrainSpec
@@ -127,8 +126,8 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
     """
     for override in overrides:
         key, equals, text = override.partition("=")
-        if not equals or not key.strip():
-            raise UserError(f"--set {override!r}: allowed: key=value, such as training.epochs=2")
+        if not equals or not key.strip() or "://" in key:
+            raise UserError(f"--set {redacted(override)!r}: allowed: key=value, such as training.epochs=2")
         *folders, last = _split(key.strip())
         place = data
         for folder in folders:
@@ -172,7 +171,8 @@ def _value(text: str) -> Any:
 
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
     data = apply_overrides(data, overrides)
-    _refuse_unknown(kind, data, "")
+    refuse_unknown(kind, data, "")
+    refuse_secrets(data, "")
     _settle_paths(data)
     try:
         return kind.model_validate(data)
@@ -230,36 +230,3 @@ def _listed(field: str, corpora: Any) -> dict[str, Any]:
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     found = data.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _refuse_unknown(annotation: Any, data: Any, path: str) -> None:
-    """Pydantic finds unknown keys too, but does not say what would have been known, nor the one that is in a list.
-
-    Args:
-        annotation: what `data` is to become.
-        path: of `data`, empty or with a dot at its end.
-    """
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        fields = annotation.model_fields
-        tag = fields.get("kind")
-        if not isinstance(data, dict) or (tag is not None and data.get("kind") != tag.default):
-            return
-        for key, value in data.items():
-            if key not in fields:
-                raise UserError(f"{path}{key} = {shown(value)}: unknown setting; {suggestion(str(key), fields)}")
-            _refuse_unknown(fields[key].annotation, value, f"{path}{key}.")
-        return
-    parts = typing.get_args(annotation)
-    match typing.get_origin(annotation), data:
-        case builtins.tuple, list():
-            for i, value in enumerate(data):
-                _refuse_unknown(parts[0], value, f"{path}{i}.")
-        case builtins.dict, dict():
-            for key, value in data.items():
-                _refuse_unknown(parts[1], value, f"{path}{key}.")
-        case ((typing.Union | types.UnionType | typing.Annotated), _):
-            # One dimension for each decay, rather than a dimension.
-            mappings = [part for part in parts if typing.get_origin(part) is dict]
-            by_key = isinstance(data, dict) and data and all(isinstance(value, dict) for value in data.values())
-            for part in mappings if by_key and mappings else [part for part in parts if part not in mappings]:
-                _refuse_unknown(part, data, path)

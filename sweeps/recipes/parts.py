@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
-from sweeps.formatting.secrets import redacted
 from trainables.records.pareto import objective_value
 
 Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
@@ -74,16 +73,6 @@ class SearchSpec(Frozen):
     def secret(self) -> bool:
         """Whether the number of trials is secret, and the best of them all that is released."""
         return self.sampler == "random_stopping"
-
-    @field_validator("study")
-    @classmethod
-    def _no_password_in_plain_text(cls, study: str | None) -> str | None:
-        if study is not None and redacted(study) != study:
-            raise ValueError(
-                "holds a password, or an option that may be one, which would be written into recipe.yaml and MLflow; "
-                "allowed: a variable of the environment in its place, such as postgresql://user:$PASSWORD@host/database"
-            )
-        return study
 
     @field_validator("objectives")
     @classmethod

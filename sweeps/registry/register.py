@@ -22,11 +22,12 @@ from mlflow.models import Model
 from edp.spec import UserError
 from sweeps.execution.prepare import locate
 from sweeps.formatting.figures import privacy_statement
+from sweeps.formatting.secrets import redacted
 from sweeps.results.choice import picked_spec
 from sweeps.results.summary import epsilon_of_sweep
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import Tracker, redacted
+from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import PLAIN
 from trainables.data.states import has_states
 from trainables.frozen.serving import encoder_of, take_encoder
@@ -155,7 +156,7 @@ def register(
                 description=_description(spec, metrics, parts),
             )
         except (MlflowException, OSError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = redacted(" ".join(str(error).split()), tracker.uri)[:200]
             raise UserError(
                 f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
             ) from None

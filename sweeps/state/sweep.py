@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
+from sweeps.formatting.secrets import redacted
 from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
@@ -172,7 +173,7 @@ def study_storage(url: str) -> RDBStorage:
     try:
         return RDBStorage(os.path.expandvars(url), heartbeat_interval=None, engine_kwargs={"pool_pre_ping": True})
     except (ImportError, SQLAlchemyError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = redacted(" ".join(str(error).split()), os.path.expandvars(url))[:200]
         raise UserError(
             f"search.study = {url!r} cannot be opened; allowed: a database URL whose driver is installed ({reason})"
         ) from None

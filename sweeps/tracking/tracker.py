@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
@@ -23,6 +22,7 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
+from sweeps.formatting.secrets import HIDDEN, redacted
 from trainables.spec import TrialSpec
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
@@ -35,7 +35,6 @@ for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR"
 # After a failure nothing is sent for so long, so that a dead store does not slow the sweep down.
 _PAUSE_S = 20.0
 
-_HIDDEN = "***"
 _TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
 
 _PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
@@ -49,14 +48,6 @@ def default_tracking_uri(storage: Path) -> str:
     return f"sqlite:///{(storage / 'mlflow.db').resolve()}"
 
 
-def redacted(uri: str) -> str:
-    """`uri` without its password: what may be shown and stored."""
-    parts = urlsplit(uri)
-    if not parts.password:
-        return uri
-    return uri.replace(f":{parts.password}@", f":{_HIDDEN}@", 1)
-
-
 def settled_uri(given: str | None, stored: str) -> str:
     """The store to use: the one given, the stored one, or where that lacks its password, MLFLOW_TRACKING_URI.
 
@@ -64,11 +55,11 @@ def settled_uri(given: str | None, stored: str) -> str:
         UserError: when the password is nowhere.
     """
     uri = given or stored
-    if _HIDDEN in uri:
+    if HIDDEN in uri:
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
         if not uri:
             raise UserError(
-                f"tracking-uri = {stored!r}: the password is not kept; give it again with --tracking-uri, "
+                f"tracking-uri = {stored!r}: what *** stands for is not kept; give the whole with --tracking-uri, "
                 "or in MLFLOW_TRACKING_URI"
             )
     return uri
@@ -182,7 +173,7 @@ class Tracker:
     ) -> str | None:
         """Opens a run and returns its id; None when the store did not take it."""
         nesting = {"mlflow.parentRunId": parent} if parent else {}
-        shown = [Param(key, str(value)[:6000]) for key, value in params.items()]
+        shown = [Param(key, redacted(str(value))[:6000]) for key, value in params.items()]
 
         def send() -> str:
             every = {**tags, **nesting, "mlflow.user": "edp-sweep"}
@@ -215,7 +206,7 @@ class Tracker:
 
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         """Sets tags."""
-        batch = [RunTag(key, str(value)) for key, value in tags.items()]
+        batch = [RunTag(key, redacted(str(value))) for key, value in tags.items()]
         self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
 
     def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
@@ -273,6 +264,4 @@ class Tracker:
         return answer
 
     def _reason(self, error: Exception) -> str:
-        password = urlsplit(self.uri).password
-        reason = " ".join(str(error).split())
-        return (reason.replace(password, _HIDDEN) if password else reason)[:200]
+        return redacted(" ".join(str(error).split()), self.uri)[:200]

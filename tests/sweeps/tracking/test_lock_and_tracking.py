@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
+from sweeps.formatting.secrets import redacted
 from sweeps.state.lock import driver_lock
-from sweeps.tracking.tracker import Tracker, redacted, settled_uri
+from sweeps.tracking.tracker import Tracker, settled_uri
 
 HOLDER = """
 import sys, time
@@ -45,7 +46,7 @@ def test_a_password_is_neither_shown_nor_kept(monkeypatch: pytest.MonkeyPatch, t
     assert redacted(uri) == "postgresql://me:***@db.example/mlflow"
     assert redacted("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(UserError, match="the password is not kept"):
+    with pytest.raises(UserError, match="is not kept; give the whole"):
         settled_uri(None, redacted(uri))
     assert settled_uri(uri, redacted(uri)) == uri
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
