@@ -29,7 +29,7 @@ from sweeps.registry.register import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
-from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line
+from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line, unknown_ledgers
 from sweeps.results.ties import ties
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.sweep import Sweep
@@ -102,6 +102,7 @@ def _facts(
     points = [point for trial in trials for point in trial.points]
     tied = ties(trials, front, recipe.search.objectives)
     attacks, curves = _attacks(chosen, prepared)
+    cost = epsilon_of_sweep(recipe, trials)
     return {
         "sweep": sweep,
         "record": sweep.record,
@@ -127,7 +128,8 @@ def _facts(
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
-        "cost_of_sweep": epsilon_of_sweep(recipe, trials),
+        "cost_of_sweep": math.nan if cost is None else cost,
+        "unknown": unknown_ledgers(trials),
         "secret": recipe.search.secret,
         "attacks": attacks,
         "roc": Markup(roc_svg(curves)) if curves else None,

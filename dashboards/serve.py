@@ -142,15 +142,16 @@ def serve(
         port: of the page; None for 8050, or a free one where that is taken.
 
     Raises:
-        UserError: when the page cannot listen there.
+        UserError: when the page cannot listen there, or the sweep cannot be read.
     """
     uri = tracking_uri or sweep.record.tracking_uri
+    source = Source(sweep)
+    source.read()  # a sweep that cannot be read is no page
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _interrupt)
     log = sweep.log.with_name(f"{sweep.name}-mlflow.log")
     try:
         with mlflow_ui(uri, log) as (mlflow, child):
-            source = Source(sweep)
             server = _page_server(source, output, host, port, mlflow, tracking_uri)
             thread = threading.Thread(target=server.serve_forever, daemon=True)
             thread.start()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 Decay = Literal["none", "linear", "exponential"]
@@ -35,7 +35,7 @@ class UserError(ValueError):
 
 
 class Frozen(BaseModel):
-    """Base of every spec: immutable, no unknown keys, and `true` is no number."""
+    """Base of every spec: immutable, no unknown keys, `true` is no number, and none is beyond what machines count."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -47,6 +47,14 @@ class Frozen(BaseModel):
             if any(isinstance(one, bool) for one in given) and _numeric(cls, field):
                 raise PydanticCustomError("truth_value", "a truth value is no number", {"field": field, "value": value})
         return data
+
+    @field_validator("*")
+    @classmethod
+    def _fits_a_machine_word(cls, value: Any) -> Any:
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int) and abs(one) >= 2**63:
+                raise ValueError(f"a whole number of {one.bit_length()} bits; allowed: at most 63")
+        return value
 
 
 @cache

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
+from edp.spec import UserError
 from sweeps.formatting.figures import epsilon_cell
 from sweeps.recipes.parts import Objective, metric_of, objective_values
 from sweeps.recipes.recipe import Recipe
@@ -114,8 +115,11 @@ class Snapshot:
     curves: dict[int, tuple[dict[str, float], ...]]
     """What each epoch of a trial reported."""
     epsilon_of_sweep: float
+    """NaN where it is not known."""
     axes: dict[str, Axis] = field(default_factory=dict)
     """What can be drawn, metrics first."""
+    problem: str = ""
+    """Why the sweep can no longer be read; all else is what it was before."""
 
     @property
     def front(self) -> list[Candidate]:
@@ -135,6 +139,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 def snapshot(sweep: Sweep) -> Snapshot:
     """What is known of a sweep now."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    cost = epsilon_of_sweep(recipe, trials)
     states = ("complete", "stopped", "running", "failed", "refused")
     counts = {state: sum(t.state == state for t in trials) for state in states}
     found = candidates(trials, recipe.search.objectives)
@@ -146,7 +151,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
         candidates=found,
         baseline=baseline,
         curves={t.number: t.curve for t in trials},
-        epsilon_of_sweep=epsilon_of_sweep(recipe, trials),
+        epsilon_of_sweep=math.nan if cost is None else cost,
         axes=drawable(list(found.values())),
     )
 
@@ -248,7 +253,10 @@ def text(axis: Axis, value: Any) -> str:
 
 
 class Source:
-    """A sweep that is read again when it has changed, at most every `seconds`. Safe to share between threads."""
+    """A sweep that is read again when it has changed, at most every `seconds`. Safe to share between threads.
+
+    What was read once stays, with the problem beside it, when the sweep can no longer be read.
+    """
 
     def __init__(self, sweep: Sweep, seconds: float = 3.0) -> None:
         self.sweep = sweep
@@ -264,15 +272,27 @@ class Source:
         return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"
 
     def read(self) -> tuple[str, Snapshot]:
-        """The sweep, and a version that changes when it does."""
+        """The sweep, and a version that changes when it does.
+
+        Raises:
+            UserError: where it cannot be read, and never could.
+        """
         with self._lock:
             now = time.monotonic()
             if self._kept is None or now - self._read_at >= self._seconds:
                 stamp = self._stamp_now()
                 if self._kept is None or stamp != self._stamp:
-                    self._kept = snapshot(self.sweep)
+                    self._kept = self._snapshot(self._kept)
                 self._stamp, self._read_at = stamp, time.monotonic()
             return self._stamp, self._kept
+
+    def _snapshot(self, before: Snapshot | None) -> Snapshot:
+        try:
+            return snapshot(self.sweep)
+        except UserError as error:
+            if before is None:
+                raise
+            return replace(before, problem=str(error))
 
     def run_page(self, mlflow: str, run_id: str | None, tracking_uri: str | None = None) -> str:
         """Address of a run in the MLflow UI at `mlflow`; that of the UI itself where the store does not answer."""

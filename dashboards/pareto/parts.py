@@ -20,6 +20,8 @@ _COSTS = ("gpu_seconds", "worker_seconds")
 
 def state_line(snapshot: Snapshot) -> str:
     """What the sweep is doing, and what looking at all of it costs."""
+    if snapshot.problem:
+        return f"can no longer be read, and is shown as it was: {snapshot.problem}"
     record, recipe = snapshot.record, snapshot.recipe
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     wanted = "a secret number" if recipe.search.secret else f"{record.wanted} trials"

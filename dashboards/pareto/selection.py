@@ -12,7 +12,8 @@ from dashboards.pareto.data import Limits, Source, within
 from dashboards.pareto.style import blank
 from edp.spec import UserError
 from sweeps.commands.pick import keep
-from sweeps.registry.register import check_name, register_point
+from sweeps.formatting.names import check_model_name
+from sweeps.registry.register import register_point
 from sweeps.results.choice import choose
 
 
@@ -98,7 +99,7 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -
         name = (model_name or "").strip()
         try:
             if name:
-                check_name(name)
+                check_model_name(name)
             keep(source.sweep, point, output, tracking_uri)
             model = register_point(source.sweep, point, name, tracking_uri) if name else None
         except UserError as error:

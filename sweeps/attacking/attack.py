@@ -18,13 +18,15 @@ from sweeps.attacking.models import answers_of, train_references
 from sweeps.execution.prepare import Prepared, cache_key, encode_missing, locate, read_missing
 from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
+from sweeps.formatting.names import as_path
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config
 from sweeps.recipes.parts import MOST_REFERENCES, ResourcesSpec
 from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep, all_sweeps
-from sweeps.tracking.tracker import Tracker, default_tracking_uri
+from sweeps.tracking.store_check import check_store
+from sweeps.tracking.tracker import Tracker, default_tracking_uri, refusal
 from trainables.attacks.canary import audit, canary_scores, read_coins
 from trainables.attacks.roc import AttackResult, strongest
 from trainables.attacks.shadow import fit_attack, load_attack
@@ -66,19 +68,25 @@ def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
     Raises:
         UserError: when there is no such run, or it has left no model.
     """
-    for folder in (storage / run, Path(run)):
+    try:
+        places = [folder.resolve() for folder in (as_path(storage / as_path(run)), as_path(run))]
+    except UserError as error:
+        raise UserError(f"run = {error}") from None
+    for folder in places:
         # A trial's folder has one too, and no cache beside it.
         if (folder / "config.yaml").is_file() and (folder.parent / "cache").is_dir():
-            return _of_training(Sweep(folder.parent.resolve(), folder.name), None, tracking_uri)
+            return _of_training(Sweep(folder.parent, folder.name), None, tracking_uri)
     name, _, which = run.partition("/")
     if which:
         return _of_sweep(Sweep.existing(storage, name), which, tracking_uri)
     for sweep in all_sweeps(storage):
-        if (sweep.record.baseline or {}).get("run_id") == run:
-            return _of_sweep(sweep, "baseline", tracking_uri)
-        for trial in sweep.trials():
-            if trial.run_id == run:
-                return _of_sweep(sweep, str(trial.number), tracking_uri)
+        try:
+            runs = {(sweep.record.baseline or {}).get("run_id"): "baseline"}
+            runs |= {trial.run_id: str(trial.number) for trial in sweep.trials()}
+        except UserError:
+            continue  # another sweep's broken files are no trouble of this one
+        if run in runs:
+            return _of_sweep(sweep, runs[run], tracking_uri)
     place = _training_of_run(run, storage, tracking_uri)
     if place is not None:
         return _of_training(place, run, tracking_uri)
@@ -145,29 +153,29 @@ def _with_model(target: Target) -> Target:
 
 def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Sweep | None:
     """The folder of the training that an MLflow run tracked."""
-    client = _client(storage, tracking_uri)
-    if client is None:
-        return None
+    if tracking_uri is None and not (storage / "mlflow.db").is_file():
+        return None  # asking would make one
+    uri = check_store(tracking_uri or default_tracking_uri(storage))
     try:
-        place = Sweep(storage, client.get_run(run).data.tags.get("sweep", "?"))
-    except MlflowException:
+        place = Sweep(storage, MlflowClient(tracking_uri=uri).get_run(run).data.tags.get("sweep", ""))
+    except (MlflowException, UserError):  # no such run, or none that trained something here
         return None
+    except Exception as error:  # as `Tracker`
+        raise refusal(uri, error) from None
     return place if (place.folder / "config.yaml").is_file() else None
 
 
 def _run_of_training(name: str, uri: str) -> str | None:
-    client = MlflowClient(tracking_uri=uri)
-    experiment = client.get_experiment_by_name("train")
-    if experiment is None:
-        return None
-    found = client.search_runs([experiment.experiment_id], f"tags.sweep = '{name}'", max_results=1)
+    uri = check_store(uri)
+    try:
+        client = MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name("train")
+        if experiment is None:
+            return None
+        found = client.search_runs([experiment.experiment_id], f"tags.sweep = '{name}'", max_results=1)
+    except Exception as error:  # as `Tracker`
+        raise refusal(uri, error) from None
     return str(found[0].info.run_id) if found else None
-
-
-def _client(storage: Path, tracking_uri: str | None) -> MlflowClient | None:
-    if tracking_uri is None and not (storage / "mlflow.db").is_file():
-        return None  # asking would make one
-    return MlflowClient(tracking_uri=tracking_uri or default_tracking_uri(storage))
 
 
 def attack(target: Target, references: int, kind: Kind, console: Console) -> dict[str, Any]:
@@ -191,6 +199,8 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
             f"--references = {references}: they share the data in pairs; allowed: an even number from 2 to "
             f"{MOST_REFERENCES}"
         )
+    if target.run_id is not None:
+        check_store(target.tracking_uri)
     prepared = locate(target.spec, target.sweep.cache)
     corpora = read_missing(target.spec, prepared)
     if not prepared.attack.is_file():

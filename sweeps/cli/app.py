@@ -8,19 +8,20 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import traceback
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import typer
 
 from edp.spec import UserError
 from sweeps.cli.attack import attack
 from sweeps.cli.bench import bench
-from sweeps.cli.console import complain, err, file_named, out, print_json
+from sweeps.cli.console import PATH, complain, err, file_named, out, print_json
 from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
 from sweeps.cli.pretrain import pretrain
+from sweeps.cli.repair import repair
+from sweeps.cli.unexpected import logged_threads, unexpected
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 from trainables.records.waiting import still_waits
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Storage = Annotated[Path, typer.Option(help="folder that sweeps live in")]
+Storage = Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)]
 TrackingUri = Annotated[
     str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
 ]
@@ -57,6 +58,7 @@ app.add_typer(bench, name="bench")
 app.command()(epsilon)
 app.command()(attack)
 app.command()(pretrain)
+app.command()(repair)
 
 
 @app.command()
@@ -100,16 +102,26 @@ def list_sweeps(storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_j
     """The sweeps of a storage folder."""
     from sweeps.state.sweep import all_sweeps
 
-    found = [
-        {"sweep": s.name, "state": s.record.state, "recipe": s.record.recipe, "trials": len(s.trials())}
-        for s in all_sweeps(storage)
-    ]
+    found, broken = [], []
+    for sweep in all_sweeps(storage):
+        about: dict[str, Any] = {"sweep": sweep.name, "state": "broken", "recipe": None, "trials": None, "error": None}
+        try:
+            record = sweep.record
+            about |= {"state": record.state, "recipe": record.recipe, "trials": len(sweep.trials())}
+        except UserError as error:
+            about |= {"state": "broken", "error": str(error)}
+            broken.append(f"{sweep.name} cannot be read: {error}")
+        found.append(about)
     if as_json:
         print_json(found)
-        return
-    for one in found:
-        print_line(out, f"{one['sweep']}  {one['state']}  {one['trials']} trials")
-    if not found:
+    for one in found if not as_json else ():
+        trials = f"{one['trials']} trials" if one["trials"] is not None else ""
+        print_line(out, f"{one['sweep']}  {one['state']}  {trials}".rstrip())
+    for line in broken:
+        complain(line)
+    if broken:
+        raise typer.Exit(2)
+    if not found and not as_json:
         print_line(err, f"no sweeps in {storage}; start one with: edp-sweep run quickstart")
 
 
@@ -156,7 +168,8 @@ def pick(
 ) -> None:
     """One configuration of the front, within limits, as a file that `train` accepts."""
     from sweeps.commands.pick import pick as pick_point
-    from sweeps.registry.register import check_name, register_point
+    from sweeps.formatting.names import check_model_name
+    from sweeps.registry.register import register_point
     from sweeps.results.summary import point_line
     from sweeps.state.sweep import Sweep
 
@@ -165,7 +178,7 @@ def pick(
     if printed and as_json:
         raise UserError(f"--output = {str(output)!r}: --json prints there too; allowed: a file")
     if model_name is not None:
-        check_name(model_name)
+        check_model_name(model_name)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     point = pick_point(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
     model = None
@@ -185,7 +198,7 @@ def pick(
 @app.command()
 def confirm(
     name: str,
-    seeds: Annotated[int, typer.Option(min=2, help="trainings of each point of the front")] = 3,
+    seeds: Annotated[int, typer.Option(min=2, max=1000, help="trainings of each point of the front")] = 3,
     storage: Storage = _RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
@@ -205,7 +218,7 @@ def confirm(
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it")],
+    config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it", **PATH)],
     settings: Set = None,
     on: Annotated[
         Literal["train", "train+valid"], typer.Option(help="the final model also learns from the latter")
@@ -256,36 +269,55 @@ def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
 
 def main() -> None:
     """Entry point of `edp-sweep`."""
+    with logged_threads():
+        code = _run()
     try:
-        code = app(standalone_mode=False)
-    except UserError as error:
-        complain(str(error))
-        code = 2
-    except typer.TyperException as error:
-        if message := error.format_message().replace("\n", " "):
-            complain(message)
-        code = 2
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
-    except Exception as error:
-        from sweeps.commands.run import SweepFailed, SweepStopped
-        from trainables.records.job import TrialError
-
-        code = 1
-        if isinstance(error, SweepStopped):
-            complain(str(error))
-            _leave(130 if error.by_hand else 1)
-        elif isinstance(error, TrialError | SweepFailed):
-            complain(f"failed: {error}")
-        else:
-            traceback.print_exc()
-    if code == 130:
-        complain("interrupted")
-    _leave(code or 0)
-
-
-def _leave(code: int) -> NoReturn:
-    sys.stdout.flush()
+        sys.stdout.flush()
+    except OSError:  # whoever read it has gone, or its disk is full
+        _discard_stdout()
+        code = code or 1
     if still_waits():
         os._exit(code)
     raise SystemExit(code)
+
+
+def _run() -> int:
+    """Runs what was typed; returns the exit code."""
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except UserError as error:
+        complain(str(error))
+        return 2
+    except typer.TyperException as error:
+        if message := error.format_message().replace("\n", " ").replace("Value error, ", ""):
+            complain(message)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted")
+        return 130
+    except BrokenPipeError:  # `edp-sweep list | head`
+        _discard_stdout()
+        return 1
+    except Exception as error:
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    from sweeps.commands.run import SweepFailed, SweepStopped
+    from trainables.records.files import disk_full
+    from trainables.records.job import TrialError
+
+    if isinstance(error, SweepStopped):
+        complain(str(error))
+        return 130 if error.by_hand else 1
+    if isinstance(error, TrialError | SweepFailed):
+        complain(f"failed: {error}")
+    else:
+        complain(disk_full(error) or unexpected(error))
+    return 1
+
+
+def _discard_stdout() -> None:
+    """What is still to be written goes nowhere, also when the interpreter ends."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)

@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from sweeps.cli.console import err, out, print_json
+from sweeps.cli.console import PATH, err, out, print_json
 from sweeps.formatting.lines import print_line
 
 
@@ -25,7 +25,7 @@ def attack(
         Literal["sgd", "own"],
         typer.Option(help="sgd: without privacy, one set for a whole sweep; own: as the model under attack"),
     ] = "sgd",
-    storage: Annotated[Path, typer.Option(help="folder that sweeps live in")] = Path("runs"),
+    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
     tracking_uri: Annotated[str | None, typer.Option(help="MLflow tracking store")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:

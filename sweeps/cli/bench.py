@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import err, out, print_json
+from sweeps.cli.console import PATH, err, out, print_json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_page, output
 
@@ -36,7 +36,7 @@ def step(
     rounds: Annotated[int, typer.Option(min=1, help="turns of each method")] = 9,
     steps: Annotated[int, typer.Option(min=1, help="training steps a turn")] = 2,
     model_size: Sizes = None,
-    plot: Annotated[Path | None, typer.Option(help="also write a Plotly figure, as an HTML file")] = None,
+    plot: Annotated[Path | None, typer.Option(help="also write a Plotly figure, as an HTML file", **PATH)] = None,
     as_json: Json = False,
 ) -> None:
     """Time of a training step of each method, as a ratio to plain SGD's; without Ray."""
@@ -95,7 +95,9 @@ def search(
     seeds: Annotated[int, typer.Option(min=1, help="sweeps of each variant")] = 20,
     trials: Annotated[int, typer.Option(min=2, help="whole trials that the GPU-seconds of a sweep are worth")] = 30,
     processes: Annotated[int, typer.Option(min=1, help="sweeps at once")] = 2,
-    folder: Annotated[Path | None, typer.Option("--output", help="folder for search.json and search.md")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--output", help="folder for search.json and search.md", **PATH)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Hypervolume against GPU-seconds on a surrogate: TPE, random, NSGA-II, with and without early stopping."""

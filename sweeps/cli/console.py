@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,16 +14,35 @@ import typer
 from rich.console import Console
 
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.names import as_path
+
+PATH: dict[str, Any] = {"parser": as_path, "metavar": "PATH"}
+"""Of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
+
+
+def _open_streams() -> None:
+    """Where a standard stream is closed, nothing takes its place: the next file would get its number, and every line
+    that is printed."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that is no UTF-8, a terminal that lacks ε
 
 
 def _own_stderr() -> TextIO:
     """Standard error under a number of its own: Ray's C++ writes to number 2, which leads to a log while Ray runs."""
     try:
-        return open(os.dup(2), "w", buffering=1, encoding="utf-8", closefd=False)
+        return open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
     except OSError:  # closed
         return sys.stderr
 
 
+_open_streams()
 # Bound to the streams as they are now: while Ray runs, what it prints is redirected to a log.
 # Names and paths are shown as they are: brackets are no markup, and :x: is no emoji.
 out = Console(file=sys.stdout, markup=False, emoji=False)
@@ -29,14 +50,14 @@ err = Console(file=_own_stderr(), markup=False, emoji=False)
 
 
 def file_named(text: str) -> Path:
-    """A file as an option names it: `folder/` would lose its slash, and be one.
+    """A file as an option names it, as `as_path`: `folder/` would lose its slash, and be one.
 
     Raises:
         typer.BadParameter: for a name that ends with a slash.
     """
     if str(text).endswith("/"):
         raise typer.BadParameter(f"{text} is a folder; allowed: a file")
-    return Path(text)
+    return as_path(text)
 
 
 def print_json(document: Any) -> None:
@@ -45,5 +66,7 @@ def print_json(document: Any) -> None:
 
 
 def complain(line: str) -> None:
-    """A mistake or a failure, as one line."""
-    print_line(err, f"edp-sweep: {line}", style="bold red")
+    """A mistake or a failure, as one line, whatever stands in what was typed or read."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in line)
+    with suppress(OSError):  # nobody is there to read it
+        print_line(err, f"edp-sweep: {printable}", style="bold red")

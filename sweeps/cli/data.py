@@ -12,7 +12,7 @@ import typer
 from rich.progress import track
 
 from edp.spec import UserError
-from sweeps.cli.console import err, file_named, out, print_json
+from sweeps.cli.console import PATH, err, file_named, out, print_json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed, output
 from trainables.spec import CorpusSpec
@@ -32,7 +32,8 @@ def fetch(
         ),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="converted file of the one corpus that is named: checked and kept")
+        Path | None,
+        typer.Option("--from", help="converted file of the one corpus that is named: checked and kept", **PATH),
     ] = None,
 ) -> None:
     """Downloads public corpora, with pinned digests, unless they are at hand already.

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from edp.spec import EDPSpec, UserError
-from sweeps.cli.console import out, print_json
+from sweeps.cli.console import PATH, out, print_json
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.guarantee import NO_GUARANTEE
@@ -40,7 +40,7 @@ def epsilon(
     clip: Annotated[str, typer.Option(help="fixed, automatic or quantile")] = "fixed",
     noise_correlation: Annotated[str, typer.Option(help="none or banded")] = "none",
     band: Annotated[int | None, typer.Option(help="steps that banded noise is correlated over")] = None,
-    plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page", **PATH)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:
     """The epsilons of a configuration: the honest one, and what the paper would claim; epoch by epoch."""

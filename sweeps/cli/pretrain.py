@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sweeps.cli.console import err, out, print_json
+from sweeps.cli.console import PATH, err, out, print_json
 from sweeps.formatting.lines import print_line
 
 
@@ -18,13 +18,13 @@ def pretrain(
         typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.seed=1; may be repeated"),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="new folder; STORAGE/encoders/RECIPE by default")
+        Path | None, typer.Option("--output", "-o", help="new folder; STORAGE/encoders/RECIPE by default", **PATH)
     ] = None,
     model_name: Annotated[
         str | None,
         typer.Option("--register", metavar="MODEL", help="add the encoder to MLflow's registry under this name"),
     ] = None,
-    storage: Annotated[Path, typer.Option(help="folder that sweeps live in")] = Path("runs"),
+    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
     tracking_uri: Annotated[
         str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
     ] = None,

@@ -30,14 +30,16 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
-from sweeps.state.records import Point
+from sweeps.state.lock import driver_lock
+from sweeps.state.records import Point, executed
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun, job_run
 from sweeps.tracking.tracker import Tracker, flat, trial_tags
 from trainables.execution.client import OnEpoch
+from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write
 from trainables.records.job import TrialError, TrialJob, TrialStopped
-from trainables.records.ledger_file import read_ledger
+from trainables.records.ledger_file import begin_folder
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 
@@ -76,7 +78,7 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
         What `edp-sweep confirm --json` prints.
 
     Raises:
-        UserError: before anything starts.
+        UserError: before anything starts; also while another process drives the sweep.
         TrialError: when nothing could be trained.
     """
     record, recipe = sweep.record, sweep.recipe
@@ -93,6 +95,12 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
     front = pareto_front(sweep.trials(), recipe.search.objectives)
     if not front:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
+    with driver_lock(sweep.folder, sweep.name):
+        return _confirmed(sweep, front, seeds, progress, tracking_uri or record.tracking_uri)
+
+
+def _confirmed(sweep: Sweep, front: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
+    record, recipe = sweep.record, sweep.recipe
     jobs = [
         (point, _seeded(picked_spec(recipe, point), recipe.training.seed + k), _folder(sweep, point, k))
         for point in front
@@ -100,9 +108,7 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
     ]
     missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
     progress.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
-    tracker = Tracker(
-        tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say
-    )
+    tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say)
     failures = _train(sweep, missing, tracker, progress) if missing else []
     done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
     if not done:
@@ -113,16 +119,19 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
     ]
     for point, found in zip(front, points, strict=True):
         _track(tracker, point, found)
-    ledgers = [t.ledger for t in sweep.trials() if t.ledger is not None]
-    made = (sweep.folder / "confirm").glob("*/seed-*")
-    ledgers += [ledger for folder in made if (ledger := read_ledger(folder)) is not None]
+    ledgers = [trial.ledger for trial in sweep.trials()]
+    made = (sweep.folder / "confirm").glob("*/seed-*/")
+    ledgers += [executed(folder, read_curve(folder)) for folder in made]
+    known = [ledger for ledger in ledgers if ledger is not None]
     return {
         "sweep": sweep.name,
         "seeds": seeds,
         "objectives": list(recipe.search.objectives),
         "points": points,
         "failures": failures,
-        "epsilon_of_sweep_and_confirmation": composed_epsilon(ledgers, recipe.edp.delta),
+        "epsilon_of_sweep_and_confirmation": (
+            composed_epsilon(known, recipe.edp.delta) if len(known) == len(ledgers) else None
+        ),
     }
 
 
@@ -175,7 +184,7 @@ def _show(progress: Progress, tracked: JobRun, what: str) -> OnEpoch:
 
 
 def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path) -> str | None:
-    folder.mkdir(parents=True, exist_ok=True)
+    begin_folder(folder)
     write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
     return tracker.start(
@@ -225,8 +234,9 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
     console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
     for failure in document["failures"]:
         print_line(console, f"failed: {failure}")
-    cost = epsilon_text(document["epsilon_of_sweep_and_confirmation"])
-    print_line(console, f"ε of the sweep and these trainings together: {cost}")
+    cost = document["epsilon_of_sweep_and_confirmation"]
+    known = "unknown: a ledger is missing, broken or not whole" if cost is None else epsilon_text(cost)
+    print_line(console, f"ε of the sweep and these trainings together: {known}")
 
 
 def _table(document: dict[str, Any], of_sweep: bool) -> Table:

@@ -20,11 +20,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edp.spec import UserError
 from sweeps.execution.prepare import cache_key
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.names import check_model_name
 from sweeps.formatting.secrets import redacted
 from sweeps.recipes.loading import load_pretraining
-from sweeps.registry.register import Registered, check_name, ensure_model
+from sweeps.registry.register import Registered, ensure_model
 from sweeps.state.lock import driver_lock
-from sweeps.state.sweep import check_storage, folder_name
+from sweeps.state.sweep import check_storage
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat
 from trainables.pretraining.spec import PretrainSpec
 
@@ -66,8 +67,8 @@ def pretrain(
 
     stem, spec = load_pretraining(recipe, overrides)
     if model_name is not None:
-        check_name(model_name)
-    folder = (output or storage / "encoders" / folder_name(stem)).resolve()
+        check_model_name(model_name)
+    folder = (output or storage / "encoders" / stem).resolve()
     if folder.exists():
         raise UserError(f"output = {str(folder)!r}: it is there already; allowed: a new folder (--output)")
     device_of(spec.training.device)

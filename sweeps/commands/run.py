@@ -16,12 +16,14 @@ from sweeps.attacking.attack import attack_front
 from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import REASON, Interrupts
+from sweeps.execution.memory import check_memory
 from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.ray_liveness import ray_liveness
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.secret_trials import release_best
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.execution.trials import SweepFailed, run_trials
+from sweeps.formatting.names import check_name
 from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
 from sweeps.progress.stall_reporter import stall_reporter
@@ -29,9 +31,11 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.search.random_stopping import check_candidates, draw_number
-from sweeps.state.lock import driver_lock
+from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord
-from sweeps.state.sweep import Sweep, folder_name, study_storage
+from sweeps.state.study import study_storage
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat
 from trainables.corpora.types import Splits
 from trainables.records.files import disk_full
@@ -82,41 +86,32 @@ def start_sweep(
         SweepStopped: when it was stopped.
     """
     progress = progress or Progress(Console(stderr=True))
+    if name is not None:
+        check_name("name", name)
     stem, recipe = load_recipe(recipe_name, overrides)
-    if recipe.search.secret:
-        check_candidates(recipe)
-    if recipe.search.study is not None:
-        study_storage(recipe.search.study)
-    check_encoders(_corner_trials(recipe))
-    sweep = Sweep.new(storage, name or f"{folder_name(stem)}-{datetime.now():%Y%m%d-%H%M%S}")
-    prepared = locate(recipe.baseline(), sweep.cache)
-    corpora = read_missing(recipe.baseline(), prepared)
-    with ray_session(sweep.log):
-        placed = placement(recipe.training, recipe.resources, recipe.search)
-        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
-        tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
-        progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-        run_id = _start_run(tracker, sweep, stem, recipe)
-        with driver_lock(sweep.folder, sweep.name):
-            sweep.save_recipe(recipe)
-            sweep.save(
-                SweepRecord(
-                    name=sweep.name,
-                    recipe=stem,
-                    state="running",
-                    tracking_uri=redacted(uri),
-                    run_id=run_id,
-                    wanted=(draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials),
-                    pid=os.getpid(),
-                )
-            )
-            tracker.artifact(run_id, sweep.folder / "recipe.yaml")
+    sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
+    with claimed(sweep.folder, sweep.name):
+        uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
+        if recipe.search.secret:
+            check_candidates(recipe)
+        if recipe.search.study is not None:
+            study_storage(recipe.search.study)
+        trials = list(_corner_trials(recipe))
+        check_encoders(trials)
+        check_memory(trials, recipe.training.workers)
+        prepared = locate(recipe.baseline(), sweep.cache)
+        corpora = read_missing(recipe.baseline(), prepared)
+        with ray_session(sweep.log):
+            placed = placement(recipe.training, recipe.resources, recipe.search)
+            tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
+            progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+            _begin(tracker, sweep, stem, recipe)
             _run(sweep, recipe, prepared, corpora, placed, tracker, progress)
     return sweep
 
 
-def _start_run(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> str:
-    """The sweep's own MLflow run."""
+def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> None:
+    """Opens the sweep's own MLflow run, and keeps its recipe and record."""
     run_id = tracker.start(
         sweep.name,
         params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
@@ -133,7 +128,19 @@ def _start_run(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe)
     )
     if run_id is None:
         raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
-    return run_id
+    sweep.save_recipe(recipe)
+    sweep.save(
+        SweepRecord(
+            name=sweep.name,
+            recipe=recipe_name,
+            state="running",
+            tracking_uri=redacted(tracker.uri),
+            run_id=run_id,
+            wanted=draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials,
+            pid=os.getpid(),
+        )
+    )
+    tracker.artifact(run_id, sweep.folder / "recipe.yaml")
 
 
 def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = None) -> Sweep:
@@ -150,6 +157,7 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
         if tracking_uri is not None:
             sweep.update(tracking_uri=redacted(tracking_uri))
         record, recipe = sweep.record, sweep.recipe
+        sweep.told(recipe)  # a study that has lost its trials would run them again
         uri = tracking_uri or record.tracking_uri
         tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say)
         if record.state == "finished":

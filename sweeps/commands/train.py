@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from edp.spec import UserError
+from sweeps.execution.memory import check_memory
 from sweeps.execution.prepare import check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import measured
+from sweeps.formatting.names import check_model_name, folder_name
 from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
-from sweeps.registry.register import check_name, register
-from sweeps.state.sweep import Sweep, folder_name
+from sweeps.registry.register import register
+from sweeps.state.lock import claimed
+from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import job_run
+from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat, trial_tags
 from trainables.records.job import TrialJob
 from trainables.records.pareto import Metrics
@@ -51,14 +55,15 @@ def train(
     """
     spec = load_config(config, overrides)
     if model_name is not None:
-        check_name(model_name)
+        check_model_name(model_name)
     check_encoders([spec])
+    check_memory([spec], spec.training.workers)
     made = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+    uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared = locate(spec, made.cache)
     corpora = read_missing(spec, prepared)
-    with ray_session(made.log):
+    with claimed(made.folder, made.name), ray_session(made.log):
         placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
-        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
         tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
         progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
         progress.expect(1, 0, spec.training.epochs)
@@ -68,7 +73,6 @@ def train(
             tags=trial_tags(made.name, spec)
             | {"role": "train", "trained_on": "train+valid" if with_valid else "train"},
         )
-        made.folder.mkdir(parents=True)
         write_yaml(spec, made.folder / "config.yaml")
 
         def on_epoch(epoch: int, metrics: Metrics) -> None:

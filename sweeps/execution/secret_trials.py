@@ -39,9 +39,8 @@ class SecretTrials(TrialLife):
 def release_best(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
     """Tracks the best trial as the sweep's only one, and deletes what the others left. Done once."""
     best = sweep.trials()
-    for folder in (sweep.folder / "trials").glob("*"):
-        if folder.name not in {str(trial.folder) for trial in best}:
-            shutil.rmtree(folder)
+    for number in sweep.trial_folders() - {trial.folder for trial in best}:
+        shutil.rmtree(sweep.trial_folder(number))
     for trial in best:
         if trial.run_id is None and trial.ledger is not None:
             spec = recipe.trial(trial.params)

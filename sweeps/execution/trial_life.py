@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 from ray import tune
 
 from sweeps.progress.live_table import Progress
@@ -15,13 +16,15 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import over_budget
 from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
 from sweeps.search.target_epsilon import Refused, settle
+from sweeps.state.records import folder_number
 from sweeps.state.sweep import Sweep
+from sweeps.state.trial_file import digests, keep_trial
 from sweeps.tracking.backfill import Tracked
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
 from trainables.records.epochs import by_epoch, read_curve
 from trainables.records.job import TrialResult
-from trainables.records.ledger_file import read_ledger
+from trainables.records.ledger_file import begin_folder, read_ledger
 from trainables.training.checkpoint import discard_checkpoint
 
 
@@ -62,9 +65,8 @@ class TrialLife(tune.Callback):
     ) -> None:
         self._sweep, self._recipe, self._study = sweep, recipe, study
         self._tracker, self._progress, self._stop_signal = tracker, progress, stop_signal
-        self.trials = StudyTrials(
-            study, recipe, functools.partial(settle, recipe, examples=examples), self._track_refusal, self._over_budget
-        )
+        settled = functools.partial(settle, recipe, examples=examples)
+        self.trials = StudyTrials(study, recipe, settled, self._track_refusal, self._over_budget, self._keep)
         self.stopped: str | None = None
         """Why trials left off before their end."""
         self._lives: dict[str, _Life] = {}
@@ -80,8 +82,9 @@ class TrialLife(tune.Callback):
         if suggestion is not None:
             self._lives[trial_id] = _Life(suggestion)
             folder = self._sweep.trial_folder(suggestion.folder)
-            folder.mkdir(parents=True, exist_ok=True)
+            begin_folder(folder)
             write_yaml(suggestion.spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+            self._keep(self.trials.trial(trial_id), TrialState.RUNNING)
             self._progress.trial(suggestion.number, "waiting", suggestion.params)
         return suggestion
 
@@ -135,6 +138,9 @@ class TrialLife(tune.Callback):
         self._progress.trial(number, "refused", refusal.params, reason=str(refusal))
         return run_id
 
+    def _keep(self, trial: optuna.Trial, state: TrialState, values: list[float] | None = None) -> None:
+        keep_trial(trial, self._sweep.trial_folder(folder_number(trial)), state, values)
+
     def _over_budget(self) -> str | None:
         if self._recipe.budget is None:
             return None
@@ -160,6 +166,7 @@ class TrialLife(tune.Callback):
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
         if isinstance(outcome, TrialResult):
             trial.set_user_attr("tags", outcome.tags)
+        trial.set_user_attr("digests", digests(folder))
         curve = read_curve(folder)
         state = self.trials.tell(trial_id, outcome, ledger, curve)
         if isinstance(outcome, TrialResult):

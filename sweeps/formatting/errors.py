@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweeps.formatting.secrets import redacted
+from sweeps.formatting.names import short
 
 _TAGS = frozenset({"clc", "bert"})
 _WORDS = {
@@ -57,6 +57,24 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     return f"{path} = {shown(value)}: {message}" if path else message
 
 
+_POSTGRES = ("psycopg", "psycopg2", "asyncpg", "pg8000")
+"""Drivers of PostgreSQL: our extra brings the first one, which postgresql:// takes."""
+
+
+def missing_driver(error: ImportError) -> str:
+    """What to install for a database whose driver is not there."""
+    seen: BaseException | None = error
+    while seen is not None and getattr(seen, "name", None) is None:
+        seen = seen.__cause__ or seen.__context__
+    module = str(getattr(seen, "name", None) or "the database's driver").partition(".")[0]
+    how = (
+        "pip install 'edp-sweeps[postgres]', and postgresql://…"
+        if module in _POSTGRES
+        else "a database whose driver is installed, or SQLite (sqlite:///FILE)"
+    )
+    return f"its driver {module} is not installed; allowed: {how}"
+
+
 def _as_written(path: str, searched: Collection[str]) -> str:
     for name in (path, path.removeprefix("edp.")):
         if name in searched:
@@ -73,12 +91,11 @@ def shown(value: Any) -> str:
     """A value as a message holds it: short, and without secrets."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = repr(redacted(value)) if isinstance(value, str) else redacted(str(value))
-    return text if len(text) <= 80 else text[:77] + "..."
+    return short(value)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`; did you mean x?` where something known is close, else what is known."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"allowed: {', '.join(known)}"

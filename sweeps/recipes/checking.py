@@ -31,7 +31,8 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
             return
         for key, value in data.items():
             if key not in fields:
-                raise UserError(f"{path}{key} = {shown(value)}: unknown setting; {suggestion(str(key), fields)}")
+                here = f"{path}{key}"[:200]
+                raise UserError(f"{here} = {shown(value)}: unknown setting; {suggestion(str(key), fields)}")
             refuse_unknown(fields[key].annotation, value, f"{path}{key}.")
         return
     parts = typing.get_args(annotation)

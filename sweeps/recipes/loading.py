@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
 from sweeps.formatting.errors import one_line, suggestion
-from sweeps.formatting.secrets import redacted
+from sweeps.formatting.names import as_path, folder_name, is_name, short
 from sweeps.recipes.checking import refuse_secrets, refuse_unknown
 from sweeps.recipes.recipe import Recipe
 from trainables.corpora import PUBLIC, corpus_in
@@ -47,30 +47,33 @@ def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
     """A recipe by its stem or by a path, with `--set` applied.
 
     Returns:
-        The recipe's stem, which names its MLflow experiment, and the recipe.
+        The recipe's stem as a name, which its MLflow experiment has too, and the recipe.
 
     Raises:
         UserError: one line that names the field, the value and what is allowed.
     """
     path = _recipe_file(name, RECIPES)
-    return path.stem, _validated(Recipe, read_yaml(path), overrides)
+    return folder_name(path.stem), _validated(Recipe, read_yaml(path), overrides)
 
 
 def load_pretraining(name: str, overrides: list[str]) -> tuple[str, PretrainSpec]:
     """A pretraining recipe, as `load_recipe`."""
     path = _recipe_file(name, PRETRAINING)
-    return path.stem, _validated(PretrainSpec, read_yaml(path), overrides)
+    return folder_name(path.stem), _validated(PretrainSpec, read_yaml(path), overrides)
 
 
 def _recipe_file(name: str, folder: Path) -> Path:
-    path = folder / f"{name}.yaml"
+    if is_name(name) and (ours := folder / f"{name}.yaml").is_file():
+        return ours
+    try:
+        path = as_path(name)
+    except UserError as error:
+        raise UserError(f"recipe = {error}") from None
     if not path.is_file():
-        path = Path(name)
-        if not path.is_file():
-            raise UserError(
-                f"recipe = {name!r}: no such recipe and no such file; "
-                f"{suggestion(name, recipe_names(folder))} (or a path to a YAML file)"
-            )
+        raise UserError(
+            f"recipe = {name!r}: no such recipe and no such file; "
+            f"{suggestion(name, recipe_names(folder))} (or a path to a YAML file)"
+        )
     return path
 
 
@@ -127,7 +130,7 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip() or "://" in key:
-            raise UserError(f"--set {redacted(override)!r}: allowed: key=value, such as training.epochs=2")
+            raise UserError(f"--set {short(override)}: allowed: key=value, such as training.epochs=2")
         *folders, last = _split(key.strip())
         place = data
         for folder in folders:
@@ -135,7 +138,9 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
             if inner is None:
                 inner = place[folder] = {}
             if not isinstance(inner, dict):
-                raise UserError(f"--set {override!r}: {folder} is {inner!r}, which has no settings below it")
+                raise UserError(
+                    f"--set {short(override)}: {folder[:80]} is {short(inner)}, which has no settings below it"
+                )
             place = inner
         place[last] = _value(text)
     return data
@@ -218,9 +223,9 @@ def _settle_paths(data: dict[str, Any]) -> None:
 def _absolute(field: str, path: str) -> str:
     """`path` as seen from everywhere: workers have other working directories."""
     try:
-        return str(Path(path).expanduser().resolve())
-    except (ValueError, RuntimeError) as error:
-        raise UserError(f"{field} = {path!r}: {error}; allowed: a path") from None
+        return str(as_path(path).expanduser().resolve())
+    except (UserError, ValueError, RuntimeError, OSError) as error:
+        raise UserError(f"{field} = {short(path)}: {error}; allowed: a path") from None
 
 
 def _listed(field: str, corpora: Any) -> dict[str, Any]:

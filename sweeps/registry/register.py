@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import math
 import os
-import re
 import shutil
 import tempfile
 import warnings
@@ -22,6 +22,7 @@ from mlflow.models import Model
 from edp.spec import UserError
 from sweeps.execution.prepare import locate
 from sweeps.formatting.figures import privacy_statement
+from sweeps.formatting.names import check_model_name
 from sweeps.formatting.secrets import redacted
 from sweeps.results.choice import picked_spec
 from sweeps.results.summary import epsilon_of_sweep
@@ -35,7 +36,6 @@ from trainables.spec import BERTSpec, TrialSpec
 
 _ARTIFACT = "served_model"
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 _CODE = Path(__file__).parents[2]
 _NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs")
 """What `sweeps.registry.serving` imports, and MLflow's server around it."""
@@ -64,16 +64,6 @@ class Registered:
         return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB); serve it with: {serve}"
 
 
-def check_name(name: str) -> None:
-    """Refuses what cannot be a model's name, before anything is made.
-
-    Raises:
-        UserError: saying what is allowed.
-    """
-    if not _NAME.fullmatch(name):
-        raise UserError(f"--register = {name!r}: allowed: letters, digits, '.', '_', '-' and spaces, at most 100")
-
-
 def register_point(
     sweep: Sweep, point: Point, name: str, tracking_uri: str | None = None, *, with_encoder: bool = False
 ) -> Registered:
@@ -86,10 +76,11 @@ def register_point(
     Raises:
         UserError: as `register`.
     """
-    check_name(name)
+    check_model_name(name)
     record, recipe = sweep.record, sweep.recipe
     if point.run_id is None:
         raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
+    cost = epsilon_of_sweep(recipe, sweep.trials())
     return register(
         name,
         tracker=Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts"),
@@ -98,7 +89,7 @@ def register_point(
         features=locate(recipe.baseline(), sweep.cache).corpus / "features",
         spec=picked_spec(recipe, point),
         metrics=point.metrics,
-        cost=epsilon_of_sweep(recipe, sweep.trials()),
+        cost=math.nan if cost is None else cost,
         with_encoder=with_encoder,
     )
 
@@ -121,14 +112,14 @@ def register(
         folder: holds the model's `model.pt` and `ledger.json`.
         features: `features/` of the encoded corpus: what a word becomes. They are made of public data alone.
         metrics: of the model; the privacy figures among them become the version's tags.
-        cost: ε of what choosing the configuration took, all trials together.
+        cost: ε of what choosing the configuration took, all trials together; NaN where that is not known.
         with_encoder: whether a frozen public encoder goes along; else a server must have the same, which is checked by
             its digest. Encoders that are trained go along in any case.
 
     Raises:
         UserError: when the files are gone, or the registry does not take the model.
     """
-    check_name(name)
+    check_model_name(name)
     for needed in (folder / "model.pt", features):
         if not needed.exists():
             raise UserError(
@@ -183,7 +174,7 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
     if "epsilon_audited" in metrics:
         tags["epsilon_audited"] = f">= {metrics['epsilon_audited']:.6g}"
     if cost is not None:
-        tags["epsilon_of_sweep"] = f"{cost:.6g}"
+        tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else f"{cost:.6g}"
     return tags | {key: f"{metrics[key]:.6g}" for key in ("ser", "mia_auc") if key in metrics}
 
 

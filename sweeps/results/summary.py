@@ -32,22 +32,35 @@ from sweeps.state.sweep import Sweep
 TPR = "mia_tpr_at_1pct_fpr"
 
 
-def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float:
+def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float | None:
     """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it.
 
-    Where a secret number of trials was run and only the best released, the bound for that.
+    Where a secret number of trials was run and only the best released, the bound for that. None where what some trial
+    executed is not known: it is then no smaller than that of the others, and nobody can say how much larger.
     """
     if recipe.search.secret:
         return epsilon_of_best(recipe)
-    ledgers = [t.ledger for t in trials if t.ledger is not None]
-    return composed_epsilon(ledgers, recipe.edp.delta)
+    if unknown_ledgers(trials):
+        return None
+    return composed_epsilon((t.ledger for t in trials if t.ledger is not None), recipe.edp.delta)
+
+
+def unknown_ledgers(trials: list[TrialRecord]) -> str:
+    """The trials whose ledger is missing or broken, in words; "" where there is none."""
+    lost = [str(trial.folder) for trial in trials if trial.ledger is None]
+    if not lost:
+        return ""
+    which = f"trial {lost[0]}" if len(lost) == 1 else f"trials {', '.join(lost)}"
+    return f"the ledger of {which} is missing, broken or not whole"
 
 
 def cost_line(recipe: Recipe, trials: list[TrialRecord]) -> str:
     """The ε of the sweep, and what stands behind it."""
     secret = recipe.search.secret
     how = "a secret number of trials, only the best released" if secret else "all trials composed"
-    return f"ε of the whole sweep ({how}): {epsilon_text(epsilon_of_sweep(recipe, trials))}"
+    epsilon = epsilon_of_sweep(recipe, trials)
+    known = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(trials)}"
+    return f"ε of the whole sweep ({how}): {known}"
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
@@ -100,13 +113,13 @@ def _baseline(sweep: Sweep) -> dict[str, Any] | None:
 
 
 def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
-    """Counts and the sweep's own ε, for the parent run."""
+    """Counts and the sweep's own ε, where it is known, for the parent run."""
+    epsilon = epsilon_of_sweep(recipe, trials)
     return {
         "trials_complete": float(sum(t.state == "complete" for t in trials)),
         "trials_failed": float(sum(t.state == "failed" for t in trials)),
         "front_size": float(len(front)),
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
-    }
+    } | ({} if epsilon is None else {"epsilon_of_sweep": epsilon})
 
 
 def print_sweep(sweep: Sweep, console: Console) -> None:

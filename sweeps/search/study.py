@@ -10,7 +10,8 @@ from optuna.trial import TrialState
 
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.searcher import sampler
-from sweeps.state.sweep import Sweep, study_storage
+from sweeps.state.study import study_storage
+from sweeps.state.sweep import Sweep
 
 
 def open_study(sweep: Sweep, recipe: Recipe) -> optuna.Study:
@@ -54,8 +55,10 @@ def requeue_interrupted(study: optuna.Study) -> int:
             first = trial.user_attrs.get("retry_of", trial.number)
             # Enqueued first: whoever dies between the two finds the trial running, and its successor waiting.
             if first not in waiting:
-                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k == "run_id"}
-                study.enqueue_trial(trial.params, user_attrs={**kept, "retry_of": first})
+                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in ("run_id", "guess")}
+                # A queued trial has no values of its own until it is asked for them; Optuna keeps what was queued.
+                queued = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+                study.enqueue_trial(queued, user_attrs={**kept, "retry_of": first})
             study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
             study.tell(trial.number, state=TrialState.FAIL)
         elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):

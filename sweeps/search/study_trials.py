@@ -22,6 +22,8 @@ from trainables.spec import TrialSpec
 Outcome = TrialResult | str
 """A trial's result, or the reason why it has none."""
 
+Keep = Callable[[optuna.Trial, TrialState, list[float] | None], None]
+
 _REFUSALS = 50
 """So many refused configurations in a row end the search: there may be nothing within the budget."""
 
@@ -49,6 +51,7 @@ class StudyTrials:
         settle: completes a configuration, or raises `Refused`.
         track_refusal: hears of every refusal by the trial's number, and returns the id of the run that tracks it.
         enough: why no more trials may start, where that is so.
+        keep: hears how a trial ended, just before the study does.
 
     Attributes:
         stopping: set to suggest nothing more; Tune then waits for the trials that run.
@@ -62,10 +65,11 @@ class StudyTrials:
         settle: Callable[[dict[str, Any]], Settled],
         track_refusal: Callable[[int, Refused], str | None] = lambda number, refusal: None,
         enough: Callable[[], str | None] = lambda: None,
+        keep: Keep = lambda trial, state, values: None,
     ) -> None:
         self._study, self._space, self._shapes = study, recipe.dimensions, recipe.shapes
         self._objectives = recipe.search.objectives
-        self._settle, self._track_refusal, self._enough = settle, track_refusal, enough
+        self._settle, self._track_refusal, self._enough, self._keep = settle, track_refusal, enough, keep
         self._asked: dict[str, optuna.Trial] = {}
         self._failures: list[str] = []
         self.stopping = False
@@ -120,22 +124,26 @@ class StudyTrials:
             trial.set_user_attr("ledger", ledger.model_dump_json())
         if isinstance(outcome, str):
             self._failures.append(outcome)
-            return self._fail(trial, outcome)
+            return self._failed(trial, outcome)
         values = objective_values(self._objectives, outcome.metrics)
         trial.set_user_attr("metrics", outcome.metrics)
         bad = [name for name, value in zip(self._objectives, values, strict=True) if not math.isfinite(value)]
         if bad:
             self._failures.append(f"{', '.join(bad)} is not finite")
-            return self._fail(trial, self._failures[-1])
+            return self._failed(trial, self._failures[-1])
         self._failures.clear()
         trial.set_user_attr("points", [vars(epoch) for epoch in outcome.epochs if self._finite(epoch.metrics)])
         if outcome.stopped is not None:
             trial.set_user_attr("reason", outcome.stopped)
             trial.set_user_attr("state", "stopped")
-            self._study.tell(trial, state=TrialState.PRUNED)
+            self._tell(trial, TrialState.PRUNED)
             return "stopped"
-        self._study.tell(trial, values)
+        self._tell(trial, TrialState.COMPLETE, values)
         return "complete"
+
+    def _tell(self, trial: optuna.Trial, state: TrialState, values: list[float] | None = None) -> None:
+        self._keep(trial, state, values)
+        self._study.tell(trial, values, state=state)
 
     def _finite(self, metrics: dict[str, float]) -> bool:
         return all(math.isfinite(value) for value in objective_values(self._objectives, metrics))
@@ -144,9 +152,10 @@ class StudyTrials:
         trial.set_user_attr("params", refusal.params)
         trial.set_user_attr("state", "refused")
         trial.set_user_attr("run_id", self._track_refusal(trial.number, refusal))
-        self._fail(trial, str(refusal))
-
-    def _fail(self, trial: optuna.Trial, reason: str) -> str:
-        trial.set_user_attr("reason", reason)
+        trial.set_user_attr("reason", str(refusal))
         self._study.tell(trial, state=TrialState.FAIL)
+
+    def _failed(self, trial: optuna.Trial, reason: str) -> str:
+        trial.set_user_attr("reason", reason)
+        self._tell(trial, TrialState.FAIL)
         return "failed"

@@ -5,36 +5,96 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from edp.spec import UserError
 
+_FILE = "lock"
+_TRIES, _PAUSE_S = 4, 0.05
+"""Whoever only looks at a lock holds it for a moment."""
+
+_held: list[Path] = []
+"""Folders whose locks this process holds, the last one last."""
+
 
 @contextmanager
 def driver_lock(folder: Path, name: str) -> Iterator[None]:
-    """Holds the lock of the sweep in `folder`.
+    """Holds the lock of the sweep in `folder`, which is made where it is not there.
 
     On NFS 4 (EFS among others) the lock holds across machines, and the server lets it go when a dead machine's lease
     ends, after about 90 seconds. Storage without locks at all (some object stores) lets everybody in.
 
     Raises:
-        UserError: when another process drives the sweep.
+        UserError: when another process drives the sweep, or the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "lock"
-    with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(
-                f"name = {name!r} is running ({file.read().strip() or 'elsewhere'}); allowed: a sweep that has stopped"
-            ) from None
-        except OSError:
-            pass  # no locks on this file system
+    path = folder / _FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"name = {name!r}: {error.strerror} ({path}); allowed: a folder that can be written") from None
+    with file:
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if left:
+                    time.sleep(_PAUSE_S)
+                    continue
+                file.seek(0)
+                holder = " ".join(file.read(200).split()) or "elsewhere"
+                raise UserError(f"name = {name!r} is running ({holder}); allowed: a sweep that has stopped") from None
+            except OSError:
+                pass  # no locks on this file system
+            break
+        if not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino:
+            raise UserError(f"name = {name!r} was given up by another process just now; allowed: another try")
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
-        yield
+        _held.append(folder)
+        try:
+            yield
+        finally:
+            _held.remove(folder)
+
+
+@contextmanager
+def claimed(folder: Path, name: str) -> Iterator[None]:
+    """As `driver_lock`, of a folder that is new: it goes again with the block where nothing was kept in it.
+
+    Raises:
+        UserError: as `driver_lock`; of two that claim it at once the second is refused.
+    """
+    with driver_lock(folder, name):
+        try:
+            yield
+        finally:
+            if is_free(folder):
+                (folder / _FILE).unlink(missing_ok=True)
+                folder.rmdir()
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nothing is kept in `folder`: it is not there, or holds no more than the lock of somebody who died."""
+    return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {_FILE})
+
+
+def held_lock() -> Path | None:
+    """The folder whose lock this process took last, and holds."""
+    return _held[-1] if _held else None
+
+
+def is_held(folder: Path) -> bool:
+    """Whether somebody holds the lock of `folder`, or nobody can tell."""
+    try:
+        with (folder / _FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # held, or a file system without locks
+        return True
+    return False

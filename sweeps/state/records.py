@@ -4,32 +4,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from optuna.trial import FrozenTrial, TrialState
-from pydantic import ConfigDict
+from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from edp.ledger import Ledger
 from edp.spec import Frozen
+from sweeps.formatting.errors import one_line
 from sweeps.formatting.guarantee import measured
-from trainables.records.epochs import epoch_folder, read_curve
-from trainables.records.ledger_file import read_ledger
+from sweeps.formatting.names import short
+from sweeps.state.study import StudyGone
+from trainables.records.epochs import by_epoch, epoch_folder, read_curve
+from trainables.records.files import BrokenFile, digest
+from trainables.records.ledger_file import LEDGER, read_ledger
+from trainables.records.pareto import Metrics
+
+
+def _with_figures(metrics: dict[str, Any]) -> dict[str, Any]:
+    for name in ("ser", "mia_auc", "epsilon", "epsilon_paper"):
+        if not isinstance(metrics.get(name), int | float):
+            raise ValueError(f"{name} is missing")
+    return metrics
+
+
+def _numbers(baseline: dict[str, Any]) -> dict[str, Any]:
+    for name, value in _with_figures(baseline).items():
+        if not isinstance(value, str | None if name == "run_id" else int | float):
+            raise ValueError(f"{name} = {short(value)}")
+    return baseline
 
 
 class SweepRecord(Frozen):
     """What a sweep's folder says of it, apart from its trials."""
 
-    # The baseline's epsilon is infinite, which pydantic would otherwise write as null.
-    model_config = ConfigDict(ser_json_inf_nan="constants")
+    # The baseline's epsilon is infinite, which pydantic would otherwise refuse, and write as null.
+    model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
 
     name: str
     recipe: str
-    state: str
+    state: Literal["running", "stopped", "failed", "finished"]
     tracking_uri: str
     run_id: str
-    wanted: int
-    pid: int
-    baseline: dict[str, Any] | None = None
+    wanted: Annotated[int, Field(ge=0)]
+    pid: Annotated[int, Field(ge=0)]
+    baseline: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
+    """Metrics of plain SGD, and its `run_id`."""
     baseline_run_id: str | None = None
     baseline_tracked: bool = False
     """Whether MLflow has the baseline whole."""
@@ -84,6 +104,7 @@ class TrialRecord:
     run_id: str | None
     reason: str | None
     ledger: Ledger | None
+    """What it has executed; None where that is not known (`executed`)."""
     folder: int
     """Number of the folder that holds its model: that of the trial it goes on from, if it was interrupted."""
     points: tuple[Point, ...] = ()
@@ -104,48 +125,94 @@ class TrialRecord:
         }
 
 
-def folder_number(trial: FrozenTrial) -> int:
+def folder_number(trial: FrozenTrial | Trial) -> int:
     """Of the trial's folder: that of the trial it goes on from, if it was interrupted."""
     number: int = trial.user_attrs.get("retry_of", trial.number)
     return number
 
 
+class _Epoch(BaseModel):
+    """A kept epoch, as the study holds it."""
+
+    epoch: Annotated[int, Field(ge=1)]
+    metrics: Annotated[Metrics, AfterValidator(_with_figures)]
+
+
+class TrialAttributes(BaseModel):
+    """What the study holds of a trial besides its values: what the driver has told it, checked as it is read."""
+
+    state: str | None = None
+    params: dict[str, Any] = {}
+    metrics: Metrics = {}
+    points: list[_Epoch] = []
+    epochs: list[Metrics] = []
+    run_id: str | None = None
+    reason: str | None = None
+    retry_of: int | None = None
+    digests: dict[str, str] = {}
+    """SHA-256 of each file that the trial left, by its path in the trial's folder."""
+    tags: dict[str, str] = {}
+
+
+_STATES = {TrialState.COMPLETE: "complete", TrialState.RUNNING: "running"}
+
+
 def trial_record(trial: FrozenTrial, folder: Path) -> TrialRecord:
-    """A trial of the study, whose folder is `folder`."""
-    attributes = trial.user_attrs
-    state = attributes.get("state") or {
-        TrialState.COMPLETE: "complete",
-        TrialState.RUNNING: "running",
-    }.get(trial.state, "failed")
-    kept = attributes.get("ledger")
-    # A trial that has not ended, or never will, has executed what its folder says all the same.
-    ledger = Ledger.model_validate_json(kept) if kept else read_ledger(folder)
-    curve = attributes.get("epochs") or read_curve(folder)
-    shared = {"params": attributes.get("params", {}), "run_id": attributes.get("run_id")}
-    epochs = attributes.get("points", [])
+    """A trial of the study, whose folder is `folder`.
+
+    Raises:
+        StudyGone: for what no driver has told the study.
+    """
+    try:
+        told = TrialAttributes.model_validate(trial.user_attrs)
+    except ValidationError as error:
+        raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
+    curve = told.epochs or read_curve(folder)
+    ledger = Ledger() if told.state == "refused" else executed(folder, curve, told.digests.get(LEDGER))
+    shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id}
     points = [
         Point(
             trial=trial.number,
-            epoch=point["epoch"],
-            metrics=point["metrics"],
-            folder=folder if point is epochs[-1] else epoch_folder(folder, point["epoch"]),
-            ledger=ledger.until(point["epoch"]) if ledger is not None else None,
-            last=point is epochs[-1],
+            epoch=point.epoch,
+            metrics=point.metrics,
+            folder=folder if point is told.points[-1] else epoch_folder(folder, point.epoch),
+            ledger=ledger.until(point.epoch) if ledger is not None else None,
+            last=point is told.points[-1],
             **shared,
         )
-        for point in epochs
+        for point in told.points
     ]
+    # One that was interrupted, and waits to be asked for again, has not ended.
+    state = "running" if told.state == "interrupted" else told.state or _STATES.get(trial.state, "failed")
     return TrialRecord(
         number=trial.number,
         state=state,
-        metrics=attributes.get("metrics", {}),
-        reason=attributes.get("reason"),
+        metrics=told.metrics,
+        reason=told.reason,
         ledger=ledger,
         folder=folder_number(trial),
         points=tuple(points),
         curve=tuple(curve),
         **shared,
     )
+
+
+def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:
+    """What a trial has executed, from the ledger in its folder; None where that is not known.
+
+    It is not where the ledger is missing or broken, is not the one that the trial wrote (its digest, where one is
+    kept), or holds fewer epochs than have reported.
+    """
+    try:
+        found = read_ledger(folder)
+    except BrokenFile:
+        return None
+    if found is None or (wrote is not None and digest(folder / LEDGER) != wrote):
+        return None
+    last = max(by_epoch(curve), default=0)
+    if found.private and last > max((entry.epoch + 1 for entry in found.entries), default=0):
+        return None
+    return found
 
 
 def renamed(record: TrialRecord, number: int, run_id: str | None) -> TrialRecord:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import optuna
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from pydantic import ValidationError
 
 from edp.spec import UserError
-from sweeps.formatting.secrets import redacted
+from sweeps.formatting.errors import one_line
+from sweeps.formatting.names import check_name, is_name, sqlite_url
 from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
+from sweeps.state.lock import is_free
 from sweeps.state.records import SweepRecord, TrialRecord, folder_number, renamed, trial_record
-from trainables.records.files import atomic_write
+from sweeps.state.study import StudyGone, read_study
+from trainables.records.files import atomic_write, read_json
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+RECORD, RECIPE = "sweep.json", "recipe.yaml"
 
 
 class Sweep:
@@ -32,10 +32,14 @@ class Sweep:
     Args:
         storage: where sweeps live.
         name: of the sweep.
+
+    Raises:
+        UserError: for what cannot be a name.
     """
 
     def __init__(self, storage: Path, name: str) -> None:
-        self.name, self.folder = name, storage.resolve() / name
+        self.name = check_name("name", name)
+        self.folder = storage.resolve() / name
         self.cache = storage.resolve() / "cache"
         self.log = storage.resolve() / "logs" / f"{name}.log"
 
@@ -46,13 +50,11 @@ class Sweep:
         Raises:
             UserError: when the name is taken or cannot be a folder's.
         """
-        if not _NAME.fullmatch(name):
-            raise UserError(f"name = {name!r}: allowed: letters, digits, '.', '_' and '-', at most 100")
         if name in ("cache", "encoders", "logs", "mlflow-artifacts"):
             raise UserError(f"name = {name!r} is a folder of the storage's own; choose another")
         sweep = cls(storage, name)
         check_storage(storage)
-        if sweep.folder.exists():
+        if not is_free(sweep.folder):
             raise UserError(
                 f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: edp-sweep resume {name}"
             )
@@ -66,7 +68,7 @@ class Sweep:
             UserError: naming the sweeps that there are.
         """
         sweep = cls(storage, name)
-        if not (sweep.folder / "sweep.json").is_file():
+        if not any((sweep.folder / file).exists() for file in (RECORD, RECIPE)):
             names = [s.name for s in all_sweeps(storage)]
             raise UserError(
                 f"name = {name!r}: no sweep of this name in {storage}; "
@@ -76,13 +78,17 @@ class Sweep:
 
     @property
     def record(self) -> SweepRecord:
-        """What is known of the sweep."""
-        return SweepRecord.model_validate_json((self.folder / "sweep.json").read_text())
+        """What is known of the sweep.
+
+        Raises:
+            BrokenFile: for a file that is not whole.
+        """
+        return read_json(self.folder / RECORD, SweepRecord)
 
     def save(self, record: SweepRecord) -> None:
         """Replaces the record, in one step."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.folder / "sweep.json") as partial:
+        with atomic_write(self.folder / RECORD) as partial:
             partial.write_text(record.model_dump_json(indent=1))
 
     def update(self, **changes: Any) -> None:
@@ -91,13 +97,21 @@ class Sweep:
 
     @functools.cached_property
     def recipe(self) -> Recipe:
-        """The recipe with all its settings, as it was started."""
-        return Recipe.model_validate(read_yaml(self.folder / "recipe.yaml"))
+        """The recipe with all its settings, as it was started.
+
+        Raises:
+            UserError: for a file that is not whole.
+        """
+        path = self.folder / RECIPE
+        try:
+            return Recipe.model_validate(read_yaml(path))
+        except ValidationError as error:
+            raise UserError(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
 
     def save_recipe(self, recipe: Recipe) -> None:
         """Keeps the recipe, with what the command line set."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_yaml(recipe, self.folder / "recipe.yaml", f"The recipe of sweep {self.name}, as it was started.")
+        write_yaml(recipe, self.folder / RECIPE, f"The recipe of sweep {self.name}, as it was started.")
         self.recipe = recipe
 
     def trial_folder(self, number: int) -> Path:
@@ -106,7 +120,7 @@ class Sweep:
 
     def study_url(self, recipe: Recipe) -> str:
         """Of the study's database; variables of the environment are not replaced yet."""
-        return recipe.search.study or f"sqlite:///{self.folder / 'study.db'}"
+        return recipe.search.study or sqlite_url(self.folder / "study.db")
 
     def study_name(self, recipe: Recipe) -> str:
         """The study's: in a shared database, other storage folders may have sweeps of this name."""
@@ -123,35 +137,60 @@ class Sweep:
         return self._released(records) if recipe.search.secret else records
 
     def records(self, trials: list[FrozenTrial]) -> list[TrialRecord]:
-        """What is known of trials of the study; of those that have not started, nothing is."""
-        found = [trial for trial in trials if trial.state != TrialState.WAITING]
-        # An interrupted trial goes on under a new number.
-        own = [trial for trial in found if trial.user_attrs.get("state") != "interrupted"]
-        records = [trial_record(trial, self.trial_folder(folder_number(trial))) for trial in own]
-        # A run that MLflow took only after the trial had ended is not in the study.
-        late = self.late_runs()
-        return [r if r.run_id else replace(r, run_id=late.get(str(r.number))) for r in records]
-
-    def told(self, recipe: Recipe) -> list[FrozenTrial]:
-        """All trials as Optuna keeps them; none where the study is not there yet.
+        """What is known of trials of the study; of those that have not started, nothing is.
 
         Raises:
-            UserError: when the study's database cannot be opened.
+            UserError: for what no driver has told the study.
         """
-        if recipe.search.study is None and not (self.folder / "study.db").is_file():
-            return []
+        waiting = {folder_number(trial) for trial in trials if trial.state == TrialState.WAITING}
+        found = [trial for trial in trials if trial.state != TrialState.WAITING]
+        # An interrupted trial goes on under a new number, as soon as that is asked for.
+        own = [t for t in found if t.user_attrs.get("state") != "interrupted" or folder_number(t) in waiting]
         try:
-            storage = study_storage(self.study_url(recipe))
-            study = optuna.load_study(study_name=self.study_name(recipe), storage=storage)
-        except KeyError:  # not created yet
-            return []
-        return study.get_trials(deepcopy=False)
+            records = [trial_record(trial, self.trial_folder(folder_number(trial))) for trial in own]
+        except StudyGone as broken:
+            raise self._gone(f"{broken}") from None
+        # A run that MLflow took only after the trial had ended is not in the study.
+        late = self.late_runs()
+        return [r if r.run_id else replace(r, run_id=late.get(r.number)) for r in records]
 
-    def late_runs(self) -> dict[str, str]:
-        """Run ids of the trials that MLflow has whole, by number (`sweeps.tracking.backfill`)."""
-        path = self.folder / "tracked.json"
-        found: dict[str, str] = json.loads(path.read_text()) if path.is_file() else {}
+    def told(self, recipe: Recipe) -> list[FrozenTrial]:
+        """All trials as Optuna keeps them; none where there is no study yet.
+
+        Raises:
+            UserError: where the study cannot be read, or lacks trials that have left a folder.
+        """
+        folders = self.trial_folders()
+        try:
+            found = read_study(self.study_url(recipe), self.study_name(recipe))
+        except StudyGone as gone:
+            if not folders and self.record.examples is None:
+                return []  # not made yet
+            raise self._gone(f"{gone}, but trials were run") from None
+        if lacking := sorted(folders - {folder_number(trial) for trial in found}):
+            some = ", ".join(map(str, lacking[:8])) + (", …" if len(lacking) > 8 else "")
+            raise self._gone(f"its study lacks trials that have left a folder ({some})")
         return found
+
+    def _gone(self, what: str) -> UserError:
+        storage = self.folder.parent
+        where = "" if storage == Path("runs").resolve() else f" --storage {shlex.quote(str(storage))}"
+        way = f"rebuild the study from the trials' folders with: edp-sweep repair {self.name}{where}"
+        return UserError(f"name = {self.name!r}: {what}; {way}")
+
+    def trial_folders(self) -> set[int]:
+        """Numbers of the folders that trials have left."""
+        found = (self.folder / "trials").glob("*/")
+        return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
+
+    def late_runs(self) -> dict[int, str]:
+        """Run ids of the trials that MLflow has whole, by number (`sweeps.tracking.backfill`).
+
+        Raises:
+            BrokenFile: for a file that is not whole.
+        """
+        path = self.folder / "tracked.json"
+        return read_json(path, dict[int, str]) if path.exists() else {}
 
     def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
         """The best trial alone, and that only when all have ended: what the bound on its ε assumes."""
@@ -162,21 +201,6 @@ class Sweep:
         best = sorted(complete, key=lambda record: objective_values((objective,), record.metrics))[:1]
         # Its number would say something of how many there were.
         return [renamed(record, 0, self.record.released_run_id) for record in best]
-
-
-def study_storage(url: str) -> RDBStorage:
-    """The database behind `url`, in which variables of the environment are replaced; its tables are made where missing.
-
-    Raises:
-        UserError: when it cannot be opened.
-    """
-    try:
-        return RDBStorage(os.path.expandvars(url), heartbeat_interval=None, engine_kwargs={"pool_pre_ping": True})
-    except (ImportError, SQLAlchemyError) as error:
-        reason = redacted(" ".join(str(error).split()), os.path.expandvars(url))[:200]
-        raise UserError(
-            f"search.study = {url!r} cannot be opened; allowed: a database URL whose driver is installed ({reason})"
-        ) from None
 
 
 def check_storage(storage: Path) -> None:
@@ -193,11 +217,7 @@ def check_storage(storage: Path) -> None:
         ) from None
 
 
-def folder_name(text: str) -> str:
-    """`text` as part of a sweep's name: what may not stand there becomes a dash."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-.") or "sweep"
-
-
 def all_sweeps(storage: Path) -> list[Sweep]:
-    """Every sweep in `storage`, by name."""
-    return [Sweep(storage, path.parent.name) for path in sorted(storage.glob("*/sweep.json"))]
+    """Every sweep in `storage`, by name, also one that has lost a file."""
+    names = {path.parent.name for file in (RECORD, RECIPE) for path in storage.glob(f"*/{file}")}
+    return [Sweep(storage, name) for name in sorted(names) if is_name(name)]

@@ -27,7 +27,7 @@ class Tracked:
 
     def runs(self) -> dict[int, str]:
         """Run ids by trial number."""
-        return {int(number): run for number, run in self._sweep.late_runs().items()}
+        return self._sweep.late_runs()
 
     def add(self, number: int, run_id: str) -> None:
         """MLflow has this trial whole."""

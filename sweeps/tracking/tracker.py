@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,10 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
+from sweeps.formatting.errors import missing_driver
+from sweeps.formatting.names import sqlite_url
 from sweeps.formatting.secrets import HIDDEN, redacted
+from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from trainables.spec import TrialSpec
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
@@ -45,7 +49,7 @@ Sent = TypeVar("Sent")
 
 def default_tracking_uri(storage: Path) -> str:
     """A SQLite store beside the sweeps."""
-    return f"sqlite:///{(storage / 'mlflow.db').resolve()}"
+    return sqlite_url((storage / "mlflow.db").resolve())
 
 
 def settled_uri(given: str | None, stored: str) -> str:
@@ -134,6 +138,7 @@ class Tracker:
         self, uri: str, experiment: str, artifacts: Path, say: Callable[[str], None] = lambda line: None
     ) -> None:
         self.uri = uri = settled_uri(None, uri)
+        self._storage = artifacts.parent
         self.failures = 0
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
@@ -142,12 +147,12 @@ class Tracker:
                 requests.get(uri, timeout=10)
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             found = self.client.get_experiment_by_name(experiment) or self._create(experiment, artifacts)
-        except _TROUBLE as error:
-            raise UserError(
-                f"tracking-uri = {redacted(uri)!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
-                f"http(s)://SERVER ({self._reason(error)})"
-            ) from None
+        except Exception as error:  # MLflow's, of its plugins, of a driver: whatever they stumble over
+            raise refusal(uri, error) from None
         self.experiment_id = found.experiment_id
+        with suppress(*_TROUBLE):
+            for run_id in end_dead_runs(self.client, self._storage):
+                say(f"MLflow run {run_id} is ended as KILLED: the process that had started it is gone")
 
     def _create(self, experiment: str, artifacts: Path) -> Experiment:
         place = None if self.uri.startswith("http") else (artifacts / experiment).resolve().as_uri()
@@ -176,7 +181,7 @@ class Tracker:
         shown = [Param(key, redacted(str(value))[:6000]) for key, value in params.items()]
 
         def send() -> str:
-            every = {**tags, **nesting, "mlflow.user": "edp-sweep"}
+            every = {**tags, **nesting, **owner_tags(self._storage), "mlflow.user": "edp-sweep"}
             run: Run = self.client.create_run(self.experiment_id, run_name=name, tags=every)
             self.client.log_batch(run.info.run_id, params=shown)
             return str(run.info.run_id)
@@ -217,7 +222,7 @@ class Tracker:
     def reopen(self, run_id: str | None) -> None:
         """Makes an ended or interrupted run a running one again."""
         self._on_run(run_id, lambda run: self.client.update_run(run, status="RUNNING"))
-        self.tag(run_id, {"state": "running"})
+        self.tag(run_id, {"state": "running", **owner_tags(self._storage)})
 
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """Closes a run: FINISHED, FAILED or KILLED."""
@@ -264,4 +269,18 @@ class Tracker:
         return answer
 
     def _reason(self, error: Exception) -> str:
-        return redacted(" ".join(str(error).split()), self.uri)[:200]
+        return _reason(self.uri, error)
+
+
+def refusal(uri: str, error: Exception) -> UserError:
+    """The line that says why the store at `uri` cannot be opened, without its password."""
+    if isinstance(error, ImportError):
+        return UserError(f"tracking-uri = {redacted(uri)!r} cannot be opened: {missing_driver(error)}")
+    return UserError(
+        f"tracking-uri = {redacted(uri)!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
+        f"http(s)://SERVER ({_reason(uri, error)})"
+    )
+
+
+def _reason(uri: str, error: Exception) -> str:
+    return redacted(" ".join(str(error).split()) or type(error).__name__, uri)[:200]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,18 @@ from rich.console import Console
 
 from edp.ledger import Ledger
 from sweeps.commands.finish import finish
+from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.study import open_study
-from sweeps.search.study_trials import StudyTrials
-from sweeps.search.target_epsilon import Settled, planned
+from sweeps.search.target_epsilon import planned
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat
-from sweeps.tracking.trial_runs import close_trial_run, open_trial_run
+from trainables.records.epochs import epoch_folder, write_curve
 from trainables.records.job import EpochResult, TrialResult
+from trainables.records.ledger_file import write_ledger
 
 EXAMPLES = 1350
 
@@ -50,6 +52,7 @@ def figures(recipe: Recipe, params: dict[str, Any], rng: np.random.Generator) ->
         "seconds_per_epoch": 2.0,
         "gpu_seconds": float(rng.uniform(50, 400)),
         "worker_seconds": 80.0,
+        "trial_seconds": 80.0,
     }, ledger
 
 
@@ -80,10 +83,11 @@ def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, sta
             wanted=trials,
             pid=os.getpid(),
             baseline=baseline,
-            examples=EXAMPLES,
         )
     )
-    add_trials(sweep, trials, tracker)
+    if trials:
+        add_trials(sweep, trials, tracker)
+        sweep.update(examples=EXAMPLES)
     if tracker:
         finish(sweep, recipe, tracker, state, Progress(Console(quiet=True)))
     else:
@@ -92,30 +96,28 @@ def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, sta
 
 
 def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> None:
-    """So many more trials, each with the curve of its epochs."""
+    """So many more trials, each with the curve of its epochs, and a folder as a trial leaves it, but for its models."""
     recipe, rng = sweep.recipe, np.random.default_rng(len(sweep.trials()))
-    study = open_study(sweep, recipe)
-    asked = StudyTrials(study, recipe, lambda params: Settled(params, recipe.trial(params)))
+    store: Any = tracker  # None is never asked: without it no trial is said to have started
+    life = TrialLife(sweep, recipe, open_study(sweep, recipe), EXAMPLES, store, Progress(Console(quiet=True)), None)
     for i in range(trials):
-        suggestion = asked.ask(str(i))
+        tune, suggestion = SimpleNamespace(trial_id=str(i)), life.ask(str(i))
         assert suggestion is not None
         metrics, ledger = figures(recipe, suggestion.params, rng)
         last = recipe.training.epochs
-        curve = [
-            {"epoch": float(e), "valid_ser": metrics["ser"] + 0.3 / e, "train_loss": 10.0 / e}
-            for e in range(1, last + 1)
-        ]
+        curve = [{"valid_ser": metrics["ser"] + 0.3 / e, "train_loss": 10.0 / e} for e in range(1, last + 1)]
         # Half as long: a worse model for a smaller ε.
         half = metrics | {k: metrics[k] + 0.05 for k in ("ser", "ser_lower", "ser_upper")}
         half["epsilon"] /= 2
         kept = (EpochResult(last // 2, half), EpochResult(last, metrics))
         outcome = TrialResult(metrics=metrics, tags={}, ledger=ledger, epochs=kept)
+        folder = sweep.trial_folder(suggestion.folder)
+        write_ledger(ledger, folder)
+        write_curve(curve, folder)
+        write_ledger(ledger.until(last // 2), epoch_folder(folder, last // 2))
         if tracker:
-            run_id = open_trial_run(tracker, sweep, suggestion.number, suggestion.params, suggestion.spec)
-            asked.trial(str(i)).set_user_attr("run_id", run_id)
-            for epoch in curve:
-                tracker.log(run_id, {k: v for k, v in epoch.items() if k != "epoch"}, int(epoch["epoch"]))
-        state = asked.tell(str(i), outcome, ledger, curve)
-        if tracker:
-            folder = sweep.trial_folder(suggestion.number)
-            close_trial_run(tracker, run_id, suggestion.spec, folder, outcome, state)
+            life.on_trial_start(0, [], tune)
+            for epoch, reported in enumerate(curve, start=1):
+                life.on_trial_result(0, [], tune, {"epoch": epoch, "epoch_metrics": reported})
+        life.on_trial_result(0, [], tune, {"outcome": outcome})
+        life.on_trial_complete(0, [], tune)

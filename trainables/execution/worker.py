@@ -79,9 +79,9 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             metrics = {"train_loss": train_loss, "epoch_seconds": float(np.mean(seconds[-every:]))} | valid
             if log is not None:  # rank 0
                 metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
+                write_ledger(trainer.ledger, job.output)  # first: it holds all that anything else tells of
                 log.add(epoch + 1, metrics, functools.partial(contents, released, corpus), trainer.ledger)
                 save_checkpoint(trainer.checkpoint(seconds), job.output)
-                write_ledger(trainer.ledger, job.output)
             stop = _agreed(report(epoch + 1, metrics), objects)
             if stop is not None:
                 break

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edp.ledger import Ledger
-from trainables.records.files import atomic_write, save_tensors
+from trainables.records.files import BrokenFile, atomic_write, read_json, save_tensors
 from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import (
     TRADE_OFF,
@@ -130,9 +130,16 @@ def epoch_folder(folder: Path, epoch: int) -> Path:
 
 
 def read_curve(folder: Path) -> list[Metrics]:
-    """What each epoch of a trial has reported so far, the first one first."""
+    """What each epoch of a trial has reported so far, the first one first.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
     path = folder / "curve.json"
-    return json.loads(path.read_text()) if path.is_file() else []
+    curve = read_json(path, list[Metrics]) if path.exists() else []
+    if not all(math.isfinite(metrics.get("epoch", 1)) for metrics in curve):
+        raise BrokenFile(f"{path} is broken (an epoch without a number); allowed: the file that was written there")
+    return curve
 
 
 def write_curve(curve: list[Metrics], folder: Path) -> None:

@@ -1,18 +1,58 @@
-"""Files that are whole or not there, and what a full disk looks like."""
+"""Files that are whole or not there: how they are written, how they are read, and what a full disk looks like."""
 
 from __future__ import annotations
 
 import errno
+import functools
+import hashlib
 import io
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from edp.spec import UserError
+
+Read = TypeVar("Read")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FULL_TEXTS = ("no space left on device", "disk is full", "disk quota exceeded", "file too large")
+
+
+class BrokenFile(UserError):
+    """A file that is not whole, or holds something else than what was written there; its text is one line."""
+
+
+def read_json(path: Path, kind: Callable[..., Read]) -> Read:
+    """A JSON file as a `kind`: whatever pydantic can check, such as `dict[str, float]`.
+
+    Raises:
+        BrokenFile: for a file that is not there or cannot be read, is no JSON, or not of this kind.
+    """
+    try:
+        return _adapter(kind).validate_json(path.read_bytes())
+    except OSError as error:
+        raise BrokenFile(f"{path}: {error.strerror}; allowed: the file that was written there") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        what = f"{place}: {first['msg']}" if place else first["msg"]
+        raise BrokenFile(f"{path} is broken ({what[:200]}); allowed: the file that was written there") from None
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -5,17 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 
 from edp.ledger import Ledger
-from trainables.records.files import atomic_write
+from trainables.records.files import atomic_write, read_json
+
+LEDGER = "ledger.json"
+
+
+def begin_folder(folder: Path) -> None:
+    """Makes a training's folder, with a ledger that says that nothing was executed yet.
+
+    So a folder without a ledger has lost it. Of a folder that is there already nothing is changed.
+    """
+    if not folder.is_dir():
+        write_ledger(Ledger(), folder)
 
 
 def write_ledger(ledger: Ledger, folder: Path) -> None:
     """What a trial has executed so far, readable also when it never ends well."""
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / "ledger.json") as partial:
+    with atomic_write(folder / LEDGER) as partial:
         partial.write_text(ledger.model_dump_json(indent=1))
 
 
 def read_ledger(folder: Path) -> Ledger | None:
-    """What `write_ledger` wrote last; None where a trial never came to its first epoch's end."""
-    path = folder / "ledger.json"
-    return Ledger.model_validate_json(path.read_text()) if path.is_file() else None
+    """What `write_ledger` wrote last; None where nothing was ever written.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    path = folder / LEDGER
+    return read_json(path, Ledger) if path.exists() else None

@@ -9,6 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from edp.spec import Frozen
 from trainables.spec.corpus import CorpusSpec
 
+_MOST_HEADS = 1024
+"""Of those that a message lists."""
+
 
 class EmbeddingsSpec(Frozen):
     """Where CLC's token embeddings come from. Never from the private corpus: they are released with the model."""
@@ -161,7 +164,9 @@ class BERTSpec(Frozen):
     @model_validator(mode="after")
     def _heads_share_the_hidden_size(self) -> BERTSpec:
         if self.hidden_size % self.heads:
-            fit = [str(heads) for heads in range(1, self.hidden_size) if self.hidden_size % heads == 0]
+            fit = [
+                str(heads) for heads in range(1, min(self.hidden_size, _MOST_HEADS)) if self.hidden_size % heads == 0
+            ]
             raise ValueError(
                 f"model.heads = {self.heads} does not divide model.hidden_size = {self.hidden_size}; "
                 f"allowed: {', '.join(fit)}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,10 @@ from sweeps.execution.trials import requeue_interrupted
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.searcher import sampler
+from sweeps.search.study import open_study
 from sweeps.search.study_trials import StudyTrials, Suggestion
 from sweeps.search.target_epsilon import Refused, planned, settle
+from tests.support import studies
 from trainables.records.job import TrialResult
 
 EXAMPLES = 1_350
@@ -185,3 +190,44 @@ def test_interrupted_trials_are_asked_again_first_and_count_once(tmp_path: Path)
     assert retried.number not in (done.number, cut.number)
     assert requeue_interrupted(again) == 1
     assert suggest(trials(one, again), "d").folder == cut.number
+
+
+_POINTS = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, "decay": "none"}]
+
+_KILLED = """
+import os, signal, sys
+from tests.support.studies import trials
+from sweeps.recipes.dimension import Dimension
+from sweeps.search.study import open_study
+from sweeps.state.sweep import Sweep
+from pathlib import Path
+
+made = Sweep.existing(Path(sys.argv[1]), "one")
+left, ask = int(sys.argv[2]), Dimension.ask
+
+def dies(dimension, trial, name):  # between the study's answer and the trial's values, of which it has had so many
+    global left
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    return ask(dimension, trial, name)
+
+Dimension.ask = dies
+trials(made, made.recipe).ask("a")
+"""
+
+
+@pytest.mark.parametrize("had", [0, 2])
+def test_a_queued_configuration_survives_a_kill_before_its_values_were_set(had: int, tmp_path: Path) -> None:
+    points = json.dumps(_POINTS)
+    made, one = studies.sweep(tmp_path, f"search.points_to_evaluate={points}", "search.sampler=random")
+    for _ in range(2):  # killed, gone on with, and killed again
+        killed = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), str(had)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        again = open_study(made, one)
+        assert sum(trial.state == TrialState.RUNNING for trial in again.trials) == 1
+        requeue_interrupted(again)
+    search = studies.trials(made, one)
+    asked = [suggest(search, str(i)).params for i in range(2)]
+    for point in _POINTS:
+        assert [params for params in asked if point.items() <= params.items()], (point, asked)

@@ -1,0 +1,33 @@
+"""`edp-sweep repair`: a study that is gone, made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sweeps.cli.console import PATH, out, print_json
+
+
+def repair(
+    name: str,
+    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
+    """Makes a sweep's study anew from its trials' folders, where study.db is gone or broken, and says what is lost."""
+    from sweeps.commands.repair import repair as run
+    from sweeps.state.sweep import Sweep
+
+    found = run(Sweep.existing(storage, name))
+    if as_json:
+        print_json(found)
+        return
+    counts = ", ".join(f"{n} {state}" for state, n in found["trials"].items()) or "no trials"
+    lines = [f"{'rebuilt the study' if found['rebuilt'] else 'the study is whole'}: {counts}"]
+    if found["kept"] is not None:
+        lines.append(f"what stood there is now {found['kept']}")
+    if found["ledgers"]:
+        lines.append(f"wrote back the ledgers of trials {', '.join(map(str, found['ledgers']))}")
+    for line in (*lines, *(f"lost: {what}" for what in found["lost"])):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)

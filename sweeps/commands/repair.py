@@ -1,0 +1,205 @@
+"""A study made anew from what its trials have left in their folders."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import ValidationError
+
+from edp.ledger import Ledger
+from edp.spec import UserError
+from sweeps.formatting.names import sqlite_url
+from sweeps.recipes.loading import read_yaml
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import PAPER_SPACE
+from sweeps.state.lock import driver_lock
+from sweeps.state.records import executed, folder_number
+from sweeps.state.study import StudyGone, read_study, study_storage
+from sweeps.state.sweep import Sweep
+from sweeps.state.trial_file import read_trial
+from trainables.records.epochs import read_curve
+from trainables.records.files import BrokenFile
+from trainables.records.ledger_file import LEDGER, write_ledger
+from trainables.spec import TrialSpec
+
+_GONE = "its figures were in the study alone, which is gone"
+_GAP = 1_000
+"""Numbers that a trial may be ahead of the folders: each interruption takes one."""
+
+
+def repair(sweep: Sweep) -> dict[str, Any]:
+    """Makes the study of a sweep anew, where it is gone or lacks trials, and writes back ledgers that it has a copy of.
+
+    What stood in the study's place is kept beside it. Refused configurations and those that wait leave no folder: the
+    former cost nothing, the latter are queued again by `resume`.
+
+    Returns:
+        What `edp-sweep repair --json` prints: `trials` by state, `rebuilt`, `kept` (where the old file is), `ledgers`
+        (trials whose ledger was written back), and `lost`: what could not be had again, in words.
+
+    Raises:
+        UserError: when the sweep runs, its recipe or record is broken, or its database is not its own.
+    """
+    with driver_lock(sweep.folder, sweep.name):
+        recipe, lost = sweep.recipe, _set_aside(sweep)
+        known = _readable(sweep, recipe)
+        whole = known is not None and sweep.trial_folders() <= {folder_number(trial) for trial in known}
+        kept = None
+        if not whole:
+            trials = _from_folders(sweep, recipe, known or [], lost)
+            kept = _replace(sweep, recipe, trials, known is not None)
+        ledgers = _write_back(sweep, known or [])
+        records = sweep.trials()
+        lost += [f"trial {t.number}: its ledger; the sweep's ε stays unknown" for t in records if t.ledger is None]
+    return {
+        "sweep": sweep.name,
+        "rebuilt": not whole,
+        "trials": dict(Counter(record.state for record in records)),
+        "kept": str(kept) if kept is not None else None,
+        "ledgers": ledgers,
+        "lost": lost,
+    }
+
+
+def _set_aside(sweep: Sweep) -> list[str]:
+    """Renames files that are broken and can be done without; returns what is lost by it.
+
+    What MLflow has is found out again, and an epoch's report is a picture of what the ledger knows.
+    """
+    folders = [sweep.trial_folder(number) for number in sorted(sweep.trial_folders())]
+    reads: list[tuple[Callable[[], object], Path]] = [(sweep.late_runs, sweep.folder / "tracked.json")]
+    reads += [(functools.partial(read_curve, folder), folder / "curve.json") for folder in folders]
+    lost = []
+    for read, place in reads:
+        try:
+            read()
+        except BrokenFile as broken:
+            _aside(place)
+            lost.append(str(broken))
+    return lost
+
+
+def _aside(place: Path) -> Path:
+    """Gives a file another name, beside the old one."""
+    free = (place.with_name(f"{place.name}.broken-{i}") for i in itertools.count(1))
+    return place.rename(next(other for other in free if not other.exists()))
+
+
+def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
+    """The study's trials; None where they cannot be read."""
+    try:
+        found = read_study(sweep.study_url(recipe), sweep.study_name(recipe))
+        sweep.records(found)
+    except StudyGone:
+        return None
+    except UserError:
+        if recipe.search.study is not None:
+            raise
+        return None
+    return found
+
+
+def _from_folders(sweep: Sweep, recipe: Recipe, known: list[FrozenTrial], lost: list[str]) -> list[FrozenTrial]:
+    """Every trial by its number: as its folder says, else as the study does, else a place that stays empty."""
+    folders = sorted(sweep.trial_folders())
+    found: dict[int, FrozenTrial] = {}
+    for number in folders:
+        trial = _from_folder(sweep, recipe, number, folders[-1] + _GAP, lost)
+        found[trial.number] = trial
+    for trial in known:
+        found.setdefault(trial.number, trial)
+    empty = create_trial(state=TrialState.FAIL, user_attrs={"state": "interrupted"})
+    return [found.get(number, empty) for number in range(max(found, default=-1) + 1)]
+
+
+def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: list[str]) -> FrozenTrial:
+    folder = sweep.trial_folder(number)
+    trial: FrozenTrial | None = None
+    try:
+        trial = read_trial(folder)
+        if trial is not None and not (folder_number(trial) == number <= trial.number <= most and _fits(trial, recipe)):
+            raise BrokenFile(f"{folder} holds the file of another trial")
+    except BrokenFile as broken:
+        trial = None
+        lost.append(f"trial {number}: {broken}")
+    if trial is None:
+        lost.append(f"trial {number}: {_GONE}; what it has executed counts in the sweep's ε")
+        trial = create_trial(state=TrialState.FAIL, user_attrs=_configuration(folder, recipe) | {"reason": _GONE})
+        trial.number = number
+    curve = read_curve(folder)
+    if trial.state != TrialState.RUNNING:
+        trial.user_attrs["epochs"] = curve
+        ledger = executed(folder, curve, trial.user_attrs.get("digests", {}).get(LEDGER))
+        if ledger is not None:
+            trial.user_attrs["ledger"] = ledger.model_dump_json()
+    return trial
+
+
+def _fits(trial: FrozenTrial, recipe: Recipe) -> bool:
+    return trial.state != TrialState.COMPLETE or len(trial.values) == len(recipe.search.objectives)
+
+
+def _configuration(folder: Path, recipe: Recipe) -> dict[str, Any]:
+    """What `config.yaml` says of a trial: what was searched, and which of the initial points it was."""
+    try:
+        spec = TrialSpec.model_validate(read_yaml(folder / "config.yaml"))
+        names = {name: f"edp.{name}" for name in PAPER_SPACE} | {n: n for n in recipe.dimensions if "." in n}
+        params = {name: attrgetter(path)(spec) for name, path in names.items()}
+    except (UserError, ValidationError, AttributeError):
+        return {}
+    points = [{name.partition("_")[0]: value for name, value in p.items()} for p in recipe.initial_points()]
+    guess = next((i for i, point in enumerate(points) if point.items() <= params.items()), None)
+    return {"params": params} | ({} if guess is None else {"guess": guess})
+
+
+def _replace(sweep: Sweep, recipe: Recipe, trials: list[FrozenTrial], there: bool) -> Path | None:
+    """Puts a study of `trials` where the sweep's belongs; returns the new place of the file that was there."""
+    if recipe.search.study is not None:
+        if there:
+            raise UserError(
+                f"name = {sweep.name!r}: its study in {recipe.search.study} lacks trials, and the database is not this "
+                "sweep's alone to replace; allowed: the database as it was"
+            )
+        _fill(recipe.search.study, sweep.study_name(recipe), recipe, trials)
+        return None
+    place, made = sweep.folder / "study.db", sweep.folder / "study.db.rebuilt"
+    made.unlink(missing_ok=True)
+    _fill(sqlite_url(made), sweep.study_name(recipe), recipe, trials)
+    kept = _aside(place) if place.exists() or place.is_symlink() else None
+    for rest in ("-journal", "-wal", "-shm"):  # of the old file: SQLite would play them back into the new one
+        place.with_name(place.name + rest).unlink(missing_ok=True)
+    made.rename(place)
+    return kept
+
+
+def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> None:
+    storage = study_storage(url)
+    study = optuna.create_study(
+        study_name=name, storage=storage, directions=["minimize"] * len(recipe.search.objectives)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.add_trials(trials)
+    storage.engine.dispose()
+
+
+def _write_back(sweep: Sweep, known: list[FrozenTrial]) -> list[int]:
+    """Writes the study's copy of a ledger where the folder has lost its own; returns whose."""
+    found = []
+    for trial in known:
+        copy, folder = trial.user_attrs.get("ledger"), sweep.trial_folder(folder_number(trial))
+        wrote = trial.user_attrs.get("digests", {}).get(LEDGER)
+        if copy is None or executed(folder, trial.user_attrs.get("epochs", []), wrote) is not None:
+            continue
+        write_ledger(Ledger.model_validate_json(copy), folder)
+        found.append(trial.number)
+    return found

@@ -1,0 +1,82 @@
+"""The study's database: opened by the driver, read by everybody. Reading makes nothing and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from edp.spec import UserError
+from sweeps.formatting.errors import missing_driver
+from sweeps.formatting.secrets import redacted
+
+_OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
+
+
+class StudyGone(Exception):
+    """There is no such study, or it cannot be read; its text says which."""
+
+
+def study_storage(url: str) -> RDBStorage:
+    """The database behind `url`, in which variables of the environment are replaced; its tables are made where missing.
+
+    Raises:
+        UserError: when it cannot be opened.
+    """
+    try:
+        return RDBStorage(os.path.expandvars(url), **_OPTIONS)
+    except ImportError as error:
+        raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
+    except (SQLAlchemyError, RuntimeError, ValueError, OSError) as error:
+        reason = _reason(error, url)
+        raise UserError(
+            f"search.study = {url!r} cannot be opened; allowed: a database URL that can be written ({reason})"
+        ) from None
+
+
+def read_study(url: str, name: str) -> list[FrozenTrial]:
+    """All trials of a study, as Optuna keeps them.
+
+    Raises:
+        StudyGone: where there is no database, no such study in it, or nothing that can be read.
+        UserError: where the database does not answer, or its driver is not installed.
+    """
+    settled = os.path.expandvars(url)
+    file = _file_of(settled)
+    if file is not None and not file.exists():
+        raise StudyGone(f"{file} is not there")
+    try:
+        # Tables that are missing stay missing: whoever looks must not turn another file into a study.
+        storage = RDBStorage(settled, skip_table_creation=True, **_OPTIONS)
+        return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
+    except ImportError as error:
+        raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
+    except KeyError:
+        raise StudyGone(f"{file or url} holds no study of this name") from None
+    except Exception as error:  # SQLAlchemy's, SQLite's, Alembic's, Optuna's: whatever they stumble over
+        busy = "locked" in str(error)
+        if file is None or busy:
+            raise UserError(
+                f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
+            ) from None
+        raise StudyGone(f"{file} cannot be read ({_reason(error, url)})") from None
+
+
+def _file_of(url: str) -> Path | None:
+    """The file of a SQLite database."""
+    try:
+        place = make_url(url)
+    except SQLAlchemyError:
+        return None
+    return Path(place.database) if place.get_backend_name() == "sqlite" and place.database else None
+
+
+def _reason(error: BaseException, url: str) -> str:
+    text = " ".join(str(getattr(error, "orig", None) or error).split()) or type(error).__name__
+    return redacted(text, os.path.expandvars(url))[:200]

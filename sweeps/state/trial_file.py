@@ -1,0 +1,82 @@
+"""`trial.json`: in a trial's folder, all that the study holds of it and no other file there says.
+
+It is written when the trial is asked for and, before the study is told, when it ends: `edp-sweep repair` makes the
+study anew from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import distribution_to_json, json_to_distribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import ConfigDict
+
+from edp.spec import Frozen
+from trainables.records.files import BrokenFile, atomic_write, digest, read_json
+
+FILE = "trial.json"
+_ELSEWHERE = ("ledger", "epochs")
+"""Attributes that `ledger.json` and `curve.json` hold."""
+_OF_MODEL = ("model.pt", "ledger.json", "attack_features.npz")
+
+
+class TrialFile(Frozen):
+    """A trial: what was asked of the sampler, and what the study is told of it."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
+
+    number: int
+    state: Literal["RUNNING", "COMPLETE", "PRUNED", "FAIL"]
+    values: tuple[float, ...] | None
+    params: dict[str, Any]
+    distributions: dict[str, str]
+    attributes: dict[str, Any]
+
+
+def keep_trial(trial: optuna.Trial, folder: Path, state: TrialState, values: Sequence[float] | None = None) -> None:
+    """Writes what is known of a trial to its folder, in one step."""
+    kept = TrialFile(
+        number=trial.number,
+        state=state.name,
+        values=tuple(values) if values is not None else None,
+        params=trial.params,
+        distributions={name: distribution_to_json(one) for name, one in trial.distributions.items()},
+        attributes={name: value for name, value in trial.user_attrs.items() if name not in _ELSEWHERE},
+    )
+    with atomic_write(folder / FILE) as partial:
+        partial.write_text(kept.model_dump_json(indent=1))
+
+
+def read_trial(folder: Path) -> FrozenTrial | None:
+    """What `keep_trial` wrote last; None where it never did.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return None
+    kept = read_json(path, TrialFile)
+    try:
+        trial = create_trial(
+            state=TrialState[kept.state],
+            values=list(kept.values) if kept.values is not None else None,
+            params=kept.params,
+            distributions={name: json_to_distribution(text) for name, text in kept.distributions.items()},
+            user_attrs=kept.attributes,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # Optuna's, of what does not fit together
+        raise BrokenFile(f"{path} is broken ({error}); allowed: the file that was written there") from None
+    trial.number = kept.number
+    return trial
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of what a trial has left of its models, by path in its folder: that of its end, and of kept epochs."""
+    places = (folder, *sorted((folder / "epochs").glob("*/")))
+    files = (place / name for place in places for name in _OF_MODEL)
+    return {str(file.relative_to(folder)): digest(file) for file in files if file.is_file()}

@@ -1,0 +1,54 @@
+"""Runs whose process died without a word: whoever opens the store next ends them.
+
+Each run says which storage folder it belongs to and which lock its process held. A lock that is free again is that of
+a process that has gone, whatever took it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from sweeps.state.lock import held_lock, is_held
+from trainables.records.files import atomic_write
+
+_STORAGE, _LOCK = "edp_sweep.storage", "edp_sweep.lock"
+
+
+def owner_tags(storage: Path) -> dict[str, str]:
+    """Of a run that this process starts; {} where it holds no lock in `storage`."""
+    folder = held_lock()
+    if folder is None or not folder.is_relative_to(storage.resolve()):
+        return {}
+    return {_STORAGE: _identity(storage), _LOCK: str(folder.relative_to(storage.resolve()))}
+
+
+def end_dead_runs(client: MlflowClient, storage: Path) -> list[str]:
+    """Ends as KILLED what is tagged as running by a process of this storage that is no more; returns the runs' ids."""
+    if not _file(storage).is_file():
+        return []  # no process here has started a run
+    wanted = f"attributes.status = 'RUNNING' and tags.`{_STORAGE}` = '{_identity(storage)}'"
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    found: list[Run] = list(client.search_runs(experiments, wanted, max_results=1000)) if experiments else []
+    dead = [run.info.run_id for run in found if not is_held(storage.resolve() / run.data.tags.get(_LOCK, "."))]
+    for run_id in dead:
+        client.set_tag(run_id, "state", "stopped")
+        client.set_terminated(run_id, "KILLED")
+    return dead
+
+
+def _file(storage: Path) -> Path:
+    return storage / "logs" / "storage-id"
+
+
+def _identity(storage: Path) -> str:
+    """What tells this storage folder from another one of the same path on another disk, in the same store."""
+    path = _file(storage)
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial:
+            partial.write_text(uuid.uuid4().hex)
+    return path.read_text(encoding="ascii", errors="replace").strip()[:32].replace("'", "")

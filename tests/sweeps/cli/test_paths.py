@@ -1,0 +1,84 @@
+"""Every path that any command takes is looked at before the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.conftest import Command
+
+
+def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def _paths() -> list[tuple[tuple[str, ...], str | None]]:
+    """Each command with each of its options that is a path; None: its argument is."""
+    from dashboards.cli import app
+
+    found: list[tuple[tuple[str, ...], str | None]] = []
+    for words, command in _commands(typer.main.get_command(app)):
+        for parameter in command.params:
+            if parameter.metavar == "PATH":
+                found.append((words, parameter.opts[0] if parameter.opts[0].startswith("-") else None))
+    return found
+
+
+def test_the_paths_are_found() -> None:
+    paths = _paths()
+    assert (("list",), "--storage") in paths
+    assert (("train",), None) in paths
+    assert (("report",), "--output") in paths
+    assert len(paths) >= 15
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "x" * 300, "a/" * 3000])
+@pytest.mark.parametrize(("words", "option"), _paths())
+def test_what_is_no_path_is_a_mistake_of_one_line(
+    words: tuple[str, ...],
+    option: str | None,
+    path: str,
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    needed = {"epsilon": ["--z0", "1", "--epochs", "1"], "make": ["health"], "attack": ["s/1"]}
+    one = {"list", "search", "step", "fetch", "train", "epsilon", "make", "attack"}
+    more = needed.get(words[-1], [] if words[-1] in one else ["name"])
+    code, out, err = command(*words, *more, *([option] if option else []), path)
+    assert code == 2, err
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert "allowed: " in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_path_that_a_command_takes_is_one_of_these() -> None:
+    """An option added without the check would be missing from `_paths`."""
+    import dashboards.cli
+    from sweeps.cli import app, attack, bench, data, epsilon, pretrain
+
+    functions: list[Any] = [attack.attack, epsilon.epsilon, pretrain.pretrain]
+    for group in (app.app, dashboards.cli.app, bench.bench, data.data):
+        functions += [info.callback for info in group.registered_commands]
+    takes = sum(
+        "Path" in str(annotation)
+        for function in {id(f): f for f in functions}.values()
+        for annotation in function.__annotations__.values()
+        if annotation != "None"
+    )
+    short = sum(
+        annotation == "Storage"
+        for function in {id(f): f for f in functions}.values()
+        for annotation in function.__annotations__.values()
+    )
+    assert takes + short == len(_paths())
