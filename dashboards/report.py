@@ -5,7 +5,6 @@ Everything in it is read from what the sweep left; nothing is trained or attacke
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from mlflow.exceptions import MlflowException
+from pydantic import TypeAdapter
 
 from dashboards.report_figures import Curve, roc_svg
 from edp.spec import UserError
@@ -31,12 +31,13 @@ from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line, unknown_ledgers
 from sweeps.results.ties import ties
-from sweeps.state.records import Point, TrialRecord
+from sweeps.state.records import ConfirmedRun, Point, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, environment_tags
-from trainables.attacks.roc import measure
+from trainables.attacks.roc import AttackResult, measure
 from trainables.attacks.shadow import attack_scores, load_attack
 from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.records.files import read_json, reading
 from trainables.spec import CLCSpec, TrialSpec
 
 
@@ -202,7 +203,8 @@ def _corpus(prepared: Prepared | None) -> dict[str, Any] | None:
     """Sizes, where the encoded corpus is still there."""
     if prepared is None or not (prepared.corpus / "meta.json").is_file():
         return None
-    corpus = EncodedCorpus.open(prepared.corpus)
+    with reading(prepared.corpus / "meta.json"):
+        corpus = EncodedCorpus.open(prepared.corpus)
     sizes = {split: corpus.size(split) for split in ("train", "valid", "test")}
     return {
         "sizes": sizes,
@@ -225,24 +227,29 @@ def _public(spec: TrialSpec) -> list[str]:
 
 
 def _attacks(point: Point, prepared: Prepared | None) -> tuple[list[dict[str, Any]], list[Curve]]:
-    """What attacks found on a point's model: the full set where `edp-sweep attack` was run, else the sweep's own."""
+    """What attacks found on a point's model: the full set where `edp-sweep attack` was run, else the sweep's own.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    found = _found(point, prepared)
+    return [one.document() for one in found], [Curve(one.name, one.auc, one.fpr, one.tpr) for one in found]
+
+
+def _found(point: Point, prepared: Prepared | None) -> list[AttackResult]:
     kept = point.folder / "attacks.json"
     if kept.is_file():
-        document = json.loads(kept.read_text())
-        curves = [
-            Curve(a["name"], a["auc"], document["curves"][a["name"]]["fpr"], document["curves"][a["name"]]["tpr"])
-            for a in document["attacks"]
-        ]
-        return document["attacks"], curves
+        document = read_json(kept, dict[str, Any])
+        with reading(kept):
+            every = [one | document["curves"][one["name"]] for one in document["attacks"]]
+            return TypeAdapter(list[AttackResult]).validate_python(every)
     seen = point.folder / "attack_features.npz"
     if prepared is None or not seen.is_file() or not prepared.attack.is_file():
-        return [], []
+        return []
     attack = load_attack(prepared.attack)
-    with np.load(seen) as features:
-        found = measure(
-            "shadow", attack_scores(attack, features["members"]), attack_scores(attack, features["non_members"])
-        )
-    return [found.document()], [Curve(found.name, found.auc, found.fpr, found.tpr)]
+    with reading(seen), np.load(seen) as features:
+        scores = (attack_scores(attack, features[name]) for name in ("members", "non_members"))
+        return [measure("shadow", *scores)]
 
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:
@@ -272,4 +279,4 @@ def _versions(tracker: Tracker, sweep: Sweep) -> dict[str, str]:
 def _confirmed(sweep: Sweep, point: Point) -> list[dict[str, Any]]:
     """What training the point again with new seeds gave (`edp-sweep confirm`)."""
     found = sorted((sweep.folder / "confirm" / f"{point.trial}-{point.epoch}").glob("seed-*/result.json"))
-    return [json.loads(path.read_text()) for path in found]
+    return [read_json(path, ConfirmedRun).model_dump() for path in found]

@@ -6,7 +6,7 @@ into one entry, so a ledger of a million steps stays small. ε is computed from 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -16,6 +16,8 @@ from edp.spec import Frozen
 
 class LedgerEntry(Frozen):
     """`steps` steps of one epoch under one mechanism."""
+
+    most_bits: ClassVar[int] = 1024  # one step in 1e300 examples is accounted for too
 
     epoch: Annotated[int, Field(ge=0)]
     steps: Annotated[int, Field(ge=1)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -38,6 +38,8 @@ class Frozen(BaseModel):
     """Base of every spec: immutable, no unknown keys, `true` is no number, and none is beyond what machines count."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    most_bits: ClassVar[int] = 63
+    """Of a whole number."""
 
     @model_validator(mode="before")
     @classmethod
@@ -50,10 +52,10 @@ class Frozen(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _fits_a_machine_word(cls, value: Any) -> Any:
+    def _can_be_counted(cls, value: Any) -> Any:
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int) and abs(one) >= 2**63:
-                raise ValueError(f"a whole number of {one.bit_length()} bits; allowed: at most 63")
+            if isinstance(one, int) and one.bit_length() > cls.most_bits:
+                raise ValueError(f"a whole number of {one.bit_length()} bits; allowed: at most {cls.most_bits}")
         return value
 
 

@@ -33,7 +33,7 @@ from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import privacy_metrics
-from trainables.records.files import atomic_write
+from trainables.records.files import atomic_write, reading
 from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
@@ -256,7 +256,7 @@ def _shadow_attacks(seen: Arrays, prepared: Prepared, same_corpus: Path, seed: i
     corpus = EncodedCorpus.open(prepared.corpus)
     members, non_members = seen["members"], seen["non_members"]
     results = [shadow_attack("shadow", load_attack(prepared.attack), members, non_members)]
-    with np.load(same_corpus) as shadow:
+    with reading(same_corpus), np.load(same_corpus) as shadow:
         fitted = fit_attack(shadow["members"], shadow["non_members"])
     # What the shadow was made of is not attacked; as many members as there are non-members left.
     left = np.isin(attacked(corpus, seed)[1], same_corpus_parts(corpus, seed)[2])

@@ -19,6 +19,9 @@ from sweeps.formatting.names import as_path
 PATH: dict[str, Any] = {"parser": as_path, "metavar": "PATH"}
 """Of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
 
+_LONGEST = 4_000
+"""Characters of a line."""
+
 
 def _open_streams() -> None:
     """Where a standard stream is closed, nothing takes its place: the next file would get its number, and every line
@@ -67,6 +70,8 @@ def print_json(document: Any) -> None:
 
 def complain(line: str) -> None:
     """A mistake or a failure, as one line, whatever stands in what was typed or read."""
+    if len(line) > _LONGEST:  # it repeats what was typed
+        line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
     printable = "".join(letter if letter.isprintable() else " " for letter in line)
     with suppress(OSError):  # nobody is there to read it
         print_line(err, f"edp-sweep: {printable}", style="bold red")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sweeps.cli.console import PATH, out, print_json
+from sweeps.formatting.lines import print_line
 
 
 def repair(
@@ -30,4 +31,4 @@ def repair(
     if found["ledgers"]:
         lines.append(f"wrote back the ledgers of trials {', '.join(map(str, found['ledgers']))}")
     for line in (*lines, *(f"lost: {what}" for what in found["lost"])):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(out, line)

@@ -31,13 +31,13 @@ from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.state.lock import driver_lock
-from sweeps.state.records import Point, executed
+from sweeps.state.records import ConfirmedRun, Point, executed
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun, job_run
 from sweeps.tracking.tracker import Tracker, flat, trial_tags
 from trainables.execution.client import OnEpoch
 from trainables.records.epochs import read_curve
-from trainables.records.files import atomic_write
+from trainables.records.files import atomic_write, read_json
 from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.ledger_file import begin_folder
 from trainables.records.pareto import Metrics
@@ -201,8 +201,7 @@ def _write(folder: Path, result: dict[str, Any]) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return found
+    return read_json(folder / "result.json", ConfirmedRun).model_dump()
 
 
 def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any]:

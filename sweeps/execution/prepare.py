@@ -23,7 +23,7 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.execution.client import OnEpoch
 from trainables.pretraining.overlap import check_corpus, check_utterances
-from trainables.records.files import atomic_write
+from trainables.records.files import atomic_write, reading
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
@@ -173,7 +173,8 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
         TrialJob(shadow, prepared.shadow, folder),
         functools.partial(show_epoch, "shadow model", shadow.training.epochs),
     )
-    with np.load(folder / "attack_features.npz") as features:
+    seen = folder / "attack_features.npz"
+    with reading(seen), np.load(seen) as features:
         attack = fit_attack(features["members"], features["non_members"])
     with atomic_write(prepared.attack) as partial:
         save_attack(attack, partial)

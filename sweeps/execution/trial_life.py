@@ -10,6 +10,7 @@ import optuna
 from optuna.trial import TrialState
 from ray import tune
 
+from sweeps.execution.prepare import locate
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.recipes.recipe import Recipe
@@ -18,7 +19,7 @@ from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
 from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.records import folder_number
 from sweeps.state.sweep import Sweep
-from sweeps.state.trial_file import digests, keep_trial
+from sweeps.state.trial_file import FEATURES, digests, keep_trial
 from sweeps.tracking.backfill import Tracked
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
@@ -65,6 +66,7 @@ class TrialLife(tune.Callback):
     ) -> None:
         self._sweep, self._recipe, self._study = sweep, recipe, study
         self._tracker, self._progress, self._stop_signal = tracker, progress, stop_signal
+        self._features = locate(recipe.baseline(), sweep.cache).corpus / FEATURES
         settled = functools.partial(settle, recipe, examples=examples)
         self.trials = StudyTrials(study, recipe, settled, self._track_refusal, self._over_budget, self._keep)
         self.stopped: str | None = None
@@ -166,7 +168,7 @@ class TrialLife(tune.Callback):
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
         if isinstance(outcome, TrialResult):
             trial.set_user_attr("tags", outcome.tags)
-        trial.set_user_attr("digests", digests(folder))
+        trial.set_user_attr("digests", digests(folder, self._features))
         curve = read_curve(folder)
         state = self.trials.tell(trial_id, outcome, ledger, curve)
         if isinstance(outcome, TrialResult):

@@ -5,6 +5,7 @@ A name that held a `/` would reach into another folder: `base/` is the folder of
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import reprlib
@@ -72,8 +73,9 @@ def as_path(text: str | Path) -> Path:
         )
     try:
         Path(given).resolve()
-    except (OSError, RuntimeError) as error:  # a link that leads to itself; a working folder that is gone
-        raise UserError(f"{short(given)} leads nowhere ({error}); allowed: a path that can be followed") from None
+    except (OSError, RuntimeError) as error:  # a working folder that is gone; a link that leads to itself
+        reason = error.strerror if isinstance(error, OSError) else os.strerror(errno.ELOOP)
+        raise UserError(f"{short(given)} leads nowhere ({reason}); allowed: a path that can be followed") from None
     return Path(given)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote, unquote_plus
 HIDDEN = "***"
 
 # In a text an address ends at white space. What took it for a path made one slash of two.
-_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*)(:/{1,2})(\S*)")
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]{0,40})(:/{1,2})(\S*)")  # bounded: a text may be one long word
 _WHOLE = re.compile(r"([A-Za-z][\w+.-]*)(:/{1,2})(.*)", re.DOTALL)
 # Their users are names. Elsewhere one may be a token, as in https://TOKEN@HOST.
 _DATABASES = ("postgresql", "mysql", "mariadb", "mssql", "oracle")

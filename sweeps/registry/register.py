@@ -28,10 +28,12 @@ from sweeps.results.choice import picked_spec
 from sweeps.results.summary import epsilon_of_sweep
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
+from sweeps.state.trial_file import FEATURES
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import PLAIN
 from trainables.data.states import has_states
 from trainables.frozen.serving import encoder_of, take_encoder
+from trainables.records.files import digest, disk_full
 from trainables.spec import BERTSpec, TrialSpec
 
 _ARTIFACT = "served_model"
@@ -48,6 +50,8 @@ class Registered:
     name: str
     version: int
     megabytes: float
+    compared: bool = True
+    """Whether the trial had kept digests of the files, so that they are known to be those that it wrote."""
 
     @property
     def uri(self) -> str:
@@ -56,12 +60,13 @@ class Registered:
 
     def document(self) -> dict[str, Any]:
         """What `--json` prints."""
-        return {"name": self.name, "version": self.version, "uri": self.uri}
+        return {"name": self.name, "version": self.version, "uri": self.uri, "compared": self.compared}
 
     def line(self, tracking_uri: str) -> str:
         """What happened, and how to serve it."""
         serve = f"MLFLOW_TRACKING_URI={redacted(tracking_uri)} mlflow models serve -m '{self.uri}' --env-manager local"
-        return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB); serve it with: {serve}"
+        old = "" if self.compared else "; its trial kept no digests: the files load and answer, and were not compared"
+        return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB){old}; serve it with: {serve}"
 
 
 def register_point(
@@ -90,6 +95,7 @@ def register_point(
         spec=picked_spec(recipe, point),
         metrics=point.metrics,
         cost=math.nan if cost is None else cost,
+        wrote=point.digests,
         with_encoder=with_encoder,
     )
 
@@ -104,20 +110,25 @@ def register(
     spec: TrialSpec,
     metrics: dict[str, float],
     cost: float | None = None,
+    wrote: dict[str, str] | None = None,
     with_encoder: bool = False,
 ) -> Registered:
     """Adds a version of the model `name`, whose files become artifacts of its run.
+
+    Before there is a version the files are compared with what the trial wrote, loaded, and asked.
 
     Args:
         folder: holds the model's `model.pt` and `ledger.json`.
         features: `features/` of the encoded corpus: what a word becomes. They are made of public data alone.
         metrics: of the model; the privacy figures among them become the version's tags.
         cost: ε of what choosing the configuration took, all trials together; NaN where that is not known.
+        wrote: SHA-256 of the files by name, `features/…` too, as the trial kept them; empty for a trial that kept none,
+            None for files that were made just now.
         with_encoder: whether a frozen public encoder goes along; else a server must have the same, which is checked by
             its digest. Encoders that are trained go along in any case.
 
     Raises:
-        UserError: when the files are gone, or the registry does not take the model.
+        UserError: when the files are gone or broken, or the registry does not take the model.
     """
     check_model_name(name)
     for needed in (folder / "model.pt", features):
@@ -131,8 +142,7 @@ def register(
     with tempfile.TemporaryDirectory() as temporary, _quiet():
         served = Path(temporary) / "served"
         try:
-            bundle = _bundle(Path(temporary) / "bundle", folder, features, spec, with_encoder)
-            parts = _parts(bundle, spec)
+            bundle, parts = _answering(name, Path(temporary), folder, features, spec, wrote or {}, with_encoder)
             _save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
             tracker.client.log_artifacts(run_id, str(served), place)
@@ -151,7 +161,44 @@ def register(
             raise UserError(
                 f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
             ) from None
-    return Registered(name, int(version.version), size / 1e6)
+    return Registered(name, int(version.version), size / 1e6, compared=wrote is None or bool(wrote))
+
+
+def _answering(
+    name: str, temporary: Path, folder: Path, features: Path, spec: TrialSpec, wrote: dict[str, str], with_encoder: bool
+) -> tuple[Path, dict[str, str]]:
+    """The bundle in `temporary`, and its parts: whole, as the trial wrote it, and able to answer.
+
+    Raises:
+        UserError: naming the file that is not.
+    """
+    from mlflow.pyfunc.model import PythonModelContext
+
+    from sweeps.registry.serving import BUNDLE, UtteranceModel  # MLflow's models take seconds to import
+
+    again = "allowed: the files that the trial wrote (edp-sweep train makes them again)"
+    try:
+        bundle = _bundle(temporary / BUNDLE, folder, features, spec, with_encoder)
+        for file, sha in wrote.items():
+            if not (bundle / file).is_file() or digest(bundle / file) != sha:
+                place = (
+                    features / Path(file).relative_to(FEATURES) if file.startswith(f"{FEATURES}/") else folder / file
+                )
+                raise UserError(f"--register = {name!r}: {place} is not the file that the trial wrote; {again}")
+        model = UtteranceModel()
+        model.load_context(PythonModelContext({BUNDLE: str(bundle)}, {}))
+        if not all(math.isfinite(answer.intent_score) for answer in model.predict(None, _EXAMPLE)):
+            raise ValueError("its scores are no numbers")
+        return bundle, _parts(bundle, spec)
+    except UserError:
+        raise
+    except Exception as error:  # PyTorch's, NumPy's, JSON's: whatever they stumble over in a broken file
+        if full := disk_full(error):
+            raise UserError(f"--register = {name!r}: {full}") from None
+        reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
+        raise UserError(
+            f"--register = {name!r}: what {folder} and {features} hold does not load and answer ({reason}); {again}"
+        ) from None
 
 
 def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None) -> dict[str, str]:
@@ -236,7 +283,7 @@ def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
 
 
 def _save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
-    """Writes an MLflow model to `served`. The example is answered on the way: what cannot be loaded is not kept."""
+    """Writes an MLflow model to `served`, with an example and its answer."""
     import mlflow.pyfunc  # takes seconds, and only whoever registers needs it
 
     mlflow.pyfunc.save_model(

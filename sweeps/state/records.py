@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from sweeps.formatting.errors import one_line
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.names import short
 from sweeps.state.study import StudyGone
+from sweeps.state.trial_file import FEATURES, MODEL
 from trainables.records.epochs import by_epoch, epoch_folder, read_curve
 from trainables.records.files import BrokenFile, digest
 from trainables.records.ledger_file import LEDGER, read_ledger
@@ -76,6 +77,8 @@ class Point:
     ledger: Ledger | None
     last: bool = True
     """Whether it is its trial's last epoch."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of its files in `folder`, and of those in `features/`, as the trial wrote them; {} of old trials."""
 
     @property
     def name(self) -> str:
@@ -138,6 +141,14 @@ class _Epoch(BaseModel):
     metrics: Annotated[Metrics, AfterValidator(_with_figures)]
 
 
+class ConfirmedRun(BaseModel):
+    """A training of `edp-sweep confirm`, as its folder holds it."""
+
+    seed: int
+    run_id: str | None
+    metrics: Annotated[Metrics, AfterValidator(_with_figures)]
+
+
 class TrialAttributes(BaseModel):
     """What the study holds of a trial besides its values: what the driver has told it, checked as it is read."""
 
@@ -178,6 +189,7 @@ def trial_record(trial: FrozenTrial, folder: Path) -> TrialRecord:
             folder=folder if point is told.points[-1] else epoch_folder(folder, point.epoch),
             ledger=ledger.until(point.epoch) if ledger is not None else None,
             last=point is told.points[-1],
+            digests=_of_point(told, None if point is told.points[-1] else point.epoch),
             **shared,
         )
         for point in told.points
@@ -195,6 +207,13 @@ def trial_record(trial: FrozenTrial, folder: Path) -> TrialRecord:
         curve=tuple(curve),
         **shared,
     )
+
+
+def _of_point(told: TrialAttributes, epoch: int | None) -> dict[str, str]:
+    """The digests of an epoch's files, by name; `epoch` None: of the last one's."""
+    place = "" if epoch is None else f"{epoch_folder(Path(), epoch)}/"
+    found = {name: told.digests[place + name] for name in (MODEL, LEDGER) if place + name in told.digests}
+    return found | {name: one for name, one in told.digests.items() if name.startswith(f"{FEATURES}/")}
 
 
 def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:

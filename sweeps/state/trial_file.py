@@ -6,6 +6,7 @@ study anew from it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +18,13 @@ from pydantic import ConfigDict
 
 from edp.spec import Frozen
 from trainables.records.files import BrokenFile, atomic_write, digest, read_json
+from trainables.records.ledger_file import LEDGER
 
-FILE = "trial.json"
+FILE, FEATURES = "trial.json", "features"
 _ELSEWHERE = ("ledger", "epochs")
 """Attributes that `ledger.json` and `curve.json` hold."""
-_OF_MODEL = ("model.pt", "ledger.json", "attack_features.npz")
+MODEL = "model.pt"
+_OF_MODEL = (MODEL, LEDGER, "attack_features.npz")
 
 
 class TrialFile(Frozen):
@@ -75,8 +78,25 @@ def read_trial(folder: Path) -> FrozenTrial | None:
     return trial
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of what a trial has left of its models, by path in its folder: that of its end, and of kept epochs."""
+def digests(folder: Path, features: Path) -> dict[str, str]:
+    """SHA-256 of what a trial has left of its models, by path in its folder: that of its end, and of kept epochs.
+
+    Args:
+        features: the folder of the encoded corpus that a model needs besides; its files stand under `features/`.
+    """
     places = (folder, *sorted((folder / "epochs").glob("*/")))
     files = (place / name for place in places for name in _OF_MODEL)
-    return {str(file.relative_to(folder)): digest(file) for file in files if file.is_file()}
+    found = {str(file.relative_to(folder)): digest(file) for file in files if file.is_file()}
+    public = (file for file in sorted(features.rglob("*")) if file.is_file())
+    return found | {f"{FEATURES}/{file.relative_to(features)}": _unchanged(file) for file in public}
+
+
+def _unchanged(file: Path) -> str:
+    """Word vectors may be of gigabytes, and are those of every trial."""
+    about = file.stat()
+    return _digest_of(file, about.st_size, about.st_mtime_ns)
+
+
+@functools.cache
+def _digest_of(file: Path, size: int, changed: int) -> str:
+    return digest(file)

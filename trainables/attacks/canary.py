@@ -24,6 +24,7 @@ from edp.accounting.audit import audited_epsilon
 from edp.spec import UserError
 from trainables.corpora.types import Splits, Utterance
 from trainables.corpora.values import ADJECTIVES, AREA_CODES, FIRST_NAMES, FOUR_DIGITS, LAST_NAMES, NOUNS
+from trainables.records.files import read_json
 
 SIBLINGS = 3
 """s: a canary's loss is held against the mean of so many others."""
@@ -130,8 +131,12 @@ def toss_coins(path: Path, count: int) -> NDArray[np.bool_]:
 
 
 def read_coins(path: Path) -> NDArray[np.bool_]:
-    """Which canaries are trained on, (m,)."""
-    return np.array(json.loads(path.read_text()), dtype=bool)
+    """Which canaries are trained on, (m,).
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    return np.array(read_json(path, list[bool]), dtype=bool)
 
 
 def plant(splits: Splits, coins: NDArray[np.bool_]) -> Splits:

@@ -19,6 +19,7 @@ from trainables.attacks.classifiers import fit_best, log_odds
 from trainables.attacks.intervals import auc_interval, clopper_pearson
 from trainables.attacks.membership_features import Floats
 from trainables.attacks.roc import auc, tpr_at_fpr
+from trainables.records.files import read_json, reading
 
 
 def fit_attack(members: Floats, non_members: Floats) -> dict[str, Any]:
@@ -60,6 +61,12 @@ def save_attack(attack: dict[str, Any], path: Path) -> None:
 
 
 def load_attack(path: Path) -> dict[str, Any]:
-    """Reads what `save_attack` wrote."""
-    attack: dict[str, Any] = json.loads(path.read_text())
+    """Reads what `save_attack` wrote.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    attack = read_json(path, dict[str, Any])
+    with reading(path):
+        log_odds(attack, np.zeros((1, len(attack["mean"]))))
     return attack

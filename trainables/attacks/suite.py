@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainables.attacks.likelihood import lira_scores, loss_scores, rmia_a, rmia_scores
 from trainables.attacks.roc import AttackResult, measure
 from trainables.attacks.shadow import attack_scores
+from trainables.records.files import reading
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -26,10 +27,14 @@ class References:
 
     @classmethod
     def read(cls, files: list[Path]) -> References:
-        """From the files that `trainables.training.references.train_side` wrote."""
+        """From the files that `trainables.training.references.train_side` wrote.
+
+        Raises:
+            BrokenFile: for one that is not whole.
+        """
         rows = []
         for file in files:
-            with np.load(file) as found:
+            with reading(file), np.load(file) as found:
                 losses = np.concatenate([found["member_losses"], found["non_member_losses"]])
                 inside = np.concatenate([found["inside_members"], found["inside_non_members"]])
                 rows.append((losses, inside, found["population_losses"]))

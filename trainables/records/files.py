@@ -44,6 +44,22 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
         raise BrokenFile(f"{path} is broken ({what[:200]}); allowed: the file that was written there") from None
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """For a block that takes apart what `path` holds: whatever it stumbles over is a fault of the file.
+
+    Raises:
+        BrokenFile: naming the file.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # NumPy's, of zip files, of pickles that are refused, of shapes that do not fit
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise BrokenFile(f"{path} is broken ({what[:200]}); allowed: the file that was written there") from None
+
+
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)

@@ -27,7 +27,7 @@ def _paths() -> list[tuple[tuple[str, ...], str | None]]:
     found: list[tuple[tuple[str, ...], str | None]] = []
     for words, command in _commands(typer.main.get_command(app)):
         for parameter in command.params:
-            if parameter.metavar == "PATH":
+            if parameter.metavar in ("PATH", "FILE"):
                 found.append((words, parameter.opts[0] if parameter.opts[0].startswith("-") else None))
     return found
 

@@ -49,7 +49,7 @@ def test_a_password_does_not_get_into_the_log(log: Path, command: Command, monke
     monkeypatch.setattr(cli, "app", broken)
     command("list")
     assert "s3cret" not in log.read_text()
-    assert "postgresql://***@host/db" in log.read_text()
+    assert "postgresql://me:***@host/db" in log.read_text()
 
 
 def test_a_log_that_cannot_be_written_takes_nothing_away_from_the_line(

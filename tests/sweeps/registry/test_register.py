@@ -3,8 +3,11 @@ guarantees."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
@@ -16,6 +19,7 @@ from mlflow.pyfunc import PyFuncModel
 from edp.spec import EDPSpec, UserError
 from sweeps.execution.frozen_states import ensure_states
 from sweeps.registry.register import Registered, privacy_tags, register
+from sweeps.state.trial_file import digests
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from trainables.corpora import load_corpus
@@ -115,7 +119,7 @@ class Kept:
             return batch
         return served_states(self.spec.model, self.corpus.folder)(batch)
 
-    def register(self, name: str, *, with_encoder: bool = False) -> Registered:
+    def register(self, name: str, *, wrote: dict[str, str] | None = None, with_encoder: bool = False) -> Registered:
         return register(
             name,
             tracker=self.tracker,
@@ -125,6 +129,7 @@ class Kept:
             spec=self.spec,
             metrics=METRICS,
             cost=60.0,
+            wrote=wrote,
             with_encoder=with_encoder,
         )
 
@@ -248,6 +253,84 @@ def test_what_cannot_be_registered_is_refused_in_one_line(kept: Kept) -> None:
             kept.register("gone")
     finally:
         hidden.rename(kept.folder / "model.pt")
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _text(file: Path) -> None:
+    file.write_text("hello")
+
+
+def _of_another_model(file: Path) -> None:
+    torch.save({"state_dict": {"x": torch.zeros(3)}, "labels": {"intents": ["a"], "tags": ["O"]}}, file)
+
+
+def _without_numbers(file: Path) -> None:
+    saved = torch.load(file, weights_only=True)
+    saved["state_dict"] = {
+        name: tensor.fill_(math.nan) if tensor.is_floating_point() else tensor
+        for name, tensor in saved["state_dict"].items()
+    }
+    torch.save(saved, file)
+
+
+@pytest.mark.parametrize("fault", [_cut, _empty, _text, _of_another_model, _without_numbers])
+def test_a_model_that_does_not_load_and_answer_becomes_no_version(fault: Callable[[Path], None], kept: Kept) -> None:
+    _refused(kept, kept.folder / "model.pt", fault)
+
+
+@pytest.mark.parametrize("fault", [_cut, _empty, _text])
+def test_features_that_do_not_load_become_no_version(fault: Callable[[Path], None], kept: Kept) -> None:
+    features = kept.corpus.folder / "features"
+    names = [name for name in ("tokenizer.json", "vectors.npy", "words.json") if (features / name).is_file()]
+    assert names
+    for name in names:
+        _refused(kept, features / name, fault)
+
+
+def _refused(kept: Kept, file: Path, fault: Callable[[Path], None]) -> None:
+    whole = file.read_bytes()
+    fault(file)
+    try:
+        with pytest.raises(
+            UserError, match=r"(--register = 'broken': |does not say what architecture).*; allowed: "
+        ) as refused:
+            kept.register("broken")
+        assert "\n" not in str(refused.value)
+    finally:
+        file.write_bytes(whole)
+    assert not kept.tracker.client.search_model_versions("name = 'broken'")
+    with pytest.raises(MlflowException):
+        kept.tracker.client.get_registered_model("broken")
+
+
+def test_files_that_are_not_those_that_the_trial_wrote_become_no_version(kept: Kept) -> None:
+    features = kept.corpus.folder / "features"
+    wrote = digests(kept.folder, features)
+    assert {"model.pt", "ledger.json"} < set(wrote)
+    assert sum(name.startswith("features/") for name in wrote) >= 1
+    name = f"compared {kept.kind}"
+    assert kept.register(name, wrote=wrote).compared
+    old = kept.register(name, wrote={})
+    assert "its trial kept no digests: the files load and answer, and were not compared" in old.line("sqlite:///x.db")
+    for file, place in (
+        *((file, kept.folder / file) for file in ("model.pt", "ledger.json")),
+        *((file, kept.corpus.folder / file) for file in wrote if file.startswith("features/")),
+    ):
+        whole = place.read_bytes()
+        place.write_bytes(whole + b"\n")  # which JSON and PyTorch do not mind
+        try:
+            with pytest.raises(UserError, match=f"{re.escape(str(place))} is not the file that the trial wrote"):
+                kept.register(name, wrote={file: wrote[file]})
+        finally:
+            place.write_bytes(whole)
+    assert len(kept.tracker.client.search_model_versions(f"name = '{name}'")) == 2
 
 
 def test_a_frozen_encoder_is_named_by_its_digest_or_goes_along(kept: Kept, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sweeps.search.study import open_study
 from sweeps.search.study_trials import StudyTrials
 from sweeps.search.target_epsilon import settle
 from sweeps.state.sweep import Sweep
-from tests.support.studies import result, sweep, trials
+from tests.support.studies import METRICS, result, sweep, trials
 
 HOUR = 3600.0
 
@@ -29,7 +29,7 @@ def ran(tmp_path: Path, *settings: str) -> tuple[StudyTrials, list[str]]:
         search.ask(trial_id)
     search.tell("a", result(gpu_seconds=HOUR, worker_seconds=HOUR), Ledger(), [])
     search.tell("b", "died", None, [{"gpu_seconds": 9.0, "worker_seconds": 9.0}, _costs(HOUR / 2)])
-    made.update(baseline={"gpu_seconds": HOUR / 4, "worker_seconds": HOUR / 4})
+    made.update(baseline=METRICS | _costs(HOUR / 4))
     why = over_budget(made.trials(), made, recipe)
     return search, [why] if why else []
 

@@ -25,6 +25,7 @@ from sweeps.tracking.run_note import run_note
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import sweep_of
+from trainables.records.ledger_file import write_ledger
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +97,11 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     search = trials(sweep, recipe)
     config = search.ask("a")
     assert config is not None
-    search.tell("a", "died", planned(recipe.trial(config.params | {"z0": 1.0}), 1_350), [])
+    search.tell("a", "died", None, [])
+    assert epsilon_of_sweep(recipe, sweep.trials()) is None, "what it ran is not known, so it is not small"
+    write_ledger(planned(recipe.trial(config.params | {"z0": 1.0}), 1_350), sweep.trial_folder(0))
     cost = epsilon_of_sweep(recipe, sweep.trials())
+    assert cost is not None
     assert 0 < cost < 1e4
     page = shown(print_sweep, sweep)
     assert "no complete trial yet, so no front" in page
@@ -108,6 +112,7 @@ def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path
     settings = ("search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]")
     sweep, recipe = new_sweep(tmp_path, *settings)
     cost = epsilon_of_sweep(recipe, [])
+    assert cost is not None
     assert 8 < cost < 20
     assert f"only the best released): {cost:.3g}\n" in shown(print_sweep, sweep)
 

@@ -1,0 +1,289 @@
+"""Whatever is typed, a command prints lines and ends, and what was there before is there after it.
+
+`EDP_FUZZ=20000 pytest tests/end_to_end/test_fuzz_lines.py` tries so many command lines.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.fuzzing import EXAMPLES, fenced, run_line, tally
+from tests.support.synthetic import sweep_of
+
+__all__ = ["fenced", "tally"]
+
+URIS = [
+    "http://127.0.0.1:9",
+    "http://[",
+    "http://me:SeCrEt@127.0.0.1:9/?token=SeCrEt",
+    "sqlite:///",
+    "sqlite:///nowhere/x.db",
+    "sqlite:////dev/null/x.db",
+    "sqlite://",
+    "sqlite+pysqlcipher://:SeCrEt@/x.db",
+    "postgresql://me:SeCrEt@127.0.0.1:1/db",
+    "postgresql+asyncpg://me:SeCrEt@127.0.0.1:1/db",
+    "mysql://me@127.0.0.1:1/db?password=SeCrEt",
+    "mssql+pyodbc://?odbc_connect=PWD%3DSeCrEt",
+    "oracle://x",
+    "mongodb://me:SeCrEt@x",
+    "databricks://x",
+    "file:///dev/null/x",
+    "file:x",
+    "s3://x/y",
+    "://",
+    "x://",
+]
+NAMES = [
+    "base",
+    "other",
+    "base/",
+    "./base",
+    "../runs/base",
+    "runs/base",
+    "base/0",
+    "base/9",
+    "base/-1",
+    "base/baseline",
+    "base//",
+    "base/0/1",
+    "cache",
+    "logs",
+    "quickstart",
+    "quickstart.yaml",
+    "atis_clc",
+    "public_minilm",
+    "atis",
+    "communication",
+    "health",
+    "own.yaml",
+    "empty.yaml",
+]
+NASTY = [
+    "",
+    " ",
+    ".",
+    "..",
+    "/",
+    "\0",
+    "a\0b",
+    "x" * 300,
+    "x" * 5000,
+    "x/" * 3000,
+    "-",
+    "--",
+    "-x",
+    "--help",
+    "\u0663",
+    "\u00e9",
+    "\udcff",
+    "\ud800",
+    "a\nb",
+    "\x1b[31m",
+    "[red]",
+    ":smile:",
+    "null",
+    "[",
+    "{",
+    "[" * 5000,
+    "{a: " * 3000,
+    "&a [*a]",
+    "!!python/object/apply:os.getcwd []",
+    "%s",
+    "{0}",
+    "$HOME",
+    "${NOWHERE}",
+    "~",
+    "~nobody/x",
+    "=",
+    "=1",
+    "a=",
+    ".=.",
+    "/dev/null",
+    "/dev/full",
+    "/dev/stdout",
+    "/dev/null/x",
+    "/proc/x",
+    "nowhere/x.yaml",
+    "here",
+]
+NUMBERS = [
+    "0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "20",
+    "0.5",
+    "-0.0",
+    "1e-300",
+    "1e400",
+    "1e12",
+    "nan",
+    "inf",
+    "-inf",
+    "9" * 25,
+    "9" * 5000,
+    "0x10",
+    "1_0",
+    "true",
+    "65536",
+]
+FIELDS = [
+    "training.epochs",
+    "training.workers",
+    "training.batch_size",
+    "training.micro_batches",
+    "training.learning_rate",
+    "training.device",
+    "training.seed",
+    "training.method",
+    "model",
+    "model.kind",
+    "model.hidden_size",
+    "model.embedding_size",
+    "model.layers",
+    "model.embeddings",
+    "model.embeddings.path",
+    "model.pretrained",
+    "model.heads",
+    "search",
+    "search.trials",
+    "search.study",
+    "search.sampler",
+    "search.objectives",
+    "search.points_to_evaluate",
+    "search.seed",
+    "space",
+    "space.z0",
+    "space.z0.low",
+    "space.training.batch_size",
+    "edp",
+    "edp.C",
+    "edp.z0",
+    "edp.delta",
+    "edp.epsilon",
+    "edp.sampling",
+    "edp.decay",
+    "corpus",
+    "corpus.name",
+    "corpus.path",
+    "corpus.utterances",
+    "shadow.corpus.name",
+    "shadow.epochs",
+    "resources.gpus_per_worker",
+    "budget.gpu_hours",
+    "description",
+    "stages",
+    "a.b.c",
+]
+
+# Never a path from the root: these commands are run as whoever runs the tests, and write.
+TEXTS = st.text(max_size=12).filter(lambda text: "/" not in text)
+WORDS = st.one_of(st.sampled_from(NAMES), st.sampled_from(NASTY), st.sampled_from(NUMBERS), TEXTS)
+VALUES = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(NASTY), st.sampled_from(URIS), TEXTS)
+SETTINGS = st.one_of(st.builds("{}={}".format, st.sampled_from(FIELDS), VALUES), WORDS)
+
+
+def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def _values(parameter: Any) -> st.SearchStrategy[str]:
+    if choices := getattr(getattr(parameter, "type", None), "choices", None):
+        return st.one_of(st.sampled_from([str(choice) for choice in choices]), WORDS)
+    if "--set" in parameter.opts:
+        return SETTINGS
+    if "--tracking-uri" in parameter.opts:
+        return st.one_of(st.sampled_from(URIS), WORDS)
+    return WORDS
+
+
+def _option(parameter: Any) -> st.SearchStrategy[list[str]]:
+    named = st.sampled_from([*parameter.opts, *parameter.secondary_opts])
+    if parameter.is_flag:
+        return named.map(lambda name: [name])
+    return st.tuples(named, _values(parameter)).map(list)
+
+
+@functools.cache
+def _known() -> list[tuple[tuple[str, ...], Any]]:
+    from dashboards.cli import app
+
+    return list(_commands(typer.main.get_command(app)))
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[str]:
+    words, command = draw(st.sampled_from(_known()))
+    takes = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and "--storage" not in p.opts]
+    parts = [[draw(_values(one))] for one in takes if draw(st.integers(0, 9))]
+    if options:
+        parts += draw(st.lists(st.sampled_from(options).flatmap(_option), max_size=4))
+    if not draw(st.integers(0, 9)):
+        parts.append([draw(WORDS)])
+    if any("--storage" in p.opts for p in command.params):
+        parts.append(["--storage", draw(WORDS) if not draw(st.integers(0, 9)) else "../runs"])
+    typed = [*words, *(word for part in draw(st.permutations(parts)) for word in part)]
+    return typed if draw(st.integers(0, 19)) else typed[: draw(st.integers(0, len(typed)))]
+
+
+@pytest.fixture(scope="module")
+def runs(fenced: Path) -> Path:
+    storage = fenced.parent / "runs"
+    sweep_of(storage, "base", 2)
+    sweep_of(storage, "other", 1, tracked=False)
+    return storage
+
+
+def _state(runs: Path) -> dict[str, tuple[int, bytes | None]]:
+    """What must not change: which sweeps there are, and the files of those that are there."""
+    found = {str(place): (0, None) for place in runs.iterdir()}
+    for sweep in ("base", "other"):
+        files = (file for file in (runs / sweep).rglob("*") if file.is_file() and file.name != "lock")
+        found |= {str(file): (file.stat().st_size, file.read_bytes()) for file in files}
+    return found
+
+
+def _empty(here: Path) -> None:
+    for place in here.iterdir():
+        shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
+    (here / "empty.yaml").touch()
+    (here / "own.yaml").write_text("corpus: {name: communication, utterances: 60}\n")
+    (here / "here").mkdir()
+
+
+@settings(
+    max_examples=EXAMPLES or 120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(lines())
+@example(["resume", "base/", "--storage", "../runs"])
+@example(["status", "base/0", "--storage", "../runs"])
+@example(["run", "quickstart", "--set", "model.hidden_size=1000000000000", "--storage", "../runs"])
+@example(["run", "quickstart", "--name", "base", "--storage", "../runs"])
+@example(["run", "quickstart", "--tracking-uri", "oracle://x", "--storage", "../runs"])
+@example(["run", "quickstart", "--set", "search.study=mysql://x", "--storage", "../runs"])
+@example(["train", "empty.yaml", "--storage", "../runs"])
+def test_a_command_line_prints_lines_and_ends(runs: Path, fenced: Path, tally: Counter[str], words: list[str]) -> None:
+    _empty(fenced)
+    before = _state(runs)
+    ended = run_line(*words).check()
+    tally["work would begin" if ended.code is None else f"exit code {ended.code}"] += 1
+    assert _state(runs) == before, words

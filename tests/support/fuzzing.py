@@ -1,0 +1,113 @@
+"""`edp-sweep` as a fuzzer runs it: in this process, up to where hours of work would begin; nothing else is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from rich.console import Console
+
+EXAMPLES = int(os.environ.get("EDP_FUZZ", "0"))
+"""How many inputs to try, where more are wanted than in CI."""
+
+
+class Began(BaseException):
+    """A command that has got past all its refusals."""
+
+
+def _begin(*args: Any, **options: Any) -> NoReturn:
+    raise Began
+
+
+_FENCES = (
+    "ray.init",
+    "dashboards.serve.mlflow_ui",
+    "sweeps.bench.corpora.encoded",
+    "sweeps.bench.search.benchmark",
+    "trainables.pretraining.data.make_pool",
+    "trainables.corpora.public._download",
+)
+
+
+@pytest.fixture(scope="module")
+def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Commands end where work begins; gives an empty working folder. No download, no shared data, a log of its own."""
+    importlib.import_module("dashboards.cli")  # the modules that are patched
+    with pytest.MonkeyPatch.context() as patch:
+        for place in _FENCES:
+            patch.setattr(place, _begin)
+        here = tmp_path_factory.mktemp("here")
+        patch.chdir(here)
+        for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "EDP_DATA_DIR"):
+            patch.setenv(name, str(tmp_path_factory.mktemp("home")))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        yield here
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended; `code` is None where it got to where work begins."""
+
+    words: tuple[str, ...]
+    code: int | None
+    out: str
+    err: str
+
+    def check(self) -> Ended:
+        """What holds of every command, whatever it was given.
+
+        Raises:
+            AssertionError: with the words.
+        """
+        for text in (self.out, self.err):
+            assert "Traceback" not in text, self
+            assert "a fault of the program" not in text, self
+            assert "SeCrEt" not in text, self
+        assert self.code in (None, 0, 1, 2), self
+        if self.code == 2:
+            last = self.err.splitlines()[-1:] or [f"edp-sweep: {self.out}"]  # words that are missing: the help
+            assert last[0].startswith("edp-sweep: "), self
+            assert len(last[0]) < 5_000, self
+        return self
+
+
+def run_line(*words: str) -> Ended:
+    """Runs `edp-sweep WORDS…`; what it prints is caught."""
+    from dashboards.cli import main
+
+    code: int | None = None
+    streams = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["edp-sweep", *words])
+        for name, stream in zip(("out", "err"), streams, strict=True):
+            fresh = Console(file=stream, width=200, markup=False, emoji=False)
+            for place, module in list(sys.modules.items()):
+                if place.startswith(("sweeps.cli", "dashboards.cli")) and hasattr(module, name):
+                    patch.setattr(module, name, fresh)
+        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+            try:
+                main()
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+            except Began:
+                pass
+    return Ended(words, code, streams[0].getvalue(), streams[1].getvalue())
+
+
+@pytest.fixture(scope="module")
+def tally(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[Counter[str]]:
+    """How many inputs ended how; printed where more were wanted than in CI."""
+    counts: Counter[str] = Counter()
+    yield counts
+    if EXAMPLES:
+        with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print(f"\n{request.node.name}: {counts.total()} tried: {dict(sorted(counts.items()))}")
