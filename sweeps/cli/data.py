@@ -14,6 +14,7 @@ from rich.progress import track
 from edp.spec import UserError
 from sweeps.cli.console import PATH, err, file_named, out, print_json
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.names import as_path
 from sweeps.formatting.outputs import is_printed, output
 from trainables.spec import CorpusSpec
 
@@ -92,7 +93,10 @@ def check(
     from sweeps.formatting.errors import one_line, suggestion
     from trainables.corpora import GENERATED, PUBLIC, check_corpus
 
-    here = Path(corpus).exists()
+    try:
+        here = as_path(corpus).exists()
+    except UserError as error:
+        raise UserError(f"corpus = {error}") from None
     if not here and corpus not in (*PUBLIC, *GENERATED):
         raise UserError(
             f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, (*PUBLIC, *GENERATED))}"

@@ -18,6 +18,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 _COMPONENT, _WHOLE = 255, 4095
 """Bytes of a path's part, and of a path: what the usual file systems take."""
+_SHOWN = 300
+"""Characters of a path in a message."""
 
 
 def is_name(text: str) -> bool:
@@ -69,13 +71,16 @@ def as_path(text: str | Path) -> Path:
         raise UserError(f"{short(given)} is no path; allowed: characters other than NUL, at least one")
     if len(raw) > _WHOLE or any(len(part) > _COMPONENT for part in raw.split(b"/")):
         raise UserError(
-            f"{short(given)} is too long for a path; allowed: {_COMPONENT} bytes between slashes, {_WHOLE} in all"
+            f"{short(given, _SHOWN)} leads nowhere (File name too long); allowed: {_COMPONENT} bytes between slashes, "
+            f"{_WHOLE} in all"
         )
     try:
         Path(given).resolve()
     except (OSError, RuntimeError) as error:  # a working folder that is gone; a link that leads to itself
         reason = error.strerror if isinstance(error, OSError) else os.strerror(errno.ELOOP)
-        raise UserError(f"{short(given)} leads nowhere ({reason}); allowed: a path that can be followed") from None
+        raise UserError(
+            f"{short(given, _SHOWN)} leads nowhere ({reason}); allowed: a path that can be followed"
+        ) from None
     return Path(given)
 
 

@@ -253,9 +253,10 @@ def runs(fenced: Path) -> Path:
 
 def _state(runs: Path) -> dict[str, tuple[int, bytes | None]]:
     """What must not change: which sweeps there are, and the files of those that are there."""
+    again = ("lock", "front.html")  # a finished sweep that is gone on with tracks what MLflow has not, and draws again
     found = {str(place): (0, None) for place in runs.iterdir()}
     for sweep in ("base", "other"):
-        files = (file for file in (runs / sweep).rglob("*") if file.is_file() and file.name != "lock")
+        files = (file for file in (runs / sweep).rglob("*") if file.is_file() and file.name not in again)
         found |= {str(file): (file.stat().st_size, file.read_bytes()) for file in files}
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -11,9 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
+import typer
 from rich.console import Console
 
 EXAMPLES = int(os.environ.get("EDP_FUZZ", "0"))
@@ -45,6 +48,8 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for place in _FENCES:
             patch.setattr(place, _begin)
+        # Typer reads all signatures anew for each command line: nine tenths of the time.
+        patch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
         here = tmp_path_factory.mktemp("here")
         patch.chdir(here)
         for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "EDP_DATA_DIR"):
@@ -80,6 +85,12 @@ class Ended:
         return self
 
 
+@functools.cache
+def _with_consoles() -> list[ModuleType]:
+    own = [module for name, module in sys.modules.items() if name.startswith(("sweeps.cli", "dashboards.cli"))]
+    return [module for module in own if hasattr(module, "out") or hasattr(module, "err")]
+
+
 def run_line(*words: str) -> Ended:
     """Runs `edp-sweep WORDS…`; what it prints is caught."""
     from dashboards.cli import main
@@ -90,9 +101,8 @@ def run_line(*words: str) -> Ended:
         patch.setattr(sys, "argv", ["edp-sweep", *words])
         for name, stream in zip(("out", "err"), streams, strict=True):
             fresh = Console(file=stream, width=200, markup=False, emoji=False)
-            for place, module in list(sys.modules.items()):
-                if place.startswith(("sweeps.cli", "dashboards.cli")) and hasattr(module, name):
-                    patch.setattr(module, name, fresh)
+            for module in _with_consoles():
+                patch.setattr(module, name, fresh, raising=False)
         with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
             try:
                 main()

@@ -1,0 +1,318 @@
+"""Whatever became of a file, commands print lines and end, and what the other files prove happened is not denied.
+
+`EDP_FUZZ=5000 pytest tests/end_to_end/test_fuzz_files.py` breaks so many files.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sweeps.execution.prepare import locate
+from sweeps.state.sweep import Sweep
+from tests.support.fuzzing import EXAMPLES, fenced, run_line, tally
+from tests.support.synthetic import sweep_of
+from trainables.attacks.roc import measure
+from trainables.attacks.shadow import fit_attack, save_attack
+
+__all__ = ["fenced", "tally"]
+
+OTHERS = ["null", "[]", "{}", "7", '"x"', "true", "[" * 5000, '{"a": ' * 5000, "9" * 5000, "1e999", "\0", "\ufeff{}"]
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    7,
+    2**70,
+    10**400,
+    0.5,
+    -1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "x" * 300,
+    "\0",
+    [],
+    {},
+]
+VALUES += [[1], {"a": 1}, "../../x", "0", "complete", [[]]]
+ARRAYS: list[Any] = [
+    np.zeros((3, 0)),
+    np.zeros(()),
+    np.array(["x"]),
+    np.array([{}], dtype=object),
+    np.full((4, 9), np.nan),
+]
+
+READS = [
+    ["status", "base"],
+    ["status", "base", "--json"],
+    ["front", "base"],
+    ["front", "base", "--json"],
+    ["report", "base", "--output", "report.html"],
+    ["pick", "base", "--output", "picked.yaml"],
+    ["pick", "base", "--register", "x"],
+    ["attack", "base/0"],
+    ["confirm", "base", "--seeds", "2"],
+    ["resume", "base"],
+    ["ui", "base", "--no-browser"],
+    ["repair", "base"],
+]
+OWN = {
+    "own.yaml": ["run", "own.yaml"],
+    "config.yaml": ["train", "config.yaml"],
+    "pretraining.yaml": ["pretrain", "pretraining.yaml"],
+    "corpus.jsonl": ["data", "check", "corpus.jsonl"],
+    "corpus.conll": ["data", "check", "corpus.conll"],
+    "of.jsonl": ["run", "of.yaml"],
+}
+
+
+def _cut(whole: bytes, draw: st.DrawFn) -> bytes:
+    return whole[: draw(st.integers(0, len(whole)))]
+
+
+def _empty(whole: bytes, draw: st.DrawFn) -> bytes:
+    return b""
+
+
+def _foreign(whole: bytes, draw: st.DrawFn) -> bytes:
+    return draw(st.one_of(st.sampled_from(OTHERS).map(lambda text: text.encode()), st.binary(max_size=200)))
+
+
+def _spoilt(whole: bytes, draw: st.DrawFn) -> bytes:
+    found = bytearray(whole or b"x")
+    for _ in range(draw(st.integers(1, 8))):
+        found[draw(st.integers(0, len(found) - 1))] = draw(st.integers(0, 255))
+    return bytes(found)
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, inner in items for place in _places(inner, (*at, key)))]
+
+
+def _of_another_kind(whole: bytes, draw: st.DrawFn) -> bytes:
+    """One value of a JSON or YAML document is another one, or gone."""
+    import yaml
+
+    try:
+        document = json.loads(whole)
+        write: Callable[[Any], str] = json.dumps
+    except ValueError:
+        try:
+            document, write = yaml.safe_load(whole), functools.partial(yaml.safe_dump, allow_unicode=True)
+        except (yaml.YAMLError, UnicodeDecodeError):
+            return _spoilt(whole, draw)
+    *way, last = draw(st.sampled_from(_places(document)[1:] or [("a",)]))
+    inner = document
+    for key in way:
+        inner = inner[key]
+    if not isinstance(inner, dict | list):
+        return b"7"
+    if draw(st.booleans()):
+        inner[last] = draw(st.sampled_from(VALUES))
+    else:
+        with suppress(KeyError):
+            del inner[last]
+    try:
+        return write(document).encode(errors="replace")
+    except ValueError:  # an integer of more digits than Python writes
+        return b"9" * 5000
+
+
+def _rows(whole: bytes, draw: st.DrawFn) -> bytes:
+    """One cell of a SQLite file is another one, or a table or rows are gone."""
+    if not whole.startswith(b"SQLite"):
+        return _of_another_kind(whole, draw)
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(whole)
+        tables = [
+            name for (name,) in database.execute("select name from sqlite_master where type = 'table' order by 1")
+        ]
+        table = draw(st.sampled_from(tables))
+        columns = [row[1] for row in database.execute(f"pragma table_info({table})")]
+        rows = [row for (row,) in database.execute(f"select rowid from {table}")]
+        with suppress(sqlite3.Error):
+            how = draw(st.integers(0, 5))
+            if how == 0:
+                database.execute(f"drop table {table}")
+            elif rows:
+                row = draw(st.sampled_from(rows))
+                if how == 1:
+                    database.execute(f"delete from {table} where rowid = {row}")
+                else:
+                    value = draw(st.sampled_from([v for v in VALUES if not isinstance(v, list | dict | int)] + OTHERS))
+                    column = draw(st.sampled_from(columns))
+                    database.execute(f'update {table} set "{column}" = ? where rowid = {row}', (value,))
+        database.commit()
+        return bytes(database.serialize())
+
+
+def _arrays(whole: bytes, draw: st.DrawFn) -> bytes:
+    if not whole.startswith(b"PK"):
+        return _spoilt(whole, draw)
+    with np.load(io.BytesIO(whole), allow_pickle=False) as found:
+        arrays = dict(found)
+    name = draw(st.sampled_from(sorted(arrays)))
+    if draw(st.booleans()):
+        arrays[name] = draw(st.sampled_from(ARRAYS))
+    else:
+        del arrays[name]
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+FAULTS = [_cut, _empty, _foreign, _spoilt, _of_another_kind, _of_another_kind, _rows, _arrays]
+
+
+@pytest.fixture(scope="module")
+def whole(fenced: Path) -> Path:
+    """A finished sweep with all files that commands read, `base`, and another one; and files of a user's own."""
+    storage = fenced.parent / "whole" / "runs"
+    base = sweep_of(storage, "base", 2)
+    sweep_of(storage, "other", 1, tracked=False)
+    rng = np.random.default_rng(0)
+    seen = {"members": rng.normal(size=(30, 4)), "non_members": rng.normal(size=(30, 4))}
+    prepared = locate(base.recipe.baseline(), base.cache)
+    prepared.attack.parent.mkdir(parents=True, exist_ok=True)
+    save_attack(fit_attack(**seen), prepared.attack)
+    found = measure("shadow", seen["members"][:, 0], seen["non_members"][:, 0])
+    attacks = {"attacks": [found.document()], "curves": {"shadow": {"fpr": list(found.fpr), "tpr": list(found.tpr)}}}
+    for trial in base.trials():
+        for point in trial.points:
+            (point.folder / "model.pt").write_bytes(b"a model")
+            np.savez(point.folder / "attack_features.npz", **seen)
+            if trial.number == 0:
+                (point.folder / "attacks.json").write_text(json.dumps(attacks))
+            for seed in (1, 2):
+                folder = base.folder / "confirm" / f"{trial.number}-{point.epoch}" / f"seed-{seed}"
+                shutil.copytree(point.folder, folder, ignore=shutil.ignore_patterns("epochs"))
+                done = {"seed": seed, "run_id": None, "metrics": point.metrics}
+                (folder / "result.json").write_text(json.dumps(done))
+    own = storage.parent / "own"
+    own.mkdir()
+    assert run_line("data", "make", "health", "--utterances", "20", "--output", str(own / "corpus.jsonl")).code == 0
+    shutil.copy(own / "corpus.jsonl", own / "of.jsonl")
+    rows = [json.loads(line) for line in (own / "corpus.jsonl").read_text().splitlines()]
+    blocks = [
+        "\n".join([f"# intent: {r['intent']}", *map(" ".join, zip(r["tokens"], r["tags"], strict=True))]) for r in rows
+    ]
+    (own / "corpus.conll").write_text("\n\n".join(blocks) + "\n")
+    (own / "own.yaml").write_text((base.folder / "recipe.yaml").read_text())
+    (own / "of.yaml").write_text("corpus: {name: own, path: of.jsonl}\n")
+    (own / "config.yaml").write_text((base.trial_folder(0) / "config.yaml").read_text())
+    pretraining = Path(Sweep.__module__.split(".")[0])  # the recipe that comes with the program
+    source = Path(__file__).parents[2] / pretraining / "recipes" / "pretraining" / "public_minilm.yaml"
+    (own / "pretraining.yaml").write_text(source.read_text())
+    return storage.parent
+
+
+def _files(whole: Path) -> list[str]:
+    every = (file for file in (whole / "runs").rglob("*") if file.is_file() and "mlflow-artifacts" not in file.parts)
+    skipped = ("lock", "storage-id", ".log")
+    return sorted(str(f.relative_to(whole)) for f in every if not f.name.endswith(skipped) and "other" not in f.parts)
+
+
+@settings(
+    max_examples=EXAMPLES or 60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.data())
+def test_a_broken_file_of_a_sweep_is_a_line(
+    whole: Path, fenced: Path, tally: Counter[str], data: st.DataObject
+) -> None:
+    storage = fenced / "runs"
+    shutil.rmtree(storage, ignore_errors=True)
+    shutil.copytree(whole / "runs", storage)
+    file = fenced / data.draw(st.sampled_from(_files(whole)), label="file")
+    fault = data.draw(st.sampled_from([*FAULTS, "gone", "folder", "link"]), label="fault")
+    _break(file, fault, data.draw)
+    words = data.draw(st.sampled_from(READS), label="words")
+
+    ended = run_line(*words, "--storage", str(storage)).check()
+    tally["work would begin" if ended.code is None else f"exit code {ended.code}"] += 1
+    listed = run_line("list", "--storage", str(storage)).check()
+    if "cache" not in file.parts:
+        assert "other  stopped  1 trials" in listed.out or "other  finished  1 trials" in listed.out, listed
+    if "--json" in words and ended.code == 0 and file.name != "recipe.yaml":
+        document = json.loads(ended.out)
+        assert document["epsilon_of_sweep"] is None or document["epsilon_of_sweep"] >= _epsilon(whole) * 0.999, ended
+    if words[0] in ("status", "front") and ended.code == 0:
+        assert "no trials yet" not in ended.out, ended
+
+
+@functools.cache
+def _epsilon(whole: Path) -> float:
+    found: float = json.loads(run_line("status", "base", "--json", "--storage", str(whole / "runs")).out)[
+        "epsilon_of_sweep"
+    ]
+    return found
+
+
+def _break(file: Path, fault: Any, draw: Any) -> None:
+    if callable(fault):
+        file.write_bytes(fault(file.read_bytes(), draw))
+        return
+    file.unlink()
+    if fault == "folder":
+        file.mkdir()
+    elif fault == "link":
+        file.symlink_to(file.name)
+
+
+@settings(
+    max_examples=EXAMPLES or 60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.data())
+def test_a_broken_file_of_ones_own_is_a_line(
+    whole: Path, fenced: Path, tally: Counter[str], data: st.DataObject
+) -> None:
+    for name in os.listdir(whole / "own"):
+        shutil.rmtree(fenced / name) if (fenced / name).is_dir() else (fenced / name).unlink(missing_ok=True)
+        shutil.copy(whole / "own" / name, fenced / name)
+    name = data.draw(st.sampled_from(sorted(OWN)), label="file")
+    _break(fenced / name, data.draw(st.sampled_from([*FAULTS, "gone", "folder", "link"]), label="fault"), data.draw)
+    more = [] if OWN[name][0] == "data" else ["--storage", "made"]
+    ended = run_line(*OWN[name], *more).check()
+    tally["work would begin" if ended.code is None else f"exit code {ended.code}"] += 1
+
+
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_whole_files_are_read(words: list[str], whole: Path, fenced: Path) -> None:
+    """Else the two above would show nothing."""
+    storage = fenced / "runs"
+    shutil.rmtree(storage, ignore_errors=True)
+    shutil.copytree(whole / "runs", storage)
+    ended = run_line(*words, "--storage", str(storage)).check()
+    begins = words[0] in ("attack", "confirm", "ui")
+    assert ended.code == (None if begins else 2 if "--register" in words else 0), ended
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_whole_files_of_ones_own_are_read(name: str, whole: Path, fenced: Path) -> None:
+    for one in os.listdir(whole / "own"):
+        shutil.copy(whole / "own" / one, fenced / one)
+    more = [] if OWN[name][0] == "data" else ["--storage", "made"]
+    ended = run_line(*OWN[name], *more).check()
+    assert ended.code == (0 if OWN[name][0] == "data" else None), ended
