@@ -1,7 +1,7 @@
 """Runs whose process died without a word: whoever opens the store next ends them.
 
 Each run says which storage folder it belongs to and which lock its process held. A lock that is free again is that of
-a process that has gone, whatever took it.
+a process that has gone, whatever took it; one that this process holds was let go by whoever held it before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from mlflow.tracking import MlflowClient
 from sweeps.state.lock import held_lock, is_held
 from trainables.records.files import atomic_write
 
-_STORAGE, _LOCK = "edp_sweep.storage", "edp_sweep.lock"
+_STORAGE, _LOCK, _PROCESS = "edp_sweep.storage", "edp_sweep.lock", "edp_sweep.process"
+_THIS_PROCESS = uuid.uuid4().hex
 
 
 def owner_tags(storage: Path) -> dict[str, str]:
@@ -23,7 +24,8 @@ def owner_tags(storage: Path) -> dict[str, str]:
     folder = held_lock()
     if folder is None or not folder.is_relative_to(storage.resolve()):
         return {}
-    return {_STORAGE: _identity(storage), _LOCK: str(folder.relative_to(storage.resolve()))}
+    lock = str(folder.relative_to(storage.resolve()))
+    return {_STORAGE: _identity(storage), _LOCK: lock, _PROCESS: _THIS_PROCESS}
 
 
 def end_dead_runs(client: MlflowClient, storage: Path) -> list[str]:
@@ -33,11 +35,18 @@ def end_dead_runs(client: MlflowClient, storage: Path) -> list[str]:
     wanted = f"attributes.status = 'RUNNING' and tags.`{_STORAGE}` = '{_identity(storage)}'"
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     found: list[Run] = list(client.search_runs(experiments, wanted, max_results=1000)) if experiments else []
-    dead = [run.info.run_id for run in found if not is_held(storage.resolve() / run.data.tags.get(_LOCK, "."))]
+    dead = [run.info.run_id for run in found if _is_dead(run.data.tags, storage)]
     for run_id in dead:
         client.set_tag(run_id, "state", "stopped")
         client.set_terminated(run_id, "KILLED")
     return dead
+
+
+def _is_dead(tags: dict[str, str], storage: Path) -> bool:
+    folder = storage.resolve() / tags.get(_LOCK, ".")
+    if folder == held_lock():  # ours now, so that nobody else's can be alive
+        return tags.get(_PROCESS) != _THIS_PROCESS
+    return not is_held(folder)
 
 
 def _file(storage: Path) -> Path:

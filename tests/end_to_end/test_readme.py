@@ -38,6 +38,7 @@ RUN_BY = {
     "edp-sweep data make": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep data check": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep data fetch": "tests/trainables/corpora/test_converted.py",
+    "edp-sweep repair": "tests/sweeps/state/test_truth.py",
     "edp-sweep resume": "tests/end_to_end/test_faults.py",
     "edp-sweep confirm": "tests/end_to_end/test_sweep.py::test_the_front_is_trained_again_with_new_seeds_once",
     "edp-sweep pick": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",

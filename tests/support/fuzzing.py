@@ -27,7 +27,7 @@ class Began(BaseException):
     """A command that has got past all its refusals."""
 
 
-def _begin(*args: Any, **options: Any) -> NoReturn:
+def begin(*args: Any, **options: Any) -> NoReturn:
     raise Began
 
 
@@ -47,7 +47,7 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     importlib.import_module("dashboards.cli")  # the modules that are patched
     with pytest.MonkeyPatch.context() as patch:
         for place in _FENCES:
-            patch.setattr(place, _begin)
+            patch.setattr(place, begin)
         # Typer reads all signatures anew for each command line: nine tenths of the time.
         patch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
         here = tmp_path_factory.mktemp("here")

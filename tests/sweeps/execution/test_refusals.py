@@ -1,0 +1,36 @@
+"""What cannot be is refused in one line before Ray starts, and nothing is left of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.support.fuzzing import begin
+
+HUGE = "model.hidden_size=1000000000000"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (f"run quickstart_paper --set {HUGE}", "the weights alone take"),
+        ("run quickstart --tracking-uri http://127.0.0.1:9", "tracking-uri = 'http://127.0.0.1:9' cannot be opened"),
+        ("run quickstart --tracking-uri sqlite:////dev/null/x.db", "is no folder that can be written"),
+        ("run quickstart --tracking-uri oracle://x", "cannot be opened"),
+        ("run quickstart --set search.study=postgresql+asyncpg://x/y", "is not installed; allowed: pip install"),
+        ("run quickstart --name taken", "name = 'taken'"),
+        ("run quickstart --name taken/", "did you mean taken?"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_ray_starts(
+    words: str, says: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.init", begin)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "kept").touch()
+    code, out, err = command(*words.split(), "--storage", str(tmp_path))
+    assert (code, out, len(err.splitlines())) == (2, "", 1), err
+    assert says in err
+    assert {place.name for place in tmp_path.iterdir()} <= {"taken", "logs"}
