@@ -35,8 +35,6 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.execution.job_queue import RETRIES, ending
 from trainables.records.job import TrialStopped
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
 
 class SweepFailed(RuntimeError):
     """A sweep came to its end without a single complete trial."""

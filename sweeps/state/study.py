@@ -16,6 +16,7 @@ from edp.spec import UserError
 from sweeps.formatting.errors import missing_driver
 from sweeps.formatting.secrets import redacted
 
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # each study that is made, each trial that ends
 _OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
 
 

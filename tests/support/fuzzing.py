@@ -36,7 +36,7 @@ _FENCES = (
     "dashboards.serve.mlflow_ui",
     "sweeps.bench.corpora.encoded",
     "sweeps.bench.search.benchmark",
-    "trainables.pretraining.data.make_pool",
+    "trainables.pretraining.run.pieces_of",
     "trainables.corpora.public._download",
 )
 
@@ -66,6 +66,10 @@ class Ended:
     code: int | None
     out: str
     err: str
+
+    @property
+    def how(self) -> str:
+        return "work would begin" if self.code is None else f"exit code {self.code}"
 
     def check(self) -> Ended:
         """What holds of every command, whatever it was given.
@@ -113,6 +117,18 @@ def run_line(*words: str) -> Ended:
     return Ended(words, code, streams[0].getvalue(), streams[1].getvalue())
 
 
+@contextlib.contextmanager
+def tried(tally: Counter[str], what: object) -> Iterator[None]:
+    """Where many are tried, one that fails is told and counted, and the others are tried all the same."""
+    try:
+        yield
+    except Exception as error:
+        if not EXAMPLES:
+            raise
+        tally["failed"] += 1
+        print(f"FAILED: {what!r}: {error!r}"[:3_000], file=sys.__stderr__, flush=True)
+
+
 @pytest.fixture(scope="module")
 def tally(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[Counter[str]]:
     """How many inputs ended how; printed where more were wanted than in CI."""
@@ -121,3 +137,4 @@ def tally(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterat
     if EXAMPLES:
         with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             print(f"\n{request.node.name}: {counts.total()} tried: {dict(sorted(counts.items()))}")
+    assert not counts["failed"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,7 +34,7 @@ def _starter(storage: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         try:
             yield process, process.stdout.readline().strip()
         finally:
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
 
 
 def _tracker(storage: Path, said: list[str] | None = None) -> Tracker:
@@ -53,7 +51,7 @@ def test_a_killed_process_leaves_no_run_that_runs(tmp_path: Path) -> None:
         said: list[str] = []
         assert _status(_tracker(tmp_path, said), run_id) == "RUNNING", "it lives"
         assert not said
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         assert _status(_tracker(tmp_path, said), run_id) == "KILLED"
         assert said == [f"MLflow run {run_id} is ended as KILLED: the process that had started it is gone"]
@@ -61,7 +59,7 @@ def test_a_killed_process_leaves_no_run_that_runs(tmp_path: Path) -> None:
 
 def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path) -> None:
     with _starter(tmp_path) as (process, run_id):
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         with driver_lock(tmp_path / "s", "s"):
             own = _tracker(tmp_path).start("another", params={}, tags={})
@@ -74,7 +72,7 @@ def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path) -
 
 def test_a_store_that_another_storage_shares_is_left_alone(tmp_path: Path) -> None:
     with _starter(tmp_path / "one") as (process, run_id):
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
         (tmp_path / "two").mkdir()
         uri = default_tracking_uri(tmp_path / "one")
