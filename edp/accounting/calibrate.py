@@ -62,10 +62,26 @@ def z0_for_epsilon(
     at = spec.delta if delta is None else delta
     _refuse_where_the_count_costs_more(target, spec, at, epochs, plan)
 
+    def cost(z0: float) -> float:
+        return epsilon(planned_ledger(spec.model_copy(update={"z0": z0}), epochs=epochs, **plan), at)
+
+    return least_noise(cost, target)
+
+
+def least_noise(cost_of: Callable[[float], float], target: float) -> float:
+    """The least noise multiplier whose cost is at most `target`, and at most 1e-4 below it.
+
+    Args:
+        cost_of: ε at a noise multiplier; falls as that grows.
+        target: ε, positive and finite.
+
+    Raises:
+        UserError: if none costs that.
+    """
+
     @cache  # for Poisson sampling one takes a second
     def cost(log_z0: float) -> float:
-        noisy = spec.model_copy(update={"z0": math.exp(log_z0)})
-        return epsilon(planned_ledger(noisy, epochs=epochs, **plan), at)
+        return cost_of(math.exp(log_z0))
 
     low, high = _bracket(cost, target)
 

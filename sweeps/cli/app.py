@@ -19,6 +19,7 @@ from sweeps.cli.bench import bench
 from sweeps.cli.console import PATH, complain, err, file_named, out, print_json
 from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
+from sweeps.cli.plan import plan
 from sweeps.cli.pretrain import pretrain
 from sweeps.cli.repair import repair
 from sweeps.cli.unexpected import logged_threads, unexpected
@@ -56,6 +57,7 @@ _RUNS = Path("runs")
 app.add_typer(data, name="data")
 app.add_typer(bench, name="bench")
 app.command()(epsilon)
+app.command()(plan)
 app.command()(attack)
 app.command()(pretrain)
 app.command()(repair)
@@ -67,18 +69,34 @@ def run(
     name: Annotated[str | None, typer.Option(help="of the sweep; by default the recipe's and the time")] = None,
     trials: Annotated[int | None, typer.Option(help="how many trials; short for --set search.trials=N")] = None,
     settings: Set = None,
+    way: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="WAY", help="search, choose and release at one ε: a way of `plan`, or cheapest"),
+    ] = None,
     storage: Storage = _RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """A sweep, to its front."""
+    """A sweep, to its front; with --plan, to a released model."""
     from sweeps.recipes.loading import load_recipe
 
     overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
     load_recipe(recipe, overrides)  # refused here, before Ray, PyTorch and MLflow are imported, which takes seconds
 
-    from sweeps.commands.run import start_sweep
     from sweeps.progress.live_table import Progress
+
+    if way is not None:
+        from sweeps.commands.plan import run_plan
+
+        found = run_plan(
+            recipe, overrides, way, name=name, storage=storage, tracking_uri=tracking_uri, progress=Progress(err)
+        )
+        if as_json:
+            print_json(found)
+        else:
+            _show_release(found)
+        return
+    from sweeps.commands.run import start_sweep
 
     sweep = start_sweep(
         recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, progress=Progress(err)
@@ -265,6 +283,14 @@ def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
         return
     print_sweep(sweep, out)
     print_line(out, next_steps(sweep, storage))
+
+
+def _show_release(found: dict[str, Any]) -> None:
+    chosen = ", ".join(f"{key} {value}" for key, value in found["chosen"]["params"].items() if key != "z0")
+    print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
+    print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
+    total = f"ε = {found['epsilon']:.4g} at δ = {found['delta']:g}, of search and release together"
+    print_line(out, f"{total}; covers {found['covers']}")
 
 
 def main() -> None:

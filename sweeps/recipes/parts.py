@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
 from trainables.records.pareto import objective_value
+from trainables.spec import CorpusSpec
 
 Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
 
@@ -68,6 +69,11 @@ class SearchSpec(Frozen):
         StopSpec | None,
         Field(description="ends trials that others dominate (`sweeps.search.early_stopping`); null: none"),
     ] = StopSpec()
+
+    stand_in: Annotated[
+        CorpusSpec | None,
+        Field(description="public corpus that the trials of `run --plan stand_in` see instead; null: there is none"),
+    ] = None
 
     @property
     def secret(self) -> bool:

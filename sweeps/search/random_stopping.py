@@ -21,7 +21,7 @@ from sweeps.recipes.space import corners
 from sweeps.search.target_epsilon import Refused, settle
 
 # The truncated negative binomial distribution with shape 1: a geometric number of trials.
-_SHAPE = 1.0
+SHAPE = 1.0
 
 _MANY = 10**9
 """Training utterances, where the corpus is not read yet: shuffled epochs can meet a target with any number or none."""
@@ -56,4 +56,4 @@ def epsilon_of_best(recipe: Recipe) -> float:
     # What is found costs up to 1e-4 less than was asked for.
     z0 = z0_for_epsilon(recipe.edp.epsilon + 1e-4, spec, epochs=1, **one)
     worst = planned_ledger(spec.model_copy(update={"z0": z0}), epochs=1, **one)
-    return random_stopping_epsilon(worst, recipe.edp.delta, recipe.search.trials, _SHAPE)
+    return random_stopping_epsilon(worst, recipe.edp.delta, recipe.search.trials, SHAPE)

@@ -1,0 +1,139 @@
+"""`edp-sweep plan` and `edp-sweep run --plan`: one ε for choosing a configuration and releasing its model together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edp.spec import UserError
+from sweeps.commands.run import resume_sweep, start_sweep
+from sweeps.commands.train import train
+from sweeps.progress.live_table import Progress
+from sweeps.recipes.loading import load_recipe, write_yaml
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.summary import epsilon_of_sweep
+from sweeps.search.plan import Plan, price
+from sweeps.search.target_epsilon import Refused, settle
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep, folder_name
+from trainables.corpora import load_corpus
+from trainables.records.epochs import read_curve
+from trainables.spec import TrialSpec
+
+
+def plan(recipe_name: str, overrides: list[str], target: float | None) -> Plan:
+    """Prices every way to choose among a recipe's trials and to release.
+
+    Args:
+        target: ε of all of it; None: the recipe's `edp.epsilon`.
+
+    Raises:
+        UserError: where there is no target, or no noise meets it.
+    """
+    _, recipe = load_recipe(recipe_name, overrides)
+    wanted = target if target is not None else recipe.edp.epsilon
+    if wanted is None:
+        raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
+    return price(recipe, _examples(recipe), wanted)
+
+
+def run_plan(
+    recipe_name: str,
+    overrides: list[str],
+    way_name: str,
+    *,
+    name: str | None,
+    storage: Path,
+    tracking_uri: str | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Searches, chooses and releases as a way of `plan` says, at the recipe's `edp.epsilon` for all of it.
+
+    What was stopped goes on when the same command, with the same name, is started again.
+
+    Args:
+        way_name: a way's, or `cheapest`: of those that run.
+
+    Returns:
+        What `edp-sweep run --plan --json` prints.
+
+    Raises:
+        UserError: for a way that the recipe has not, before anything is made.
+    """
+    priced = plan(recipe_name, overrides, None)
+    runnable = {way.name: way for way in priced.ways if way.name != "subset"}
+    if "random_stopping" not in runnable:
+        del runnable["all_trials"]  # what it costs is known beforehand with shuffled epochs only
+    if way_name not in (*runnable, "cheapest"):
+        allowed = ", ".join((*runnable, "cheapest"))
+        raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}")
+    way = runnable[way_name] if way_name in runnable else next(iter(runnable.values()))
+    stem, recipe = load_recipe(recipe_name, overrides)
+    # A front of the private search is not released, and is chosen from by validation SER.
+    settings = [
+        *overrides,
+        f"edp.epsilon={way.epsilon_of_release!r}",
+        "search.objectives=[ser]",
+        "search.keep_epochs=1",
+    ]
+    if way.name == "random_stopping":
+        settings.append("search.sampler=random_stopping")
+    if way.name == "stand_in":
+        assert recipe.search.stand_in is not None
+        settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
+    sweep = _searched(
+        Sweep(storage, f"{name or folder_name(stem)}-choice"), recipe_name, settings, tracking_uri, progress
+    )
+    point = _chosen(sweep)
+    found: dict[str, Any] = {
+        "plan": way.name,
+        "covers": way.covers,
+        "delta": recipe.edp.delta,
+        "sweep": sweep.name,
+        "chosen": point.public(),
+    }
+    if way.name != "stand_in":
+        total = epsilon_of_sweep(sweep.recipe, sweep.trials())
+        return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
+    config = sweep.folder / "released.yaml"
+    write_yaml(_released(recipe, point), config)
+    release = train(config, [], storage=storage, tracking_uri=tracking_uri, progress=progress)
+    return (
+        found
+        | {key: release[key] for key in ("output", "metrics", "run_id")}
+        | {"epsilon": release["metrics"]["epsilon"]}
+    )
+
+
+def _searched(sweep: Sweep, recipe: str, settings: list[str], tracking_uri: str | None, progress: Progress) -> Sweep:
+    """The sweep of this name, run to its end: a new one, or one that was stopped."""
+    if not sweep.folder.exists():
+        storage = sweep.folder.parent
+        return start_sweep(
+            recipe, settings, name=sweep.name, storage=storage, tracking_uri=tracking_uri, progress=progress
+        )
+    sweep = Sweep.existing(sweep.folder.parent, sweep.name)
+    if sweep.recipe != load_recipe(recipe, settings)[1]:
+        raise UserError(f"name: sweep {sweep.name!r} is there with other settings; allowed: another --name")
+    return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri)
+
+
+def _chosen(sweep: Sweep) -> Point:
+    """The last epoch of the trial with the lowest validation SER."""
+    points = [point for trial in sweep.trials() for point in trial.points if point.last]
+    if not points:
+        raise UserError(f"name = {sweep.name!r} has no complete trial, so there is nothing to choose")
+    return min(points, key=lambda point: read_curve(sweep.trial_folder(point.trial))[-1]["valid_ser"])
+
+
+def _released(recipe: Recipe, point: Point) -> TrialSpec:
+    """The chosen configuration on the private corpus, with the noise that it needs there."""
+    params = {**{key: value for key, value in point.params.items() if key != "z0"}, "training.epochs": point.epoch}
+    try:
+        return settle(recipe, params, _examples(recipe)).spec
+    except Refused as refusal:
+        raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g}: {refusal}") from None
+
+
+def _examples(recipe: Recipe) -> int:
+    return len(load_corpus(recipe.corpus, "corpus").train)

@@ -1,0 +1,116 @@
+"""What choosing a configuration costs, before anything runs: one ε for search and release together.
+
+| way | what is released | what choosing costs |
+|---|---|---|
+| `all_trials` | the best trial | all trials, composed |
+| `random_stopping` | the best trial | Papernot & Steinke (2022): a secret number of trials, only the best is seen |
+| `subset` | a training on everything | such trials, each on a secret sample of the data (Koskela & Kulkarni 2023) |
+| `stand_in` | a training on everything | nothing: trials on a public corpus |
+
+Each way's noise is solved for, so that all of it together costs the target. The cheapest way leaves most of that to
+what is released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from edp.accounting.calibrate import least_noise
+from edp.accounting.composition import Composition, compose
+from edp.accounting.epsilon import composition_of, epsilon_of, planned_ledger
+from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
+from edp.spec import EDPSpec, UserError
+from sweeps.recipes.recipe import Recipe, example_params
+from sweeps.search.random_stopping import SHAPE
+from sweeps.search.target_epsilon import plan_of
+
+SUBSET = 0.1
+"""Share of the utterances that a search by `subset` sees."""
+
+_SCORES = "validation scores, by which it is chosen, are not covered"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One valid way to choose and release at a total ε."""
+
+    name: str
+    epsilon_of_choice: float
+    """Of what is run to choose; where the release is one of the trials it is in it."""
+    epsilon_of_release: float
+    """Of the training that is released, alone: what a trial of this way has to be run at."""
+    epsilon_total: float
+    trials: int
+    covers: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The ways that a recipe has to `target`, the cheapest one first."""
+
+    target: float
+    delta: float
+    ways: tuple[Way, ...]
+
+    def document(self) -> dict[str, Any]:
+        """What `edp-sweep plan --json` prints."""
+        return {**asdict(self), "cheapest": self.ways[0].name}
+
+
+def price(recipe: Recipe, examples: int, target: float) -> Plan:
+    """Prices all ways for a recipe on `examples` private training utterances.
+
+    With shuffled epochs a training is one Gaussian mechanism, whatever the configuration, and so are prices exact. With
+    Poisson sampling they are those of the first values of the space.
+
+    Raises:
+        UserError: where no noise meets the target.
+    """
+    if not 0 < target < math.inf:
+        raise UserError(f"epsilon = {target:g}: allowed: positive and finite")
+    spec, delta, trials = _first(recipe), recipe.edp.delta, recipe.search.trials
+    plan = plan_of(spec, examples)
+
+    def training(z0: float) -> Composition:
+        noisy = spec.edp.model_copy(update={"z0": z0})
+        return composition_of(planned_ledger(noisy, epochs=spec.training.epochs, **plan))
+
+    def cost(*parts: Composition) -> float:
+        return epsilon_of(compose(parts), delta)
+
+    shuffled = recipe.edp.sampling == "shuffle" and "edp.sampling" not in recipe.space
+    ways = []
+    if recipe.search.stand_in is not None:
+        alone = cost(training(least_noise(lambda z: cost(training(z)), target)))
+        ways.append(Way("stand_in", 0.0, alone, alone, trials, "everything: what it is chosen by is public"))
+    z0 = least_noise(lambda z: cost(*[training(z)] * trials), target)
+    total = cost(*[training(z0)] * trials)
+    ways.append(Way("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}"))
+    if shuffled:  # its bound is known for them only; so is that of a Gaussian mechanism on a sample
+        z = least_noise(lambda z: _best_of(z, delta, trials), target)
+        total, one = _best_of(z, delta, trials), cost(Composition(mu=1 / z))
+        ways.append(Way("random_stopping", total, one, total, trials, f"the one that is released; {_SCORES}"))
+        z = least_noise(lambda z: _on_subset(z, z, delta, trials), target)
+        choice, one, both = (
+            _on_subset(z, math.inf, delta, trials),
+            cost(Composition(mu=1 / z)),
+            _on_subset(z, z, delta, trials),
+        )
+        ways.append(Way("subset", choice, one, both, trials, f"all trainings; {_SCORES}"))
+    return Plan(target, delta, tuple(sorted(ways, key=lambda way: -way.epsilon_of_release)))
+
+
+def _best_of(z: float, delta: float, trials: int) -> float:
+    one: dict[str, Any] = {"micro_batches": 1, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
+    return random_stopping_epsilon(planned_ledger(EDPSpec(z0=z), epochs=1, **one), delta, trials, SHAPE)
+
+
+def _on_subset(z: float, z_release: float, delta: float, trials: int) -> float:
+    return subset_epsilon(z, z_release, delta, trials, SHAPE, SUBSET)
+
+
+def _first(recipe: Recipe) -> Any:
+    """A trial of the first values of the space, its noise to be solved for."""
+    return recipe.trial({**example_params(recipe.dimensions), "z0": 1.0})

@@ -1,0 +1,85 @@
+"""`edp-sweep plan`, and `run --plan`: one search, one release, one ε."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from edp.accounting.epsilon import epsilon
+from edp.ledger import Ledger
+from tests.conftest import TINY_RECIPE, Command
+
+SETTINGS = {
+    "edp": {"epsilon": 8, "decay": "none", "alpha": "none"},
+    "search": {"trials": 2, "seed": 1, "stand_in": {"name": "video", "utterances": 130}},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    settings = yaml.safe_load(TINY_RECIPE) | SETTINGS
+    settings["training"] |= {"workers": 1, "method": "dpsgd"}
+    settings["training"].pop("micro_batches")
+    settings["shadow"]["corpus"] = {"name": "health", "utterances": 120}
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
+    code, out, err = command("plan", str(recipe), "--epsilon", "4", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["target"], found["delta"], found["cheapest"]) == (4.0, 0.0005, "stand_in")
+    keys = {"name", "epsilon_of_choice", "epsilon_of_release", "epsilon_total", "trials", "covers"}
+    assert all(set(way) == keys for way in found["ways"])
+    code, out, err = command("plan", str(recipe))
+    assert code == 0, err
+    assert "The cheapest is stand_in: edp-sweep run" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan", "RECIPE", "--set", "edp.epsilon=null"], "epsilon: the recipe has no edp.epsilon"),
+        (["plan", "RECIPE", "--epsilon", "-1"], "epsilon = -1: allowed: positive"),
+        (["run", "RECIPE", "--plan", "subset"], "plan = 'subset': allowed for this recipe: stand_in, random_stopping,"),
+        (["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in=null"], "plan = 'stand_in': allowed"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_made(
+    words: list[str], says: str, recipe: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command(*(str(recipe) if word == "RECIPE" else word for word in words))
+    assert code == 2, err
+    assert says in err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.ray
+def test_the_release_alone_touches_the_private_corpus(
+    ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
+) -> None:
+    words = ("run", str(recipe), "--plan", "cheapest", "--name", "s", "--storage", str(tmp_path / "runs"), "--json")
+    code, out, err = command(*words)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["plan"] == "stand_in"
+    searched = yaml.safe_load((tmp_path / "runs" / "s-choice" / "recipe.yaml").read_text())
+    assert searched["corpus"]["name"] == "video"
+    released = yaml.safe_load((Path(found["output"]) / "config.yaml").read_text())
+    assert released["corpus"]["name"] == "communication"
+    assert released["edp"]["C"] == found["chosen"]["params"]["C"]
+    ledger = Ledger.model_validate_json((Path(found["output"]) / "ledger.json").read_text())
+    assert epsilon(ledger, found["delta"]) == pytest.approx(found["epsilon"])
+    assert 7.99 < found["epsilon"] <= 8
+
+    # What is there already is not searched again.
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert json.loads(out)["chosen"] == found["chosen"]
+    assert "trial 0" not in err

@@ -1,0 +1,72 @@
+"""What choosing costs: each way is as cheap as its accountant says, and no more expensive than the target."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from edp.accounting.gaussian import gaussian_delta
+from edp.accounting.selection import subset_epsilon
+from edp.spec import UserError
+from sweeps.recipes.loading import load_recipe
+from sweeps.search.plan import price
+
+DELTA = 5e-4
+
+
+def test_every_way_meets_the_target_and_the_cheapest_leaves_most_to_the_release() -> None:
+    _, recipe = load_recipe("atis_private", ["search.trials=40"])
+    plan = price(recipe, 4478, 8.0)
+    assert [way.name for way in plan.ways] == ["stand_in", "subset", "random_stopping", "all_trials"]
+    assert plan.document()["cheapest"] == "stand_in"
+    for way in plan.ways:
+        assert 7.99 < way.epsilon_total <= 8
+        assert way.epsilon_of_release <= way.epsilon_total
+    released = [way.epsilon_of_release for way in plan.ways]
+    assert released == sorted(released, reverse=True)
+    assert plan.ways[0].epsilon_of_choice == 0
+
+
+def test_forty_gaussian_trainings_together_are_one_gaussian_mechanism() -> None:
+    _, recipe = load_recipe("atis_private", ["search.trials=40"])
+    by_name = {way.name: way for way in price(recipe, 4478, 8.0).ways}
+    mu = _mu_of(by_name["all_trials"].epsilon_of_release) * math.sqrt(40)
+    assert float(gaussian_delta(by_name["all_trials"].epsilon_total, np.array([mu]))[0]) == pytest.approx(
+        DELTA, rel=0.01
+    )
+
+
+def _mu_of(epsilon: float) -> float:
+    low, high = 0.0, 100.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(gaussian_delta(epsilon, np.array([middle]))[0]) < DELTA else (low, middle)
+    return low
+
+
+def test_a_search_on_a_sample_costs_the_more_the_more_of_the_data_it_sees() -> None:
+    costs = [subset_epsilon(0.9, 0.9, DELTA, 40, 1, rate) for rate in (0.05, 0.1, 0.5, 1.0)]
+    assert costs == sorted(costs)
+    alone = float(gaussian_delta(costs[0], np.array([1 / 0.9]))[0])
+    assert alone < DELTA, "never less than the release by itself"
+
+
+@pytest.mark.parametrize(
+    ("changes", "ways"),
+    [
+        (["search.stand_in=null"], {"subset", "random_stopping", "all_trials"}),
+        (["edp.sampling=poisson", "training.batch_size=1000"], {"stand_in", "all_trials"}),
+    ],
+)
+def test_a_way_that_is_not_there_is_not_priced(changes: list[str], ways: set[str]) -> None:
+    _, recipe = load_recipe("atis_private", [*changes, "search.trials=3"])
+    assert {way.name for way in price(recipe, 4478, 8.0).ways} == ways
+
+
+@pytest.mark.parametrize("target", [0.0, -1.0, math.inf, math.nan])
+def test_a_target_that_cannot_be_is_refused(target: float) -> None:
+    _, recipe = load_recipe("atis_private", [])
+    with pytest.raises(UserError, match="epsilon = "):
+        price(recipe, 4478, target)
