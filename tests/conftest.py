@@ -96,31 +96,15 @@ Command = Callable[..., tuple[int, str, str]]
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `edp-sweep WORDS…` in this process; gives its exit code, standard output and standard error."""
     from dashboards.cli import main
-<<<<<<< HEAD
-=======
-    from sweeps.cli import app as cli
-    from sweeps.cli import attack as cli_attack
-    from sweeps.cli import bench as cli_bench
-    from sweeps.cli import console
-    from sweeps.cli import data as cli_data
-    from sweeps.cli import epsilon as cli_epsilon
-    from sweeps.cli import plan as cli_plan
-    from sweeps.cli import pretrain as cli_pretrain
->>>>>>> 71e276b (plan prices every valid way to choose and release at one epsilon; run --plan does it)
 
     def run(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["edp-sweep", *words])
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
             fresh = Console(file=stream, width=200, markup=False, emoji=False)
-<<<<<<< HEAD
             for place, module in list(sys.modules.items()):
                 if place.startswith(("sweeps.cli", "dashboards.cli")) and hasattr(module, name):
                     monkeypatch.setattr(module, name, fresh)
-=======
-            for module in (console, outer, cli, cli_attack, cli_bench, cli_data, cli_epsilon, cli_plan, cli_pretrain):
-                monkeypatch.setattr(module, name, fresh, raising=False)
->>>>>>> 71e276b (plan prices every valid way to choose and release at one epsilon; run --plan does it)
         with pytest.raises(SystemExit) as ended:
             main()
         captured = capsys.readouterr()

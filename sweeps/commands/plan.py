@@ -8,6 +8,7 @@ from typing import Any
 from edp.spec import UserError
 from sweeps.commands.run import resume_sweep, start_sweep
 from sweeps.commands.train import train
+from sweeps.formatting.names import check_name, folder_name
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe, write_yaml
 from sweeps.recipes.recipe import Recipe
@@ -15,7 +16,7 @@ from sweeps.results.summary import epsilon_of_sweep
 from sweeps.search.plan import Plan, price
 from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep, folder_name
+from sweeps.state.sweep import Sweep
 from trainables.corpora import load_corpus
 from trainables.records.epochs import read_curve
 from trainables.spec import TrialSpec
@@ -82,7 +83,11 @@ def run_plan(
         assert recipe.search.stand_in is not None
         settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
     sweep = _searched(
-        Sweep(storage, f"{name or folder_name(stem)}-choice"), recipe_name, settings, tracking_uri, progress
+        Sweep(storage, f"{check_name('name', name or folder_name(stem))}-choice"),
+        recipe_name,
+        settings,
+        tracking_uri,
+        progress,
     )
     point = _chosen(sweep)
     found: dict[str, Any] = {
