@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from edp.spec import UserError
 
 _FILE = "lock"
-_TRIES, _PAUSE_S = 4, 0.05
+_PATIENCE_S = 0.2
 """Whoever only looks at a lock holds it for a moment."""
 
 _held: list[Path] = []
@@ -33,33 +33,29 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
     path = folder / _FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="utf-8", errors="replace")
+        path.touch()
     except OSError as error:
         raise UserError(f"name = {name!r}: {error.strerror} ({path}); allowed: a folder that can be written") from None
-    with file:
-        for left in reversed(range(_TRIES)):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if left:
-                    time.sleep(_PAUSE_S)
-                    continue
-                file.seek(0)
-                holder = " ".join(file.read(200).split()) or "elsewhere"
-                raise UserError(f"name = {name!r} is running ({holder}); allowed: a sweep that has stopped") from None
-            except OSError:
-                pass  # no locks on this file system
-            break
-        if not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino:
+    with ExitStack() as held:
+        try:
+            held.enter_context(_lock(path).acquire(_PATIENCE_S))
+        except Timeout:
+            holder = " ".join(path.read_text(errors="replace")[:200].split()) or "elsewhere"
+            raise UserError(f"name = {name!r} is running ({holder}); allowed: a sweep that has stopped") from None
+        except OSError:
+            pass  # no locks on this file system
+        if not folder.is_dir():
             raise UserError(f"name = {name!r} was given up by another process just now; allowed: another try")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         _held.append(folder)
         try:
             yield
         finally:
             _held.remove(folder)
+
+
+def _lock(path: Path) -> FileLock:
+    return FileLock(path, fallback_to_soft=False)  # the other kind outlives a holder that was killed
 
 
 @contextmanager
@@ -90,11 +86,11 @@ def held_lock() -> Path | None:
 
 def is_held(folder: Path) -> bool:
     """Whether somebody holds the lock of `folder`, or nobody can tell."""
-    try:
-        with (folder / _FILE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    path = folder / _FILE
+    if not path.exists():
         return False
-    except OSError:  # held, or a file system without locks
+    try:
+        with _lock(path).acquire(0):
+            return False
+    except (Timeout, OSError):  # held, or a file system without locks
         return True
-    return False
