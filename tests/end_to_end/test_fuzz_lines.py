@@ -247,7 +247,7 @@ def lines(draw: st.DrawFn) -> list[str]:
 def runs(fenced: Path) -> Path:
     storage = fenced.parent / "runs"
     sweep_of(storage, "base", 2)
-    sweep_of(storage, "other", 1, tracked=False)
+    sweep_of(storage, "other", 1)
     return storage
 
 
