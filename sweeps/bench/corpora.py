@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from edp.spec import UserError
+from sweeps.formatting.errors import one_line
 from trainables.corpora import load_corpus
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
@@ -17,20 +21,26 @@ _OTHER = {"name": "video", "utterances": 2000}
 
 
 def bench_spec(model: str, corpus: dict[str, Any], *, batch_size: int, workers: int, **sizes: int) -> TrialSpec:
-    """The model at the paper's sizes (or `sizes`), one micro-batch a worker."""
+    """The model at the paper's sizes (or `sizes`), one micro-batch a worker.
+
+    Raises:
+        UserError: for settings that cannot be.
+    """
     public = _OTHER if corpus["name"] == _PUBLIC["name"] else _PUBLIC
     kinds: dict[str, dict[str, Any]] = {
         "clc": {"kind": "clc", "embeddings": {"corpus": public, "epochs": 1}},
         "bert": {"kind": "bert", "pretrained": None, "vocabulary": public},
     }
-    return TrialSpec.model_validate(
-        {
-            "corpus": corpus,
-            "model": {**kinds[model], **sizes},
-            "shadow": {"corpus": public},
-            "training": {"batch_size": batch_size, "micro_batches": workers, "workers": workers},
-        }
-    )
+    settings = {
+        "corpus": corpus,
+        "model": {**kinds[model], **sizes},
+        "shadow": {"corpus": public},
+        "training": {"batch_size": batch_size, "micro_batches": workers, "workers": workers},
+    }
+    try:
+        return TrialSpec.model_validate(settings)
+    except ValidationError as error:
+        raise UserError(one_line(error)) from None
 
 
 def encoded(spec: TrialSpec, folder: Path) -> EncodedCorpus:
