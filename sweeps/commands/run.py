@@ -154,12 +154,12 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
         SweepStopped: when it was stopped again.
     """
     with driver_lock(sweep.folder, sweep.name):
-        if tracking_uri is not None:
-            sweep.update(tracking_uri=redacted(tracking_uri))
         record, recipe = sweep.record, sweep.recipe
         sweep.told(recipe)  # a study that has lost its trials would run them again
-        uri = tracking_uri or record.tracking_uri
+        uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
         tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say)
+        if tracking_uri is not None:  # which could be opened
+            sweep.update(tracking_uri=redacted(tracking_uri))
         if record.state == "finished":
             finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep

@@ -22,6 +22,8 @@ def check_store(uri: str) -> str:
     """
     uri = settled_uri(None, uri)
     try:
+        if ":" not in uri and uri != "databricks":  # MLflow would make a folder of this name, wherever one is
+            raise ValueError("it is a path")
         if uri.startswith(("http://", "https://")):
             requests.get(uri, timeout=10)
         elif (place := _database(uri)) is not None:
