@@ -104,6 +104,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from None
+    except RecursionError:
+        raise UserError(f"{path}: nested too deeply; allowed: the settings' own depth") from None
+    except ValueError as error:  # an integer of thousands of digits, a date that is none
+        raise UserError(f"{path}: {str(error).partition(';')[0]}; allowed: a YAML file") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: holds no settings; allowed: a YAML mapping")
     return data

@@ -186,7 +186,7 @@ FAULTS = [_cut, _empty, _foreign, _spoilt, _of_another_kind, _of_another_kind, _
 @pytest.fixture(scope="module")
 def whole(fenced: Path) -> Path:
     """A finished sweep with all files that commands read, `base`, and another one; and files of a user's own."""
-    storage = fenced.parent / "whole" / "runs"
+    storage, place = fenced / "runs", fenced.parent / "whole"  # made where its copies stand: paths in it are absolute
     base = sweep_of(storage, "base", 2)
     sweep_of(storage, "other", 1, tracked=False)
     rng = np.random.default_rng(0)
@@ -207,8 +207,8 @@ def whole(fenced: Path) -> Path:
                 shutil.copytree(point.folder, folder, ignore=shutil.ignore_patterns("epochs"))
                 done = {"seed": seed, "run_id": None, "metrics": point.metrics}
                 (folder / "result.json").write_text(json.dumps(done))
-    own = storage.parent / "own"
-    own.mkdir()
+    own = place / "own"
+    own.mkdir(parents=True)
     assert run_line("data", "make", "health", "--utterances", "200", "--output", str(own / "corpus.jsonl")).code == 0
     shutil.copy(own / "corpus.jsonl", own / "of.jsonl")
     rows = [json.loads(line) for line in (own / "corpus.jsonl").read_text().splitlines()]
@@ -222,7 +222,9 @@ def whole(fenced: Path) -> Path:
     pretraining = Path(Sweep.__module__.split(".")[0])  # the recipe that comes with the program
     source = Path(__file__).parents[2] / pretraining / "recipes" / "pretraining" / "public_minilm.yaml"
     (own / "pretraining.yaml").write_text(source.read_text())
-    return storage.parent
+    (place / "epsilon.json").write_text(run_line("status", "base", "--json", "--storage", str(storage)).out)
+    shutil.move(storage, place / "runs")
+    return place
 
 
 def _files(whole: Path) -> list[str]:
@@ -269,9 +271,7 @@ def _denies_nothing(ended: Ended, whole: Path, broken: Path) -> None:
 
 @functools.cache
 def _epsilon(whole: Path) -> float:
-    found: float = json.loads(run_line("status", "base", "--json", "--storage", str(whole / "runs")).out)[
-        "epsilon_of_sweep"
-    ]
+    found: float = json.loads((whole / "epsilon.json").read_text())["epsilon_of_sweep"]
     return found
 
 
