@@ -22,7 +22,7 @@ from sweeps.recipes.loading import read_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import PAPER_SPACE
 from sweeps.state.lock import driver_lock
-from sweeps.state.records import executed, folder_number
+from sweeps.state.records import executed, number_of
 from sweeps.state.study import StudyGone, read_study, study_storage
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import read_trial
@@ -52,7 +52,7 @@ def repair(sweep: Sweep) -> dict[str, Any]:
     with driver_lock(sweep.folder, sweep.name):
         recipe, lost = sweep.recipe, _set_aside(sweep)
         known = _readable(sweep, recipe)
-        whole = known is not None and sweep.trial_folders() <= {folder_number(trial) for trial in known}
+        whole = known is not None and sweep.trial_folders() <= {number_of(trial) for trial in known}
         kept = None
         if not whole:
             trials = _from_folders(sweep, recipe, known or [], lost)
@@ -126,7 +126,7 @@ def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: lis
     trial: FrozenTrial | None = None
     try:
         trial = read_trial(folder)
-        if trial is not None and not (folder_number(trial) == number <= trial.number <= most and _fits(trial, recipe)):
+        if trial is not None and not (number_of(trial) == number <= trial.number <= most and _fits(trial, recipe)):
             raise BrokenFile(f"{folder} holds the file of another trial")
     except BrokenFile as broken:
         trial = None
@@ -196,7 +196,7 @@ def _write_back(sweep: Sweep, known: list[FrozenTrial]) -> list[int]:
     """Writes the study's copy of a ledger where the folder has lost its own; returns whose."""
     found = []
     for trial in known:
-        copy, folder = trial.user_attrs.get("ledger"), sweep.trial_folder(folder_number(trial))
+        copy, folder = trial.user_attrs.get("ledger"), sweep.trial_folder(number_of(trial))
         wrote = trial.user_attrs.get("digests", {}).get(LEDGER)
         if copy is None or executed(folder, trial.user_attrs.get("epochs", []), wrote) is not None:
             continue

@@ -17,7 +17,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import over_budget
 from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
 from sweeps.search.target_epsilon import Refused, settle
-from sweeps.state.records import folder_number
+from sweeps.state.records import number_of
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES, digests, keep_trial
 from sweeps.tracking.backfill import Tracked
@@ -83,7 +83,7 @@ class TrialLife(tune.Callback):
         suggestion = self.trials.ask(trial_id)
         if suggestion is not None:
             self._lives[trial_id] = _Life(suggestion)
-            folder = self._sweep.trial_folder(suggestion.folder)
+            folder = self._sweep.trial_folder(suggestion.number)
             begin_folder(folder)
             write_yaml(suggestion.spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
             self._keep(self.trials.trial(trial_id), TrialState.RUNNING)
@@ -99,8 +99,8 @@ class TrialLife(tune.Callback):
         life.failures = self._tracker.failures
         asked = self.trials.trial(trial.trial_id)
         run_id = asked.user_attrs.get("run_id")
-        if run_id is None and (first := asked.user_attrs.get("retry_of")) is not None:
-            run_id = self._tracker.find(self._sweep.record.run_id, first)
+        if run_id is None and "retry_of" in asked.user_attrs:
+            run_id = self._tracker.find(self._sweep.record.run_id, life.suggestion.number)
         if run_id is not None:
             self._tracker.reopen(run_id)
         else:
@@ -141,7 +141,7 @@ class TrialLife(tune.Callback):
         return run_id
 
     def _keep(self, trial: optuna.Trial, state: TrialState, values: list[float] | None = None) -> None:
-        keep_trial(trial, self._sweep.trial_folder(folder_number(trial)), state, values)
+        keep_trial(trial, self._sweep.trial_folder(number_of(trial)), state, values)
 
     def _over_budget(self) -> str | None:
         if self._recipe.budget is None:
@@ -164,7 +164,7 @@ class TrialLife(tune.Callback):
 
     def _end(self, trial_id: str, outcome: Outcome) -> None:
         life, trial = self._lives.pop(trial_id), self.trials.trial(trial_id)
-        folder = self._sweep.trial_folder(life.suggestion.folder)
+        folder = self._sweep.trial_folder(life.suggestion.number)
         ledger = outcome.ledger if isinstance(outcome, TrialResult) else read_ledger(folder)
         if isinstance(outcome, TrialResult):
             trial.set_user_attr("tags", outcome.tags)
@@ -180,8 +180,8 @@ class TrialLife(tune.Callback):
                 self._tracker.log_missing(life.run_id, untold)
             close_trial_run(self._tracker, life.run_id, life.suggestion.spec, folder, outcome, state)
             if life.run_id is not None and self._tracker.failures == life.failures:
-                self._whole.add(trial.number, life.run_id)
-        self._show_end(trial.number, outcome, state)
+                self._whole.add(life.suggestion.number, life.run_id)
+        self._show_end(life.suggestion.number, outcome, state)
 
     def _show_news(self, number: int, line: str) -> None:
         """Something happened to a trial's workers."""

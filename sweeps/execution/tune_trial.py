@@ -50,7 +50,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         if context.stopper is None:
             return None
         point = rung_point(metrics, context.search.objectives)
-        reason = ray.get(context.stopper.after_epoch.remote(trial.folder, epoch, point))
+        reason = ray.get(context.stopper.after_epoch.remote(trial.number, epoch, point))
         return Stop(reason) if reason is not None else None
 
     def on_news(line: str) -> None:
@@ -59,7 +59,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     job = TrialJob(
         trial.spec,
         context.corpus,
-        context.trials / str(trial.folder),
+        context.trials / str(trial.number),
         context.attack,
         context.coins,
         gpus_per_worker=context.group.gpus_per_worker or 1.0,

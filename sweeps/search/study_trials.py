@@ -16,6 +16,7 @@ from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import ask
 from sweeps.search.target_epsilon import Refused, Settled
+from sweeps.state.records import number_of
 from trainables.records.job import TrialResult
 from trainables.spec import TrialSpec
 
@@ -36,8 +37,7 @@ class Suggestion:
     """A trial that may start."""
 
     number: int
-    folder: int
-    """Number of its folder: a trial that was interrupted goes on from the checkpoint in its first one."""
+    """Of the first try, where an earlier one was interrupted: from its folder's checkpoint the trial goes on."""
     params: dict[str, Any]
     spec: TrialSpec
 
@@ -99,8 +99,7 @@ class StudyTrials:
                 continue
             trial.set_user_attr("params", settled.params)
             self._asked[trial_id] = trial
-            folder = trial.user_attrs.get("retry_of", trial.number)
-            return Suggestion(trial.number, folder, settled.params, settled.spec)
+            return Suggestion(number_of(trial), settled.params, settled.spec)
         return None
 
     def trial(self, trial_id: str) -> optuna.Trial:
@@ -151,7 +150,7 @@ class StudyTrials:
     def _refuse(self, trial: optuna.Trial, refusal: Refused) -> None:
         trial.set_user_attr("params", refusal.params)
         trial.set_user_attr("state", "refused")
-        trial.set_user_attr("run_id", self._track_refusal(trial.number, refusal))
+        trial.set_user_attr("run_id", self._track_refusal(number_of(trial), refusal))
         trial.set_user_attr("reason", str(refusal))
         self._study.tell(trial, state=TrialState.FAIL)
 

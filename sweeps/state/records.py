@@ -109,7 +109,7 @@ class TrialRecord:
     ledger: Ledger | None
     """What it has executed; None where that is not known (`executed`)."""
     folder: int
-    """Number of the folder that holds its model: that of the trial it goes on from, if it was interrupted."""
+    """Number of the folder that holds its model: its own, unless it was renamed."""
     points: tuple[Point, ...] = ()
     """The kept epochs, the last one last."""
     curve: tuple[dict[str, float], ...] = ()
@@ -128,8 +128,8 @@ class TrialRecord:
         }
 
 
-def folder_number(trial: FrozenTrial | Trial) -> int:
-    """Of the trial's folder: that of the trial it goes on from, if it was interrupted."""
+def number_of(trial: FrozenTrial | Trial) -> int:
+    """What a trial and its folder are called, everywhere: that of the trial it goes on from, if it was interrupted."""
     number: int = trial.user_attrs.get("retry_of", trial.number)
     return number
 
@@ -183,7 +183,7 @@ def trial_record(trial: FrozenTrial, folder: Path) -> TrialRecord:
     shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id}
     points = [
         Point(
-            trial=trial.number,
+            trial=number_of(trial),
             epoch=point.epoch,
             metrics=point.metrics,
             folder=folder if point is told.points[-1] else epoch_folder(folder, point.epoch),
@@ -197,12 +197,12 @@ def trial_record(trial: FrozenTrial, folder: Path) -> TrialRecord:
     # One that was interrupted, and waits to be asked for again, has not ended.
     state = "running" if told.state == "interrupted" else told.state or _STATES.get(trial.state, "failed")
     return TrialRecord(
-        number=trial.number,
+        number=number_of(trial),
         state=state,
         metrics=told.metrics,
         reason=told.reason,
         ledger=ledger,
-        folder=folder_number(trial),
+        folder=number_of(trial),
         points=tuple(points),
         curve=tuple(curve),
         **shared,

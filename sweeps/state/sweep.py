@@ -19,7 +19,7 @@ from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.lock import is_free
-from sweeps.state.records import SweepRecord, TrialRecord, folder_number, renamed, trial_record
+from sweeps.state.records import SweepRecord, TrialRecord, number_of, renamed, trial_record
 from sweeps.state.study import StudyGone, read_study
 from trainables.records.files import atomic_write, read_json
 
@@ -142,17 +142,18 @@ class Sweep:
         Raises:
             UserError: for what no driver has told the study.
         """
-        waiting = {folder_number(trial) for trial in trials if trial.state == TrialState.WAITING}
+        waiting = {number_of(trial) for trial in trials if trial.state == TrialState.WAITING}
         found = [trial for trial in trials if trial.state != TrialState.WAITING]
-        # An interrupted trial goes on under a new number, as soon as that is asked for.
-        own = [t for t in found if t.user_attrs.get("state") != "interrupted" or folder_number(t) in waiting]
+        # An interrupted trial goes on as another one of the study, as soon as that is asked for.
+        own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
         try:
-            records = [trial_record(trial, self.trial_folder(folder_number(trial))) for trial in own]
+            records = [trial_record(trial, self.trial_folder(number_of(trial))) for trial in own]
         except StudyGone as broken:
             raise self._gone(f"{broken}") from None
         # A run that MLflow took only after the trial had ended is not in the study.
         late = self.late_runs()
-        return [r if r.run_id else replace(r, run_id=late.get(r.number)) for r in records]
+        records = [r if r.run_id else replace(r, run_id=late.get(r.number)) for r in records]
+        return sorted(records, key=lambda record: record.number)
 
     def told(self, recipe: Recipe) -> list[FrozenTrial]:
         """All trials as Optuna keeps them; none where there is no study yet.
@@ -167,7 +168,7 @@ class Sweep:
             if not folders and self.record.examples is None:
                 return []  # not made yet
             raise self._gone(f"{gone}, but trials were run") from None
-        if lacking := sorted(folders - {folder_number(trial) for trial in found}):
+        if lacking := sorted(folders - {number_of(trial) for trial in found}):
             some = ", ".join(map(str, lacking[:8])) + (", …" if len(lacking) > 8 else "")
             raise self._gone(f"its study lacks trials that have left a folder ({some})")
         return found

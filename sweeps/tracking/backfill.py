@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from sweeps.recipes.recipe import Recipe
-from sweeps.state.records import TrialRecord
+from sweeps.state.records import TrialRecord, number_of
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
@@ -57,7 +57,7 @@ def send_missing(sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[Tr
 
 
 def _send(sweep: Sweep, recipe: Recipe, tracker: Tracker, trial: TrialRecord, attributes: dict[str, Any]) -> str | None:
-    run_id = trial.run_id or tracker.find(sweep.record.run_id, attributes.get("retry_of", trial.number))
+    run_id = trial.run_id or tracker.find(sweep.record.run_id, trial.number)
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
     spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
@@ -76,4 +76,5 @@ def _send(sweep: Sweep, recipe: Recipe, tracker: Tracker, trial: TrialRecord, at
 
 def _attributes(sweep: Sweep, recipe: Recipe) -> dict[int, dict[str, Any]]:
     """What the study keeps of each trial besides its state, by number."""
-    return {trial.number: trial.user_attrs for trial in sweep.told(recipe)}
+    # An interrupted try is older than the one that went on with its number, which takes its place here.
+    return {number_of(trial): trial.user_attrs for trial in sweep.told(recipe)}

@@ -111,7 +111,7 @@ def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> Non
         half["epsilon"] /= 2
         kept = (EpochResult(last // 2, half), EpochResult(last, metrics))
         outcome = TrialResult(metrics=metrics, tags={}, ledger=ledger, epochs=kept)
-        folder = sweep.trial_folder(suggestion.folder)
+        folder = sweep.trial_folder(suggestion.number)
         write_ledger(ledger, folder)
         write_curve(curve, folder)
         write_ledger(ledger.until(last // 2), epoch_folder(folder, last // 2))
