@@ -59,7 +59,10 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None) -> P
     if not front:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
     tracker = Tracker(
-        tracking_uri or sweep.record.tracking_uri, sweep.record.recipe, sweep.folder.parent / "mlflow-artifacts"
+        tracking_uri or sweep.record.tracking_uri,
+        sweep.record.recipe,
+        sweep.folder.parent / "mlflow-artifacts",
+        new=False,
     )
     picked = _picked(tracker, trials)
     chosen = picked or choose(front, recipe.search.objectives, {})

@@ -21,6 +21,7 @@ from sweeps.results.summary import epsilon_of_sweep
 from sweeps.results.ties import ties
 from sweeps.state.records import Point, SweepRecord, TrialRecord
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.tracker import check_there
 from trainables.records.pareto import dominates
 
 
@@ -108,6 +109,8 @@ class Snapshot:
     """A sweep as it was at one moment."""
 
     record: SweepRecord
+    state: str
+    """The sweep's (`Sweep.state`)."""
     recipe: Recipe
     counts: dict[str, int]
     candidates: dict[str, Candidate]
@@ -128,7 +131,7 @@ class Snapshot:
 
     @property
     def running(self) -> bool:
-        return self.record.state == "running"
+        return self.state == "running"
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -140,12 +143,13 @@ def snapshot(sweep: Sweep) -> Snapshot:
     """What is known of a sweep now."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     cost = epsilon_of_sweep(recipe, trials)
-    states = ("complete", "stopped", "running", "failed", "refused")
+    states = ("complete", "stopped", "running", "interrupted", "failed", "refused")
     counts = {state: sum(t.state == state for t in trials) for state in states}
     found = candidates(trials, recipe.search.objectives)
     baseline = {k: v for k, v in (record.baseline or {}).items() if isinstance(v, int | float)}
     return Snapshot(
         record=record,
+        state=sweep.state,
         recipe=recipe,
         counts={state: n for state, n in counts.items() if n},
         candidates=found,
@@ -269,6 +273,7 @@ class Source:
         files = [self.sweep.folder / name for name in ("sweep.json", "study.db")]
         stamp = " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.is_file())
         # A study in a database of its own leaves no trace here.
+        stamp += f" {self.sweep.state}"  # a driver that dies changes no file
         return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"
 
     def read(self) -> tuple[str, Snapshot]:
@@ -299,9 +304,10 @@ class Source:
         record = self.sweep.record
         try:
             if self._experiment is None:
+                check_there(tracking_uri or record.tracking_uri)
                 client = MlflowClient(tracking_uri or record.tracking_uri)
                 self._experiment = str(client.get_run(record.run_id).info.experiment_id)
-        except (MlflowException, SQLAlchemyError, TypeError):
+        except (MlflowException, SQLAlchemyError, TypeError, UserError):
             return mlflow
         # MLflow opens on agents and traces, unless an address asks for training runs.
         return f"{mlflow}/#/experiments/{self._experiment}/runs/{run_id or record.run_id}?workflowType=machine_learning"

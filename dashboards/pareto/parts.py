@@ -26,7 +26,7 @@ def state_line(snapshot: Snapshot) -> str:
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     wanted = "a secret number" if recipe.search.secret else f"{record.wanted} trials"
     return (
-        f"{record.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name} · "
+        f"{snapshot.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name} · "
         f"ε of the whole sweep: {epsilon_text(snapshot.epsilon_of_sweep)}"
     )
 

@@ -15,6 +15,7 @@ from sweeps.commands.pick import keep
 from sweeps.formatting.names import check_model_name
 from sweeps.registry.register import register_point
 from sweeps.results.choice import choose
+from sweeps.state.shell import train_line
 
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
@@ -105,5 +106,6 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -
         except UserError as error:
             return str(error)
         words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {output}."
-        go_on = f" Train it with: edp-sweep train {output.name}"
+        uri = tracking_uri or source.sweep.record.tracking_uri
+        go_on = f" Train it with: {train_line(output.name, storage=source.sweep.folder.parent, tracking_uri=uri)}"
         return words + (f" Registered as {model.uri}." if model else "") + go_on

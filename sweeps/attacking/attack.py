@@ -24,9 +24,10 @@ from sweeps.recipes.loading import load_config
 from sweeps.recipes.parts import MOST_REFERENCES, ResourcesSpec
 from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
+from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep, all_sweeps
 from sweeps.tracking.store_check import check_store
-from sweeps.tracking.tracker import Tracker, default_tracking_uri, refusal
+from sweeps.tracking.tracker import Tracker, refusal
 from trainables.attacks.canary import audit, canary_scores, read_coins
 from trainables.attacks.roc import AttackResult, strongest
 from trainables.attacks.shadow import fit_attack, load_attack
@@ -299,7 +300,9 @@ def _keep(target: Target, document: dict[str, Any], results: list[AttackResult])
     write_attack_page(document, results, page)
     if target.run_id is None:
         return
-    tracker = Tracker(target.tracking_uri, target.experiment, target.sweep.folder.parent / "mlflow-artifacts")
+    tracker = Tracker(
+        target.tracking_uri, target.experiment, target.sweep.folder.parent / "mlflow-artifacts", new=False
+    )
     metrics = {
         f"attack_{result.name}_{figure}": getattr(result, figure)
         for result in results

@@ -1,12 +1,12 @@
 """`edp-sweep`: the command line. Results go to standard output, everything else to standard error.
 
-Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 interrupted.
+Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +25,8 @@ from sweeps.cli.repair import repair
 from sweeps.cli.unexpected import logged_threads, unexpected
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
+from sweeps.formatting.shell import command_line
+from sweeps.formatting.signals import BY_CTRL_C, BY_SIGTERM, Terminated, exit_code, raise_terminated
 from trainables.records.waiting import still_waits
 
 app = typer.Typer(
@@ -101,7 +103,7 @@ def run(
     sweep = start_sweep(
         recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, progress=Progress(err)
     )
-    _show_sweep(sweep, storage, as_json)
+    _show_sweep(sweep, as_json)
 
 
 @app.command()
@@ -112,7 +114,7 @@ def resume(name: str, storage: Storage = _RUNS, tracking_uri: TrackingUri = None
     from sweeps.state.sweep import Sweep
 
     sweep = resume_sweep(Sweep.existing(storage, name), Progress(err), tracking_uri)
-    _show_sweep(sweep, storage, as_json)
+    _show_sweep(sweep, as_json)
 
 
 @app.command("list")
@@ -125,7 +127,7 @@ def list_sweeps(storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_j
         about: dict[str, Any] = {"sweep": sweep.name, "state": "broken", "recipe": None, "trials": None, "error": None}
         try:
             record = sweep.record
-            about |= {"state": record.state, "recipe": record.recipe, "trials": len(sweep.trials())}
+            about |= {"state": sweep.state, "recipe": record.recipe, "trials": len(sweep.trials())}
         except UserError as error:
             about |= {"state": "broken", "error": str(error)}
             broken.append(f"{sweep.name} cannot be read: {error}")
@@ -140,7 +142,7 @@ def list_sweeps(storage: Storage = _RUNS, tracking_uri: TrackingUri = None, as_j
     if broken:
         raise typer.Exit(2)
     if not found and not as_json:
-        print_line(err, f"no sweeps in {storage}; start one with: edp-sweep run quickstart")
+        print_line(err, f"no sweeps in {storage}; start one with: {command_line('run', 'quickstart', storage=storage)}")
 
 
 @app.command()
@@ -189,6 +191,7 @@ def pick(
     from sweeps.formatting.names import check_model_name
     from sweeps.registry.register import register_point
     from sweeps.results.summary import point_line
+    from sweeps.state.shell import train_line
     from sweeps.state.sweep import Sweep
 
     sweep = Sweep.existing(storage, name)
@@ -208,7 +211,8 @@ def pick(
     says = err if printed else out
     print_line(says, f"picked {point_line(point)}")
     if not printed:
-        print_line(says, f"wrote {output}; train it with: edp-sweep train {shlex.quote(str(output))}")
+        uri = tracking_uri or sweep.record.tracking_uri
+        print_line(says, f"wrote {output}; train it with: {train_line(output, storage=storage, tracking_uri=uri)}")
     if model is not None:
         print_line(says, model.line(tracking_uri or sweep.record.tracking_uri))
 
@@ -275,14 +279,14 @@ def train(
         print_line(out, f"registered as {result['model']['uri']}")
 
 
-def _show_sweep(sweep: Any, storage: Path, as_json: bool) -> None:
+def _show_sweep(sweep: Any, as_json: bool) -> None:
     from sweeps.results.summary import document, next_steps, print_sweep
 
     if as_json:
         print_json(document(sweep))
         return
     print_sweep(sweep, out)
-    print_line(out, next_steps(sweep, storage))
+    print_line(out, next_steps(sweep))
 
 
 def _show_release(found: dict[str, Any]) -> None:
@@ -295,6 +299,8 @@ def _show_release(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Entry point of `edp-sweep`."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, raise_terminated)
     with logged_threads():
         code = _run()
     try:
@@ -318,9 +324,12 @@ def _run() -> int:
         if message := error.format_message().replace("\n", " ").replace("Value error, ", ""):
             complain(message)
         return 2
+    except Terminated:
+        complain(BY_SIGTERM)
+        return exit_code(BY_SIGTERM)
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
-        return 130
+        return exit_code(BY_CTRL_C)
     except BrokenPipeError:  # `edp-sweep list | head`
         _discard_stdout()
         return 1
@@ -335,7 +344,7 @@ def _failed(error: Exception) -> int:
 
     if isinstance(error, SweepStopped):
         complain(str(error))
-        return 130 if error.by_hand else 1
+        return error.code
     if isinstance(error, TrialError | SweepFailed):
         complain(f"failed: {error}")
     else:

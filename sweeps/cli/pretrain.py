@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +52,6 @@ def pretrain(
         print_json(found)
         return
     line = f"wrote {found['output']}: {found['steps']:,} steps, loss {found['loss'][-1][1]:.3f}; use it with: "
-    print_line(out, f"{line}--set model.pretrained={found['output']}")
+    print_line(out, f"{line}--set {shlex.quote('model.pretrained=' + found['output'])}")
     if found["model"] is not None:
         print_line(out, f"registered as {found['model']['uri']}")

@@ -88,9 +88,9 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
             "that bound; allowed: a sweep with another search.sampler"
         )
     if record.state == "running":
+        way = "" if sweep.state == "running" else f" (whatever drove it is gone; go on with: {sweep.command('resume')})"
         raise UserError(
-            f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended "
-            f"(edp-sweep resume {sweep.name} ends one that was cut off)"
+            f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended{way}"
         )
     front = pareto_front(sweep.trials(), recipe.search.objectives)
     if not front:
@@ -108,7 +108,7 @@ def _confirmed(sweep: Sweep, front: list[Point], seeds: int, progress: Progress,
     ]
     missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
     progress.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
-    tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say)
+    tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say, new=False)
     failures = _train(sweep, missing, tracker, progress) if missing else []
     done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
     if not done:

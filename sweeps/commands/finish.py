@@ -47,4 +47,4 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
     if tracker.failures > before:
         what = f"{missing} trial(s)" if missing else "the sweep's end"
-        progress.say(f"MLflow lacks {what}; when it answers again, send them with: edp-sweep resume {sweep.name}")
+        progress.say(f"MLflow lacks {what}; when it answers again, send them with: {sweep.command('resume')}")

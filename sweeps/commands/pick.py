@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sweeps.recipes.loading import as_yaml
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
+from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 
@@ -43,16 +43,17 @@ def keep(sweep: Sweep, point: Point, path: Path, tracking_uri: str | None = None
     Raises:
         UserError: when the file cannot be written, or the store cannot be opened.
     """
+    record, now = sweep.record, datetime.now(UTC).isoformat(timespec="seconds")
+    # First: where the store cannot be opened, nothing is written.
+    storage, uri = sweep.folder.parent, tracking_uri or record.tracking_uri
+    tracker = Tracker(uri, record.recipe, storage / "mlflow-artifacts", new=False)
     metrics = point.metrics
     heading = (
         f"Trial {point.trial} of sweep {sweep.name} after epoch {point.epoch}, MLflow run {point.run_id}.\n"
         f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
-        f"Train it again with: edp-sweep train {'FILE' if is_printed(path) else shlex.quote(str(path))}"
+        f"Train it again with: {train_line('FILE' if is_printed(path) else path, storage=storage, tracking_uri=uri)}"
     )
-    record, now = sweep.record, datetime.now(UTC).isoformat(timespec="seconds")
-    # First: where the store cannot be opened, nothing is written.
-    tracker = Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts")
     with output(path) as file:
         file.write(as_yaml(picked_spec(sweep.recipe, point), heading))
     if point.run_id is not None:

@@ -22,11 +22,13 @@ from sweeps.execution.prepare import cache_key
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.secrets import redacted
+from sweeps.formatting.signals import interrupt_of
 from sweeps.recipes.loading import load_pretraining
 from sweeps.registry.register import Registered, ensure_model
 from sweeps.state.lock import driver_lock
+from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import check_storage
-from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat
+from sweeps.tracking.tracker import Tracker, environment_tags, flat
 from trainables.pretraining.spec import PretrainSpec
 
 _LINE_S = 30.0
@@ -85,14 +87,16 @@ def pretrain(
         run_id = tracker.start(folder.name, params=flat(spec.model_dump(mode="json")), tags=_tags(spec, pool.corpora))
         status = "KILLED"
         try:
-            with _interruptible() as stopped, _shown(console, total) as show:
+            with _interruptible() as asked, _shown(console, total) as show:
 
                 def on_step(step: int, loss: float) -> None:
                     show(step, loss)
                     if step % _LOG_STEPS == 0 or step == total:
                         tracker.log(run_id, {"loss": loss}, step)
 
-                record = train(spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=stopped)
+                record = train(
+                    spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=lambda: bool(asked)
+                )
             about = describe(spec, pool, record, digest)
             try:
                 write_folder(folder, encoder, pieces, spec, about, corpora)
@@ -106,7 +110,7 @@ def pretrain(
         except PretrainingStopped:
             line = "stopped; the same command goes on from here"
             print_line(console, line)
-            raise KeyboardInterrupt from None
+            raise interrupt_of(asked[0]) from None
         except Exception:
             status = "FAILED"
             raise
@@ -144,21 +148,21 @@ def _beginning(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...], wo
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C or SIGTERM once: the running step ends and is saved. Twice: at once. Gives whether it was asked for."""
-    asked = threading.Event()
+def _interruptible() -> Iterator[list[int]]:
+    """Ctrl-C or SIGTERM once: the running step ends and is saved. Twice: at once. Gives the signals that came."""
+    asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield asked
         return
 
     def interrupted(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+        if asked:
+            raise interrupt_of(number)
+        asked.append(number)
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked.is_set
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -15,7 +15,7 @@ from edp.spec import UserError
 from sweeps.attacking.attack import attack_front
 from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
-from sweeps.execution.interrupt import REASON, Interrupts
+from sweeps.execution.interrupt import Interrupts
 from sweeps.execution.memory import check_memory
 from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.ray_liveness import ray_liveness
@@ -25,6 +25,7 @@ from sweeps.execution.session import ray_session, worker_group
 from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.formatting.names import check_name
 from sweeps.formatting.secrets import redacted
+from sweeps.formatting.signals import exit_code, stopped_by
 from sweeps.progress.live_table import Progress
 from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
@@ -33,10 +34,11 @@ from sweeps.recipes.space import corners
 from sweeps.search.random_stopping import check_candidates, draw_number
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord
+from sweeps.state.shell import default_tracking_uri
 from sweeps.state.study import study_storage
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.store_check import check_store
-from sweeps.tracking.tracker import Tracker, default_tracking_uri, environment_tags, flat
+from sweeps.tracking.tracker import Tracker, environment_tags, flat
 from trainables.corpora.types import Splits
 from trainables.records.files import disk_full
 from trainables.records.job import TrialStopped
@@ -49,19 +51,17 @@ class SweepStopped(RuntimeError):
     """A sweep ended before its end; its text says why, and how to go on.
 
     Attributes:
-        by_hand: whether a person did it.
+        code: exit code of a process that ends with it.
     """
 
-    def __init__(self, reason: str, sweep: Sweep, *, by_hand: bool) -> None:
+    def __init__(self, reason: str, sweep: Sweep) -> None:
         super().__init__(f"{reason}; {how_to_go_on(sweep)}")
-        self.by_hand = by_hand
+        self.code = exit_code(reason)
 
 
 def how_to_go_on(sweep: Sweep) -> str:
     """The command, in words."""
-    storage = sweep.folder.parent
-    where = "" if storage == Path("runs").resolve() else f" --storage {storage}"
-    return f"go on with: edp-sweep resume {sweep.name}{where}"
+    return f"go on with: {sweep.command('resume')}"
 
 
 def start_sweep(
@@ -210,22 +210,22 @@ def _run(
                 release_best(sweep, recipe, tracker)
             if recipe.attacks.at_end:
                 attack_front(sweep, prepared, progress)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         state = "stopped"
-        raise SweepStopped(REASON, sweep, by_hand=True) from None
+        raise SweepStopped(stopped_by(interrupt), sweep) from None
     except (
         SystemExit
     ):  # what Ray raises in whoever waits for it when it is gone; it may come before the ray_liveness does
         state, error = "stopped", "Ray is gone"
-        raise SweepStopped(error, sweep, by_hand=False) from None
+        raise SweepStopped(error, sweep) from None
     except TrialStopped as stopped:
         state, error = "stopped", str(stopped)
-        raise SweepStopped(error, sweep, by_hand=error == REASON) from None
+        raise SweepStopped(error, sweep) from None
     except Exception as problem:
         error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         if (full := disk_full(problem)) is not None:
             state, error = "stopped", full
-            raise SweepStopped(full, sweep, by_hand=False) from None
+            raise SweepStopped(full, sweep) from None
         raise
     finally:
         _finish(sweep, recipe, tracker, state, error, progress)

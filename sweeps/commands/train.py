@@ -20,10 +20,11 @@ from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import register
 from sweeps.state.lock import claimed
+from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import job_run
 from sweeps.tracking.store_check import check_store
-from sweeps.tracking.tracker import Tracker, default_tracking_uri, flat, trial_tags
+from sweeps.tracking.tracker import Tracker, flat, trial_tags
 from trainables.records.job import TrialJob
 from trainables.records.pareto import Metrics
 

@@ -1,4 +1,4 @@
-"""Ctrl-C once: running epochs end, are saved, and the sweep stops. Twice: it stops at once."""
+"""Ctrl-C once: running epochs end, are saved, and the sweep stops. Twice, or SIGTERM: it stops at once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
-REASON = "stopped by Ctrl-C"
+from sweeps.formatting.signals import BY_CTRL_C, raise_terminated
 
 
 class Interrupts:
@@ -33,7 +32,7 @@ class Interrupts:
             return
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         signal.signal(signal.SIGINT, self._interrupted)
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, raise_terminated)
         try:
             yield
         finally:
@@ -49,15 +48,10 @@ class Interrupts:
         finally:
             self._switch = None
 
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+    def _interrupted(self, number: int, frame: object) -> None:
         if self._switch is None or self._asked:
             raise KeyboardInterrupt
         self._asked = True
         self._say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {self._how}")
         # Not from a signal's handler, which may have come in the middle of a call to Ray.
-        threading.Thread(target=self._switch.send.remote, args=(REASON,), daemon=True).start()
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    """A machine that goes down sends this, and then waits for seconds only."""
-    raise KeyboardInterrupt
+        threading.Thread(target=self._switch.send.remote, args=(BY_CTRL_C,), daemon=True).start()

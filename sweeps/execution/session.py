@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from sweeps.execution.resources import Placement
 from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
-from trainables.execution.client import OnEpoch, run_job
+from trainables.execution.client import OnEpoch, OnNews, run_job
 from trainables.execution.job_queue import StopSignal, beside_caller, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
 from trainables.records.job import TrialJob, TrialResult
@@ -53,17 +56,9 @@ def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterato
     storage = sweep.folder / "ray"
     stop_signal: Any = beside_caller(StopSignal)
 
-    def news(what: str) -> Callable[[str], None]:
+    def news(what: str) -> OnNews:
         progress.waits(what)
-
-        def tell(line: str) -> None:
-            if line == "started":
-                progress.waits_no_more(what)
-            else:
-                progress.waits(what)
-                progress.say(f"{what}: {line}")
-
-        return tell
+        return functools.partial(progress.news, what)
 
     def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         name = job.output.name
@@ -110,6 +105,15 @@ def _appended(log: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
+def _own_answer(number: signal.Signals) -> Iterator[None]:
+    """Puts this process' own handler of a signal back after the block, where it has one."""
+    before = signal.getsignal(number)
+    yield
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(number, before)
+
+
+@contextmanager
 def ray_session(log: Path) -> Iterator[None]:
     """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
 
@@ -124,7 +128,9 @@ def ray_session(log: Path) -> Iterator[None]:
         try:
             if started:
                 # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
-                connect(os.environ.get("RAY_ADDRESS", "local"))
+                # Ray answers SIGTERM by leaving without a word; who has an answer of his own keeps it.
+                with _own_answer(signal.SIGTERM):
+                    connect(os.environ.get("RAY_ADDRESS", "local"))
             yield
         finally:
             if started and not still_waits():

@@ -119,7 +119,7 @@ class TrialLife(tune.Callback):
             life.left = True
             self._stop(result["left"])
         elif "news" in result:
-            self._show_news(life.suggestion.number, result["news"])
+            self._progress.news(f"trial {life.suggestion.number}", result["news"])
         else:
             self._on_epoch(life, result["epoch"], result["epoch_metrics"])
 
@@ -182,14 +182,6 @@ class TrialLife(tune.Callback):
             if life.run_id is not None and self._tracker.failures == life.failures:
                 self._whole.add(life.suggestion.number, life.run_id)
         self._show_end(life.suggestion.number, outcome, state)
-
-    def _show_news(self, number: int, line: str) -> None:
-        """Something happened to a trial's workers."""
-        if line == "started":
-            self._progress.waits_no_more(f"trial {number}")
-        else:
-            self._progress.waits(f"trial {number}")
-            self._progress.say(f"trial {number}: {line}")
 
     def _show_end(self, number: int, outcome: Outcome, state: str) -> None:
         if isinstance(outcome, TrialResult):

@@ -13,7 +13,7 @@ from sweeps.recipes.parts import SearchSpec
 from sweeps.search.early_stopping import rung_point
 from sweeps.search.study_trials import Suggestion
 from trainables.execution.client import GroupSpec, run_job
-from trainables.records.job import Stop, TrialError, TrialJob, TrialStopped
+from trainables.records.job import News, Stop, TrialError, TrialJob, TrialStopped
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         reason = ray.get(context.stopper.after_epoch.remote(trial.number, epoch, point))
         return Stop(reason) if reason is not None else None
 
-    def on_news(line: str) -> None:
-        tune.report({"news": line})
+    def on_news(news: News) -> None:
+        tune.report({"news": news})
 
     job = TrialJob(
         trial.spec,

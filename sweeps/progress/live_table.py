@@ -17,6 +17,7 @@ from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.progress.prometheus import Meter
+from trainables.records.job import News
 
 _SHOWN = 18
 """Rows of the live table: the newest trials."""
@@ -63,6 +64,15 @@ class Progress:
     def waits_no_more(self, what: str) -> None:
         """Its workers are there, or it has ended."""
         self.waiting.pop(what, None)
+
+    def news(self, what: str, news: News) -> None:
+        """Something happened to the workers of `what`."""
+        if news.waits:
+            self.waits(what)
+        elif not news.line:
+            self.waits_no_more(what)
+        if news.line:
+            self.say(f"{what}: {news.line}")
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
         """How much there is to do, and how much was done before."""

@@ -6,6 +6,7 @@ import importlib.metadata
 import logging
 import math
 import os
+import shlex
 import shutil
 import tempfile
 import warnings
@@ -64,7 +65,8 @@ class Registered:
 
     def line(self, tracking_uri: str) -> str:
         """What happened, and how to serve it."""
-        serve = f"MLFLOW_TRACKING_URI={redacted(tracking_uri)} mlflow models serve -m '{self.uri}' --env-manager local"
+        words = shlex.join(["mlflow", "models", "serve", "-m", self.uri, "--env-manager", "local"])
+        serve = f"MLFLOW_TRACKING_URI={shlex.quote(redacted(tracking_uri))} {words}"
         old = "" if self.compared else "; its trial kept no digests: the files load and answer, and were not compared"
         return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB){old}; serve it with: {serve}"
 
@@ -88,7 +90,9 @@ def register_point(
     cost = epsilon_of_sweep(recipe, sweep.trials())
     return register(
         name,
-        tracker=Tracker(tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts"),
+        tracker=Tracker(
+            tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False
+        ),
         run_id=point.run_id,
         folder=point.folder,
         features=locate(recipe.baseline(), sweep.cache).corpus / "features",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +19,7 @@ from sweeps.formatting.figures import (
     relative_change,
 )
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.shell import command_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
@@ -27,6 +27,7 @@ from sweeps.results.front import pareto_front
 from sweeps.results.ties import ties
 from sweeps.search.random_stopping import epsilon_of_best
 from sweeps.state.records import Point, TrialRecord
+from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
 
 TPR = "mia_tpr_at_1pct_fpr"
@@ -69,7 +70,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
     front = pareto_front(trials, recipe.search.objectives)
     return {
         "sweep": sweep.name,
-        "state": record.state,
+        "state": sweep.state,
         "error": record.error,
         "tracking_uri": record.tracking_uri,
         "run_id": record.run_id,
@@ -127,11 +128,14 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     counts = {
         state: sum(t.state == state for t in trials)
-        for state in ("complete", "stopped", "failed", "refused", "running")
+        for state in ("complete", "stopped", "failed", "refused", "running", "interrupted")
     }
     shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
     wanted = "a secret number" if recipe.search.secret else str(record.wanted)
-    print_line(console, f"sweep {sweep.name}: {record.state}; {shown} of {wanted}")
+    state = sweep.state
+    print_line(console, f"sweep {sweep.name}: {state}; {shown} of {wanted}")
+    if state == "interrupted":
+        print_line(console, f"whatever drove it is gone; go on with: {sweep.command('resume')}")
     for trial in trials:
         if trial.state in ("stopped", "failed", "refused"):
             print_line(console, f"  trial {trial.number} {trial.state}: {trial.reason}")
@@ -256,20 +260,21 @@ def point_line(point: Point) -> str:
     return f"trial {point.trial}, epoch {point.epoch} ({params_text(point.params)}): {metrics_line(point.metrics)}"
 
 
-def next_steps(sweep: Sweep, storage: Path) -> str:
+def next_steps(sweep: Sweep) -> str:
     """What a person may want to type now."""
-    where = "" if storage == Path("runs") else f" --storage {storage}"
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
     # A limit that leaves something to choose from: the front's median.
     sers = sorted(p.metrics["ser"] for p in front)
-    limit = f" --max-ser {math.ceil(sers[len(sers) // 2] * 100) / 100:g}" if sers else ""
+    limit = ["--max-ser", f"{math.ceil(sers[len(sers) // 2] * 100) / 100:g}"] if sers else []
+    storage, uri = sweep.folder.parent, sweep.record.tracking_uri
+    train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
     steps = [
-        (f"edp-sweep pick {sweep.name}{where}{limit}", "one configuration within limits, as picked.yaml"),
-        (f"edp-sweep report {sweep.name}{where}", "report.html, for a privacy review"),
-        (f"edp-sweep confirm {sweep.name}{where}", "the front again with new seeds: what of it was luck"),
-        (f"edp-sweep train picked.yaml --on train+valid{where}", "the final model"),
-        (f"edp-sweep status {sweep.name}{where}", "trials, front and the sweep's own epsilon"),
-        (f"edp-sweep ui {sweep.name}{where}", "a page to look at all of it and pick, and the MLflow UI"),
+        (sweep.command("pick", *limit), "one configuration within limits, as picked.yaml"),
+        (sweep.command("report"), "report.html, for a privacy review"),
+        (sweep.command("confirm"), "the front again with new seeds: what of it was luck"),
+        (train, "the final model"),
+        (command_line("status", sweep.name, storage=storage), "trials, front and the sweep's own epsilon"),
+        (sweep.command("ui"), "a page to look at all of it and pick, and the MLflow UI"),
         (str(sweep.folder / "front.svg"), "the front as a picture: open it in a browser"),
     ]
     return "\n".join(["", "What to do next:", *(f"  {command}\n      {what}" for command, what in steps)])

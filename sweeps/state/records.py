@@ -98,7 +98,10 @@ class Point:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A trial as the study knows it. `state`: running, complete, stopped (early, and measured), failed or refused."""
+    """A trial as the study knows it.
+
+    `state`: running, interrupted (its sweep has no driver), complete, stopped (early, and measured), failed or refused.
+    """
 
     number: int
     state: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from pydantic import ValidationError
 from edp.spec import UserError
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.names import check_name, is_name, sqlite_url
+from sweeps.formatting.secrets import HIDDEN, redacted
+from sweeps.formatting.shell import command_line
 from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
-from sweeps.state.lock import is_free
+from sweeps.state.lock import is_free, is_held
 from sweeps.state.records import SweepRecord, TrialRecord, number_of, renamed, trial_record
 from sweeps.state.study import StudyGone, read_study
 from trainables.records.files import atomic_write, read_json
@@ -55,9 +57,8 @@ class Sweep:
         sweep = cls(storage, name)
         check_storage(storage)
         if not is_free(sweep.folder):
-            raise UserError(
-                f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: edp-sweep resume {name}"
-            )
+            way = command_line("resume", name, storage=storage)
+            raise UserError(f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: {way}")
         return sweep
 
     @classmethod
@@ -69,10 +70,10 @@ class Sweep:
         """
         sweep = cls(storage, name)
         if not any((sweep.folder / file).exists() for file in (RECORD, RECIPE)):
-            names = [s.name for s in all_sweeps(storage)]
+            names, start = [s.name for s in all_sweeps(storage)], command_line("run", "quickstart", storage=storage)
             raise UserError(
                 f"name = {name!r}: no sweep of this name in {storage}; "
-                f"allowed: {', '.join(names) or 'none yet (start one with: edp-sweep run quickstart)'}"
+                f"allowed: {', '.join(names) or f'none yet (start one with: {start})'}"
             )
         return sweep
 
@@ -118,6 +119,24 @@ class Sweep:
         """Model, ledger and attack features of a trial."""
         return self.folder / "trials" / str(number)
 
+    @property
+    def state(self) -> str:
+        """That of its record; `interrupted` where that says running, and whoever drove the sweep is gone."""
+        state = self.record.state
+        return "interrupted" if state == "running" and not is_held(self.folder) else state
+
+    def command(self, command: str, *words: str | Path, tracking_uri: str | None = None) -> str:
+        """`edp-sweep COMMAND NAME WORDS…`, to be typed next.
+
+        Args:
+            tracking_uri: of the store, where it has moved since the sweep.
+        """
+        kept = self.record.tracking_uri
+        lost = HIDDEN in kept and not os.environ.get("MLFLOW_TRACKING_URI")
+        moved = tracking_uri is not None and redacted(tracking_uri) != kept
+        told = tracking_uri if moved else kept if lost else None
+        return command_line(command, self.name, *words, storage=self.folder.parent, tracking_uri=told)
+
     def study_url(self, recipe: Recipe) -> str:
         """Of the study's database; variables of the environment are not replaced yet."""
         return recipe.search.study or sqlite_url(self.folder / "study.db")
@@ -127,13 +146,15 @@ class Sweep:
         return self.name if recipe.search.study is None else f"{self.name}-{self.record.run_id[:8]}"
 
     def trials(self) -> list[TrialRecord]:
-        """All trials, by number.
+        """All trials, by number. Where nobody drives the sweep, none of them runs: they were interrupted.
 
         Raises:
             UserError: when the study's database cannot be opened.
         """
         recipe = self.recipe
         records = self.records(self.told(recipe))
+        if not is_held(self.folder):
+            records = [replace(r, state="interrupted") if r.state == "running" else r for r in records]
         return self._released(records) if recipe.search.secret else records
 
     def records(self, trials: list[FrozenTrial]) -> list[TrialRecord]:
@@ -174,10 +195,8 @@ class Sweep:
         return found
 
     def _gone(self, what: str) -> UserError:
-        storage = self.folder.parent
-        where = "" if storage == Path("runs").resolve() else f" --storage {shlex.quote(str(storage))}"
-        way = f"rebuild the study from the trials' folders with: edp-sweep repair {self.name}{where}"
-        return UserError(f"name = {self.name!r}: {what}; {way}")
+        way = command_line("repair", self.name, storage=self.folder.parent)
+        return UserError(f"name = {self.name!r}: {what}; rebuild the study from the trials' folders with: {way}")
 
     def trial_folders(self) -> set[int]:
         """Numbers of the folders that trials have left."""

@@ -11,6 +11,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.shapes import SHAPE
 from sweeps.results.summary import TPR, cost_line
 from sweeps.state.records import Point, TrialRecord
+from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
 
 _ROWS = 20
@@ -29,10 +30,11 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     searched = any(key in recipe.space for key in SHAPE)
     clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
-    more = f"{len(shown)} of the front's {len(front)}; all of them: `edp-sweep front {name}`. "
+    more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
+    train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
     lines = [
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
-        f"compares them), or at `edp-sweep ui {name}`, the page to look and pick.",
+        f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
         f"| trial | SER | MIA AUC |{' MIA TPR at 1 % FPR |' if rare else ''} ε (honest) | ε (paper) | ε (audited) | "
         "configuration |",
@@ -52,8 +54,8 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a picture under "
         "*Artifacts* (`front.svg`); `log10_epsilon` is for charts.",
         "",
-        f"**Go on:** `edp-sweep pick {name}`, `edp-sweep train picked.yaml`, `edp-sweep confirm {name} --seeds 3`, "
-        f"`edp-sweep resume {name}`.",
+        f"**Go on:** `{sweep.command('pick')}`, `{train}`, `{sweep.command('confirm', '--seeds', '3')}`, "
+        f"`{sweep.command('resume')}`.",
     ]
     return "\n".join(lines)
 

@@ -20,11 +20,11 @@ import requests
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from edp.spec import UserError
 from sweeps.formatting.errors import missing_driver
-from sweeps.formatting.names import sqlite_url
 from sweeps.formatting.secrets import HIDDEN, redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from trainables.spec import TrialSpec
@@ -45,11 +45,6 @@ _PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
 
 
 Sent = TypeVar("Sent")
-
-
-def default_tracking_uri(storage: Path) -> str:
-    """A SQLite store beside the sweeps."""
-    return sqlite_url((storage / "mlflow.db").resolve())
 
 
 def settled_uri(given: str | None, stored: str) -> str:
@@ -115,6 +110,23 @@ def charted(metrics: Mapping[str, float]) -> dict[str, float]:
     return {**metrics, **logs}
 
 
+def check_there(uri: str) -> None:
+    """Refuses a SQLite store that is not there: MLflow would make an empty one of it, and find nothing.
+
+    Raises:
+        UserError: naming the file.
+    """
+    try:
+        place = make_url(uri)
+    except ArgumentError:  # MLflow has others, and says so itself
+        return
+    if place.get_backend_name() == "sqlite" and place.database and not Path(place.database).exists():
+        raise UserError(
+            f"tracking-uri = {redacted(uri)!r} is not there; allowed: the store that holds the runs (--tracking-uri, "
+            "where it has moved)"
+        )
+
+
 class Tracker:
     """Writes runs of one experiment.
 
@@ -124,6 +136,7 @@ class Tracker:
     Args:
         uri: of the tracking store; a SQLite one is created here, by one process, before anybody else opens it.
         experiment: the recipe's name.
+        new: whether store and experiment may be made here; else they hold runs already, or are the wrong ones.
         artifacts: folder for artifacts of an experiment that is new in a database store; a server has its own.
         say: told when the store does not answer, and when it does again.
 
@@ -135,9 +148,17 @@ class Tracker:
     """
 
     def __init__(
-        self, uri: str, experiment: str, artifacts: Path, say: Callable[[str], None] = lambda line: None
+        self,
+        uri: str,
+        experiment: str,
+        artifacts: Path,
+        say: Callable[[str], None] = lambda line: None,
+        *,
+        new: bool = True,
     ) -> None:
         self.uri = uri = settled_uri(None, uri)
+        if not new:
+            check_there(uri)
         self._storage = artifacts.parent
         self.failures = 0
         self._say, self._quiet_until, self._failing = say, 0.0, False
@@ -146,7 +167,15 @@ class Tracker:
                 # MLflow itself tries for minutes; a store that answers nothing is better known at once.
                 requests.get(uri, timeout=10)
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-            found = self.client.get_experiment_by_name(experiment) or self._create(experiment, artifacts)
+            found = self.client.get_experiment_by_name(experiment)
+            if found is None and not new:
+                raise UserError(
+                    f"tracking-uri = {redacted(uri)!r} holds no experiment {experiment!r}; allowed: the store that "
+                    "holds the runs (--tracking-uri, where it has moved)"
+                )
+            found = found or self._create(experiment, artifacts)
+        except UserError:
+            raise
         except Exception as error:  # MLflow's, of its plugins, of a driver: whatever they stumble over
             raise refusal(uri, error) from None
         self.experiment_id = found.experiment_id

@@ -36,8 +36,9 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.search.study import open_study
 from sweeps.state.records import SweepRecord
+from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import Tracker, default_tracking_uri
+from sweeps.tracking.tracker import Tracker
 from tests.conftest import TINY_RECIPE
 from trainables.execution.job_queue import Message, StopSignal, beside_caller
 from trainables.records.job import EpochResult, TrialJob, TrialResult

@@ -64,7 +64,7 @@ def story(folder: Path, workers: int) -> dict[str, Any]:
             folder / "ray",
             f"trial-{number}",
             lambda epoch, metrics: heard(number, epoch),
-            on_news=news[number].append,
+            on_news=lambda one: news[number].append(one.line or "started"),
         )
 
     # Trials wait at an epoch's end for what their driver answers: the hurt one until its node has gone, the sound ones

@@ -10,11 +10,13 @@ from typing import Any, Literal
 import ray
 
 from edp.spec import Frozen
-from trainables.records.job import Stop, TrialError, TrialJob, TrialResult, TrialStopped
+from trainables.records.job import News, Stop, TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 
 OnEpoch = Callable[[int, Metrics], Stop | None]
 """Hears of an epoch, and answers whether the job is to stop at its end."""
+
+OnNews = Callable[[News], None]
 
 
 class GroupSpec(Frozen):
@@ -40,13 +42,13 @@ def run_job(
     on_epoch: OnEpoch,
     *,
     job_id: str | None = None,
-    on_news: Callable[[str], None] = lambda line: None,
+    on_news: OnNews = lambda news: None,
 ) -> TrialResult:
     """Runs `job` on the worker group behind `queue`, and waits for its end.
 
     Args:
         job_id: whoever submits a job of the same id again hears of all its epochs, and starts nothing.
-        on_news: told in a line what happens to the job besides its epochs.
+        on_news: told what happens to the job besides its epochs.
 
     Raises:
         TrialStopped: when it was stopped before its end.
@@ -58,9 +60,11 @@ def run_job(
         kind, payload = ray.get(queue.next_message.remote(job_id, place))
         match kind:
             case "started":
-                on_news("started")
+                on_news(News())
             case "restarted":
-                on_news(f"its workers died ({payload}); it goes on from its last epoch")
+                on_news(News(f"its workers died ({payload}); it goes on from its last epoch", waits=True))
+            case "word":
+                on_news(News(payload))
             case "epoch":
                 stop = on_epoch(*payload)
                 ray.get(queue.answer.remote(job_id, payload[0], stop))

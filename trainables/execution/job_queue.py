@@ -8,6 +8,7 @@ without an epoch in between ends as failed, and the next job finds a sound group
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
@@ -18,13 +19,20 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainables.records.job import Stop, TrialJob
 from trainables.records.pareto import Metrics
 
-Kind = Literal["started", "restarted", "epoch", "result", "failed", "stopped"]
+Kind = Literal["started", "restarted", "word", "epoch", "result", "failed", "stopped"]
 Message = tuple[Kind, Any]
-"""("started", None) and ("restarted", reason) when a group takes the job up, ("epoch", (epochs done, metrics)), and one
-of ("result", TrialResult), ("failed", reason), ("stopped", reason): its checkpoint is where it may go on."""
+"""("started", None) and ("restarted", reason) when a group takes the job up, ("word", line) of a worker that is silent,
+("epoch", (epochs done, metrics)), and one of ("result", TrialResult), ("failed", reason), ("stopped", reason): its
+checkpoint is where it may go on."""
 
 # So long rank 0 waits at an epoch's end to hear whether to stop: whoever sent the job may be gone.
 _PATIENCE_S = 20.0
+
+BEAT_S = 5.0
+"""A worker says so often that it runs, whatever it is at."""
+
+PATIENCE_S = 60.0
+"""A worker that has been silent for so long is spoken of, and again after twice the time, and so on."""
 
 RETRIES = 3
 """So often a job is handed out again without an epoch's progress; and a group that serves nothing is started again."""
@@ -34,9 +42,15 @@ class JobQueue:
     """See the module. All methods run on one event loop, one after the other.
 
     Every incarnation of the group has a number, its generation: what is left of an earlier one is not listened to.
+
+    Args:
+        patience_s: silence of a worker before it is spoken of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._beats: dict[int, tuple[float, str]] = {}
+        self._spoken: dict[int, float] = {}
         self._jobs: list[tuple[str, TrialJob]] = []
         self._ended = 0
         self._cursor: dict[int, int] = {}
@@ -80,6 +94,15 @@ class JobQueue:
                 self._log[job_id].append(("started", None))
                 self._changed.notify_all()
             return job_id, job
+
+    async def beat(self, rank: int, generation: int, place: str) -> bool:
+        """A worker's sign of life; says whether its group still counts."""
+        if generation != self._generation or self._closed is not None:
+            return False
+        self._beats[rank] = time.monotonic(), place
+        if self._spoken.pop(rank, None) is not None:
+            await self._word(f"worker {rank} gives signs of life again")
+        return True
 
     async def post(self, job_id: str, generation: int, message: Message) -> None:
         """Rank 0's last message about a job."""
@@ -129,7 +152,7 @@ class JobQueue:
             reason, self._note = reason if process else self._note or reason, ""
             handed = self._in_flight()
             self._generation += 1
-            self._cursor = {}
+            self._cursor, self._beats, self._spoken = {}, {}, {}
             self._idle_deaths = 0 if handed else self._idle_deaths + 1
             if self._stop is not None or self._idle_deaths > RETRIES:
                 self._end_all(reason)
@@ -148,9 +171,13 @@ class JobQueue:
 
     async def next_message(self, job_id: str, place: int) -> Message:
         """Message number `place` about a job, when there is one."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: len(self._log[job_id]) > place)
-            return self._log[job_id][place]
+        while True:
+            async with self._changed:
+                with suppress(TimeoutError):
+                    there = self._changed.wait_for(lambda: len(self._log[job_id]) > place)
+                    await asyncio.wait_for(there, min(BEAT_S, self._patience_s))
+                    return self._log[job_id][place]
+            await self._listen()
 
     async def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Jobs end when their running epoch does, or where they are."""
@@ -172,6 +199,25 @@ class JobQueue:
         async with self._changed:
             self._end_all(self._note or reason)
             self._changed.notify_all()
+
+    async def _listen(self) -> None:
+        """Speaks of workers that have been silent for long: a process that is stopped dies of nothing."""
+        now = time.monotonic()
+        for rank, (heard, place) in sorted(self._beats.items()):
+            silent = now - heard
+            if silent >= self._spoken.get(rank, self._patience_s):
+                self._spoken[rank] = 2 * silent
+                await self._word(
+                    f"worker {rank} ({place}) has given no sign of life for {silent:.0f} s: it may be stopped "
+                    "(kill -CONT wakes it), or its machine out of reach"
+                )
+
+    async def _word(self, line: str) -> None:
+        """A line about the first job that has not ended, where there is one."""
+        async with self._changed:
+            if self._ended < len(self._jobs):
+                self._log[self._jobs[self._ended][0]].append(("word", line))
+                self._changed.notify_all()
 
     def _is_current(self, job_id: str, generation: int) -> bool:
         """Whether a message is about the job in flight, and from the group that runs it."""

@@ -8,9 +8,12 @@ where starting eight processes takes longer than a small trial.
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +23,8 @@ import ray.train
 import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from trainables.execution.client import GroupSpec, OnEpoch, run_job
-from trainables.execution.job_queue import JobQueue, Kind, beside_caller
+from trainables.execution.client import GroupSpec, OnEpoch, OnNews, run_job
+from trainables.execution.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, beside_caller
 from trainables.execution.worker import run_trial
 from trainables.records.files import disk_full
 from trainables.records.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
@@ -53,12 +56,19 @@ class WorkerGroup:
         group: its processes.
         storage, name: of the Train run.
         serve: what each worker runs.
+        patience_s: silence of a worker before it is spoken of.
     """
 
     def __init__(
-        self, group: GroupSpec, storage: Path, name: str, *, serve: Callable[[dict[str, Any]], None] | None = None
+        self,
+        group: GroupSpec,
+        storage: Path,
+        name: str,
+        *,
+        serve: Callable[[dict[str, Any]], None] | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        self.queue: Any = beside_caller(JobQueue)
+        self.queue: Any = beside_caller(JobQueue, patience_s)
         self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
         self._left = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
@@ -138,7 +148,7 @@ def run_fresh(
     on_epoch: OnEpoch,
     *,
     stop_signal: Any | None = None,
-    on_news: Callable[[str], None] = lambda line: None,
+    on_news: OnNews = lambda news: None,
 ) -> TrialResult:
     """Runs `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
 
@@ -160,6 +170,7 @@ def _serve(config: dict[str, Any]) -> None:
     torch.set_num_threads(config["threads"])
     keep_freed_memory()
     rank = ray.train.get_context().get_world_rank()
+    threading.Thread(target=_beat, args=(queue, rank, generation), name="heartbeat", daemon=True).start()
     while (item := ray.get(queue.next_job.remote(rank, generation))) is not None:
         job_id, job = item
 
@@ -184,6 +195,14 @@ def _serve(config: dict[str, Any]) -> None:
             raise
         else:
             post("result", result)
+
+
+def _beat(queue: Any, rank: int, generation: int) -> None:
+    """Tells the queue that this process runs, until it ends or is told that its group is over."""
+    place = f"process {os.getpid()} on {socket.gethostname()}"
+    with suppress(ray.exceptions.RayError):  # the queue is gone, and so will be its workers
+        while ray.get(queue.beat.remote(rank, generation, place)):
+            time.sleep(BEAT_S)
 
 
 @dataclass(frozen=True)

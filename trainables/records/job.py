@@ -20,6 +20,15 @@ class Stop:
     """Whether it ends well, measured as it stands; else it leaves its checkpoint, to go on from another time."""
 
 
+@dataclass(frozen=True)
+class News:
+    """What happens to a job's workers, in a line; an empty one: they are there."""
+
+    line: str = ""
+    waits: bool = False
+    """Whether the job waits for workers from now on."""
+
+
 Report = Callable[[int, Metrics], Stop | None]
 
 

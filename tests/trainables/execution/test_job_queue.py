@@ -44,6 +44,33 @@ def test_a_job_that_its_group_died_over_is_handed_out_again_to_every_worker_of_t
     asyncio.run(story())
 
 
+def test_a_worker_that_is_stopped_is_spoken_of_and_so_is_its_return() -> None:
+    async def story() -> None:
+        box = JobQueue(patience_s=0.2)
+        await box.submit("a", JOB)
+        for rank in (0, 1):
+            assert await box.next_job(rank, 0) == ("a", JOB)
+            assert await box.beat(rank, 0, f"process {rank} on h")
+
+        async def rank_0_lives() -> None:
+            while await box.beat(0, 0, "process 0 on h"):
+                await asyncio.sleep(0.01)
+
+        alive = asyncio.create_task(rank_0_lives())
+        kind, line = await asyncio.wait_for(box.next_message("a", 1), 60)
+        assert kind == "word"
+        assert line.startswith("worker 1 (process 1 on h) has given no sign of life for 0 s: it may be stopped")
+        again = (await asyncio.wait_for(box.next_message("a", 2), 60))[1]
+        assert again.startswith("worker 1 (process 1 on h) has given no sign"), "and again, after twice the time"
+        await box.beat(1, 0, "process 1 on h")
+        assert (await messages(box, "a", 4))[-1] == ("word", "worker 1 gives signs of life again")
+        assert await box.died("worker 1 has died", **DIED)
+        assert not await box.beat(1, 0, "process 1 on h"), "what is left of a group that died is not listened to"
+        await asyncio.wait_for(alive, 60)
+
+    asyncio.run(story())
+
+
 def test_a_job_that_always_kills_its_group_fails_and_the_next_one_does_not() -> None:
     async def story() -> None:
         box = JobQueue()

@@ -14,7 +14,7 @@ import ray
 from tests.support.tiny import corpus, spec
 from trainables.execution.client import GroupSpec, run_job
 from trainables.execution.worker_group import WorkerGroup, run_fresh
-from trainables.records.job import Stop, TrialError, TrialJob
+from trainables.records.job import News, Stop, TrialError, TrialJob
 from trainables.records.pareto import Metrics
 
 __all__ = ["corpus"]
@@ -89,25 +89,48 @@ def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_
 ) -> None:
     six = {"epochs": 6}
     _, whole = epochs_of(group, job(corpus, tmp_path / "whole", training=six))
-    seen, news = list[int](), list[str]()
+    seen, news = list[int](), list[News]()
 
     def kill_a_worker(epoch: int, metrics: Metrics) -> None:
         seen.append(epoch)
         if epoch == 2:
-            os.kill(_a_train_worker(), signal.SIGKILL)
+            os.kill(_train_workers().pop(), signal.SIGKILL)
 
     result = run_job(group.queue, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
     assert seen == [1, 2, 3, 4, 5, 6], "no epoch is run twice"
-    assert [line.partition(" (")[0] for line in news] == ["started", "its workers died", "started"]
+    assert [one.line.partition(" (")[0] for one in news] == ["", "its workers died", ""]
     assert result.ledger.steps == 24
     for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
         assert result.metrics[name] == whole[name]
 
 
-def _a_train_worker() -> int:
-    """Process id of a living worker of this test's own cluster."""
+def test_a_worker_that_is_stopped_for_long_is_spoken_of_by_its_process_and_goes_on_when_woken(
+    ray_cluster: str, corpus: Path, tmp_path: Path
+) -> None:
+    news, stopped, others = list[str](), list[int](), _train_workers()
+
+    def stop_a_worker(epoch: int, metrics: Metrics) -> None:
+        if not stopped:
+            stopped.append((_train_workers() - others).pop())
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    def wake_it(one: News) -> None:
+        news.append(one.line)
+        if "no sign of life" in one.line:
+            os.kill(stopped[0], signal.SIGCONT)
+
+    with WorkerGroup(TWO, tmp_path / "train", "stopped", patience_s=15.0) as group:
+        result = run_job(group.queue, job(corpus, tmp_path / "one"), stop_a_worker, on_news=wake_it)
+    assert result.ledger.steps == 8
+    said = [line for line in news if line]
+    assert f"(process {stopped[0]} on " in said[0]
+    assert said[1].endswith("gives signs of life again")
+
+
+def _train_workers() -> set[int]:
+    """Process ids of the living workers of this test's own cluster."""
     from ray.util.state import list_actors
 
     address = ray.get_runtime_context().gcs_address
     actors = list_actors(address=address, filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
-    return int(actors[0]["pid"])
+    return {int(actor["pid"]) for actor in actors}

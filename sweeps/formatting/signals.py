@@ -1,0 +1,41 @@
+"""Who stopped this process, in words and as an exit code."""
+
+from __future__ import annotations
+
+import signal
+
+BY_CTRL_C = "stopped by Ctrl-C"
+BY_SIGTERM = "stopped by SIGTERM"
+
+_CODES = {BY_CTRL_C: 130, BY_SIGTERM: 143}
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has come: it stops what Ctrl-C would stop, and is no Ctrl-C."""
+
+    def __str__(self) -> str:
+        return BY_SIGTERM
+
+
+def raise_terminated(number: int, frame: object) -> None:
+    """A handler of SIGTERM. A machine that goes down sends this, and then waits for seconds only.
+
+    Raises:
+        Terminated: always.
+    """
+    raise Terminated
+
+
+def interrupt_of(number: int) -> KeyboardInterrupt:
+    """What the signal of this number raises."""
+    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+
+
+def stopped_by(interrupt: KeyboardInterrupt) -> str:
+    """Who it was, as a reason."""
+    return BY_SIGTERM if isinstance(interrupt, Terminated) else BY_CTRL_C
+
+
+def exit_code(reason: str) -> int:
+    """What a shell is told of a process that ended for `reason`: 128 and the signal's number, or 1."""
+    return _CODES.get(reason, 1)

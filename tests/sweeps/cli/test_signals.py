@@ -1,0 +1,38 @@
+"""Who stopped a command is said as it was, by word and by exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+_WAITS = """
+import signal, sys
+from sweeps.cli import app as cli
+
+@cli.app.command()
+def wait():
+    print("waits", flush=True)
+    signal.pause()
+
+sys.argv = ["edp-sweep", "wait"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGTERM, 143, "edp-sweep: stopped by SIGTERM"), (signal.SIGINT, 130, "edp-sweep: interrupted")],
+)
+def test_a_signal_ends_a_command_with_its_name_and_its_code(number: signal.Signals, code: int, line: str) -> None:
+    words = [sys.executable, "-c", _WAITS]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert err.splitlines() == [line]
