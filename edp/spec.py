@@ -102,6 +102,7 @@ class EDPOptions(Frozen):
         int | None,
         Field(
             ge=1,
+            le=10_000,
             description="of banded: steps that noise is correlated over, at most an epoch's; null: those, or 16. Each "
             "but the first takes every worker the memory of the trained parameters",
         ),

@@ -15,7 +15,7 @@ What a process lost when it died (`Ledger.discarded`) counts as if it had touche
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from edp.accounting.composition import Composition, check_delta, compose, sampled, unsampled
@@ -31,6 +31,9 @@ from edp.spec import EDPSpec
 
 # Past this, ε = μ²/2 no longer fits a float.
 _MU_INFINITE = 1e150
+Epoch = tuple[int, list[LedgerEntry]]
+"""An epoch's number, and what was executed in it."""
+
 # The full Rényi accountant, the last resort, is worth its time for so many noise levels.
 _FEW_LEVELS = 8
 
@@ -82,7 +85,13 @@ def log10_epsilon_paper(ledger: Ledger, delta: float) -> float:
     return _log_epsilon_paper(_log_rho(ledger), delta) / math.log(10)
 
 
-def epsilon_curve(ledger: Ledger, delta: float) -> list[tuple[int, float, float]]:
+def epsilon_curve(
+    ledger: Ledger,
+    delta: float,
+    *,
+    wanted: Container[int] | None = None,
+    each: Callable[[Sequence[Epoch]], Iterable[Epoch]] = iter,
+) -> list[tuple[int, float, float]]:
     """(epoch, epsilon, epsilon_paper) after each epoch, counted from 0: what a run that stopped there would have
     guaranteed.
 
@@ -96,16 +105,23 @@ def epsilon_curve(ledger: Ledger, delta: float) -> list[tuple[int, float, float]
         1 12.65 6.51
         2 16.7 8.25
 
+    Args:
+        wanted: the epochs that it is asked for, all by default: with Poisson sampling each may take seconds.
+        each: what the epochs go through on their way, such as a progress bar.
+
     Raises:
         UserError: as `epsilon`.
     """
     memo: Memo = {}
     total, log_rho = _before_training(ledger), _log_rho_discarded(ledger)
     curve = []
-    for epoch, entries in _epochs(ledger):
-        total = compose([total, _composition_of_epoch(entries)])
+    waiting: list[Composition] = []
+    for epoch, entries in each(list(_epochs(ledger))):
+        waiting.append(_composition_of_epoch(entries))
         log_rho = _log_add(log_rho, _log_rho_of_epoch(entries))
-        curve.append((epoch, epsilon_of(total, delta, memo), _exp(_log_epsilon_paper(log_rho, delta))))
+        if wanted is None or epoch in wanted:
+            total, waiting = compose([total, *waiting]), []
+            curve.append((epoch, epsilon_of(total, delta, memo), _exp(_log_epsilon_paper(log_rho, delta))))
     return curve
 
 
@@ -193,7 +209,7 @@ def planned_ledger(
     return Ledger(alpha_release=release, entries=entries)
 
 
-def _epochs(ledger: Ledger) -> Iterator[tuple[int, list[LedgerEntry]]]:
+def _epochs(ledger: Ledger) -> Iterator[Epoch]:
     """Each epoch's entries. An epoch's number that comes back after another one is an epoch of its own."""
     for epoch, entries in groupby(ledger.entries, key=lambda entry: entry.epoch):
         yield epoch, list(entries)

@@ -18,7 +18,9 @@ from sweeps.attacking.models import answers_of, train_references
 from sweeps.execution.prepare import Prepared, cache_key, encode_missing, locate, read_missing
 from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import as_path
+from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config
 from sweeps.recipes.parts import MOST_REFERENCES, ResourcesSpec
@@ -203,7 +205,8 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
     if target.run_id is not None:
         check_store(target.tracking_uri)
     prepared = locate(target.spec, target.sweep.cache)
-    corpora = read_missing(target.spec, prepared)
+    with spoken_of("reading the corpora", lambda line: print_line(console, line)):
+        corpora = read_missing(target.spec, prepared)
     if not prepared.attack.is_file():
         raise UserError(f"run = {target.name}: its shadow attack {prepared.attack} is gone; allowed: train it again")
     with ray_session(target.sweep.log):

@@ -32,9 +32,9 @@ def step(
     workers: Annotated[str, typer.Option(help="processes; one micro-batch each")] = "1,2",
     device: Annotated[str, typer.Option(help="cpu, cuda")] = "cpu",
     corpus: Annotated[str, typer.Option(help="atis, snips, nlu_eval, or a generated one")] = "communication",
-    utterances: Annotated[int, typer.Option(min=200, help="how many to generate")] = 5000,
-    rounds: Annotated[int, typer.Option(min=1, help="turns of each method")] = 9,
-    steps: Annotated[int, typer.Option(min=1, help="training steps a turn")] = 2,
+    utterances: Annotated[int, typer.Option(min=200, max=1_000_000, help="how many to generate")] = 5000,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="turns of each method")] = 9,
+    steps: Annotated[int, typer.Option(min=1, max=10_000, help="training steps a turn")] = 2,
     model_size: Sizes = None,
     plot: Annotated[Path | None, typer.Option(help="also write a Plotly figure, as an HTML file", **PATH)] = None,
     as_json: Json = False,
@@ -92,9 +92,11 @@ def step(
 
 @bench.command()
 def search(
-    seeds: Annotated[int, typer.Option(min=1, help="sweeps of each variant")] = 20,
-    trials: Annotated[int, typer.Option(min=2, help="whole trials that the GPU-seconds of a sweep are worth")] = 30,
-    processes: Annotated[int, typer.Option(min=1, help="sweeps at once")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="sweeps of each variant")] = 20,
+    trials: Annotated[
+        int, typer.Option(min=2, max=100_000, help="whole trials that the GPU-seconds of a sweep are worth")
+    ] = 30,
+    processes: Annotated[int, typer.Option(min=1, max=1024, help="sweeps at once")] = 2,
     folder: Annotated[
         Path | None, typer.Option("--output", help="folder for search.json and search.md", **PATH)
     ] = None,
@@ -125,12 +127,12 @@ def search(
 def table2(
     models: Annotated[str, typer.Option(help="clc, bert")] = "clc,bert",
     corpora: Annotated[str, typer.Option(help="of the paper's six")] = "atis,snips,nlu_eval,health,communication,video",
-    utterances: Annotated[int, typer.Option(min=200, help="how many of each generated corpus")] = 20_000,
-    batch_size: Annotated[int, typer.Option(min=1, help="utterances a step, all workers together")] = 64,
-    workers: Annotated[int, typer.Option(min=1, help="processes; one micro-batch each")] = 1,
+    utterances: Annotated[int, typer.Option(min=200, max=1_000_000, help="how many of each generated corpus")] = 20_000,
+    batch_size: Annotated[int, typer.Option(min=1, max=1_000_000, help="utterances a step, all workers together")] = 64,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="processes; one micro-batch each")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
-    rounds: Annotated[int, typer.Option(min=1, help="turns of each method")] = 7,
-    steps: Annotated[int, typer.Option(min=1, help="training steps a turn")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="turns of each method")] = 7,
+    steps: Annotated[int, typer.Option(min=1, max=10_000, help="training steps a turn")] = 2,
     model_size: Sizes = None,
     as_json: Json = False,
 ) -> None:

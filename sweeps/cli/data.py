@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import track
 
 from edp.spec import UserError
 from sweeps.cli.console import PATH, err, file_named, out, print_json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import as_path
 from sweeps.formatting.outputs import is_printed, output
+from sweeps.progress.bar import shown
 from trainables.spec import CorpusSpec
 
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
@@ -75,7 +75,7 @@ def make(
     path = path or Path(f"{name}.jsonl")
     source = islice(stream(name, seed), utterances)
     with output(path) as file:
-        for one in track(source, f"making {name}", utterances, console=err, transient=True):
+        for one in shown(source, f"making {name}", utterances, err):
             file.write(json.dumps(one._asdict(), ensure_ascii=False) + "\n")
     if not is_printed(path):
         print_line(out, f"wrote {utterances:,} utterances to {path}")

@@ -11,12 +11,16 @@ from rich import box
 from rich.table import Table
 
 from edp.spec import EDPSpec, UserError
-from sweeps.cli.console import PATH, out, print_json
+from sweeps.cli.console import PATH, err, out, print_json
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_page
+from trainables.spec.training import MOST_EPOCHS
+
+_ROWS = 15
+"""Of the table, about."""
 
 _UNITS = {
     "example": "one example",
@@ -26,11 +30,11 @@ _UNITS = {
 
 def epsilon(
     z0: Annotated[float, typer.Option(help="noise multiplier of the first epoch")],
-    epochs: Annotated[int, typer.Option(min=1, help="of training")],
+    epochs: Annotated[int, typer.Option(min=1, max=MOST_EPOCHS, help="of training")],
     decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
     tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
     method: Annotated[str, typer.Option(help="edp, or dpsgd: micro-batches of one example")] = "edp",
-    micro_batches: Annotated[int, typer.Option(min=1, help="N of the paper; dpsgd: examples a step")] = 8,
+    micro_batches: Annotated[int, typer.Option(min=1, max=10**12, help="N of the paper; dpsgd: examples a step")] = 8,
     delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
     noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
     alpha: Annotated[str, typer.Option(help="fixed, none, public, private or paper")] = "fixed",
@@ -63,8 +67,8 @@ def epsilon(
         raise UserError(one_line(error)) from None
     if method not in ("edp", "dpsgd"):
         raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
-    if not 1e-300 <= rate <= 1:
-        raise UserError(f"rate = {rate:g}: allowed: 1e-300 to 1")
+    if not 1e-12 <= rate <= 1:
+        raise UserError(f"rate = {rate:g}: allowed: 1e-12 to 1")
     check_page(plot)
     # Not at the top: SciPy and its like take seconds, and nobody waits for them who made a mistake.
     from edp.accounting.epsilon import planned_ledger
@@ -79,7 +83,10 @@ def epsilon(
         rate=rate,
         single_example=method == "dpsgd",
     )
-    document = epsilon_document(ledger, spec)
+    # A person sees some rows of the table, and no more are computed.
+    step = max(1, epochs // _ROWS)
+    rows = {epoch for epoch in range(epochs) if (epoch + 1) % step == 0 or epoch + 1 == epochs}
+    document = epsilon_document(ledger, spec, err, shown=None if as_json or plot is not None else rows)
     if plot is not None:
         plot_epsilon(document, plot)
     if as_json:
@@ -95,9 +102,9 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     for name in ("epochs", "ε honest", "ε paper"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = document["per_epoch"]
-    step = max(1, len(rows) // 15)
+    step = max(1, rows[-1]["epoch"] // _ROWS)
     for row in rows:
-        if row["epoch"] % step == 0 or row["epoch"] == len(rows):
+        if row["epoch"] % step == 0 or row is rows[-1]:
             table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), f"{row['epsilon_paper']:.6g}")
     out.print(table)
     lines = [

@@ -26,6 +26,7 @@ from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
+from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import picked_spec
@@ -149,7 +150,8 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     recipe = sweep.recipe
     base = recipe.baseline()
     prepared = locate(base, sweep.cache)
-    corpora = read_missing(base, prepared)
+    with spoken_of("reading the corpora", progress.say):
+        corpora = read_missing(base, prepared)
     failures = []
     with ray_session(sweep.log):
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
-from edp.accounting.epsilon import epsilon as honest_epsilon
-from edp.accounting.epsilon import epsilon_curve, epsilon_paper
+from rich.console import Console
+
+from edp.accounting.epsilon import composition_of, epsilon_curve
 from edp.ledger import Ledger
-from edp.spec import EDPSpec
+from edp.spec import EDPSpec, UserError
 from sweeps.formatting.figures import epsilon_text, number
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.outputs import output
+from sweeps.progress.bar import shown_each
 
 _NEIGHBOURS = {
     "shuffle": "replaced by nothing, its place kept (shuffled epochs)",
@@ -20,12 +23,33 @@ _NEIGHBOURS = {
 }
 
 
-def epsilon_document(ledger: Ledger, spec: EDPSpec) -> dict[str, Any]:
-    """What `epsilon --json` prints."""
-    epsilon = honest_epsilon(ledger, spec.delta)
+MOST_LEVELS = 10_000
+"""Noise levels of Poisson samples: each takes milliseconds, once for each epoch that is shown."""
+
+
+def epsilon_document(
+    ledger: Ledger, spec: EDPSpec, console: Console, *, shown: Container[int] | None = None
+) -> dict[str, Any]:
+    """What `epsilon --json` prints.
+
+    Args:
+        console: where it shows how far it has come.
+        shown: epochs, counted from 0, that are listed; all by default. The last is among them.
+
+    Raises:
+        UserError: for more noise levels than can be priced.
+    """
+    levels = len({(s.rate, s.z) for s in composition_of(ledger).sampled})
+    if levels > MOST_LEVELS:
+        raise UserError(
+            f"epochs = {levels}: with decay {spec.decay} and Poisson sampling each has a noise level of its own; "
+            f"allowed: at most {MOST_LEVELS}, or --sampling shuffle, or --decay none"
+        )
+    curve = epsilon_curve(ledger, spec.delta, wanted=shown, each=shown_each("pricing epochs", console))
+    _, epsilon, paper = curve[-1]
     return {
         "epsilon": epsilon,
-        "epsilon_paper": epsilon_paper(ledger, spec.delta),
+        "epsilon_paper": paper,
         "epsilon_audited": None,
         "formal_guarantee": measured({"epsilon": epsilon})["formal_guarantee"],
         "delta": spec.delta,
@@ -33,8 +57,7 @@ def epsilon_document(ledger: Ledger, spec: EDPSpec) -> dict[str, Any]:
         "neighbours": _NEIGHBOURS[spec.sampling],
         "aggregator": "trusted",
         "per_epoch": [
-            {"epoch": epoch + 1, "epsilon": honest, "epsilon_paper": paper}
-            for epoch, honest, paper in epsilon_curve(ledger, spec.delta)
+            {"epoch": epoch + 1, "epsilon": honest, "epsilon_paper": paper} for epoch, honest, paper in curve
         ],
     }
 

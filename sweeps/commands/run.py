@@ -26,6 +26,7 @@ from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.formatting.names import check_name
 from sweeps.formatting.secrets import redacted
 from sweeps.formatting.signals import exit_code, stopped_by
+from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
@@ -100,7 +101,8 @@ def start_sweep(
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
         prepared = locate(recipe.baseline(), sweep.cache)
-        corpora = read_missing(recipe.baseline(), prepared)
+        with spoken_of("reading the corpora", progress.say):
+            corpora = read_missing(recipe.baseline(), prepared)
         with ray_session(sweep.log):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
@@ -164,7 +166,8 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
             finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep
         prepared = locate(recipe.baseline(), sweep.cache)
-        corpora = read_missing(recipe.baseline(), prepared)
+        with spoken_of("reading the corpora", progress.say):
+            corpora = read_missing(recipe.baseline(), prepared)
         with ray_session(sweep.log):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")

@@ -15,6 +15,7 @@ from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.names import check_model_name, folder_name
 from sweeps.formatting.secrets import redacted
+from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
@@ -62,7 +63,8 @@ def train(
     made = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared = locate(spec, made.cache)
-    corpora = read_missing(spec, prepared)
+    with spoken_of("reading the corpora", progress.say):
+        corpora = read_missing(spec, prepared)
     with claimed(made.folder, made.name), ray_session(made.log):
         placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
         tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +10,13 @@ from optuna.trial import TrialState
 from ray import tune
 
 from sweeps.execution.prepare import locate
+from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import over_budget
 from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
-from sweeps.search.target_epsilon import Refused, settle
+from sweeps.search.target_epsilon import Refused, Settled, settle
 from sweeps.state.records import number_of
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES, digests, keep_trial
@@ -67,7 +67,11 @@ class TrialLife(tune.Callback):
         self._sweep, self._recipe, self._study = sweep, recipe, study
         self._tracker, self._progress, self._stop_signal = tracker, progress, stop_signal
         self._features = locate(recipe.baseline(), sweep.cache).corpus / FEATURES
-        settled = functools.partial(settle, recipe, examples=examples)
+
+        def settled(params: dict[str, Any]) -> Settled:
+            with spoken_of("solving for what ε allows of a configuration", progress.say):
+                return settle(recipe, params, examples)
+
         self.trials = StudyTrials(study, recipe, settled, self._track_refusal, self._over_budget, self._keep)
         self.stopped: str | None = None
         """Why trials left off before their end."""

@@ -35,7 +35,7 @@ class FixedEDP(EDPOptions):
 class SearchSpec(Frozen):
     """How configurations are found."""
 
-    trials: Annotated[int, Field(ge=1)] = 40
+    trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     sampler: Annotated[
         Literal["tpe", "nsga2", "gp", "random", "random_stopping"],
         Field(
@@ -91,7 +91,7 @@ class SearchSpec(Frozen):
 class ScalesTo(Frozen):
     """Machines that an autoscaler may have running at once, those that are there already among them."""
 
-    nodes: Annotated[int, Field(ge=1)]
+    nodes: Annotated[int, Field(ge=1, le=100_000)]
     gpus: Annotated[float, Field(ge=0)]
     """Of each."""
     cpus: Annotated[float, Field(gt=0)]

@@ -18,7 +18,7 @@ class EmbeddingsSpec(Frozen):
 
     path: Annotated[str | None, Field(description="a .vec or .bin file of fastText")] = None
     corpus: Annotated[CorpusSpec | None, Field(description="a public corpus to train fastText on with gensim")] = None
-    epochs: Annotated[int, Field(ge=1)] = 10
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = 10
 
     @model_validator(mode="after")
     def _one_source(self) -> EmbeddingsSpec:

@@ -19,6 +19,9 @@ fifty times as long for it (an EPYC with AVX2 alone: 1.3 against 63 GFLOP/s)."""
 _OPTIMIZER_OF: dict[str, Optimizer] = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
 """The optimiser that alone has a setting. Null is that optimiser's default (`trainables.training.optimizers`)."""
 
+MOST_EPOCHS = 100_000
+"""Each has an entry in the ledger, which is priced as a whole."""
+
 _MOST_WORKERS = 1024
 """Of those that a message lists."""
 
@@ -27,7 +30,7 @@ class PlainSpec(Frozen):
     """Training without privacy where its settings are not the private ones: a learning rate that was chosen for clipped
     gradients of full batches would throw a model off whose gradients are not clipped."""
 
-    epochs: Annotated[int, Field(ge=1)] = 15
+    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 15
     batch_size: Annotated[int, Field(ge=1)] = 64
     optimizer: Annotated[Literal["adam", "adamw", "sgd"], Field(description="with its default settings")] = "adam"
     learning_rate: Annotated[float, Field(gt=0)] = 3e-2
@@ -37,7 +40,7 @@ class TrainingSpec(Frozen):
     """How it is trained. `micro_batches` belongs to the mechanism, `workers` to the hardware (DESIGN)."""
 
     method: Method = "edp"
-    epochs: Annotated[int, Field(ge=1)] = 15
+    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 15
     batch_size: Annotated[
         Annotated[int, Field(ge=1)] | Literal["full"],
         Field(description="utterances a step, all workers together; full: all of the training split"),
@@ -190,6 +193,11 @@ class TrainingSpec(Frozen):
             UserError: for more clips than examples, whose sum would be divided by more than it can hold.
         """
         clips = examples if self.clips is None else self.clips
+        if self.method == "edp" and clips > examples:
+            raise UserError(
+                f"training.micro_batches = {clips}: the corpus has {examples} utterances to train on; allowed: at most "
+                "one micro-batch an utterance"
+            )
         if self.method == "dpsgd" and clips > examples:
             raise UserError(
                 f"training.batch_size = {clips}: the corpus has {examples} utterances to train on, and method dpsgd "

@@ -9,20 +9,22 @@ from pydantic import Field, model_validator
 from edp.spec import EDPSpec, Frozen
 from trainables.spec.corpus import CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, ModelSpec
-from trainables.spec.training import PlainSpec, TrainingSpec
+from trainables.spec.training import MOST_EPOCHS, PlainSpec, TrainingSpec
 
 
 class ShadowSpec(Frozen):
     """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
 
     corpus: CorpusSpec
-    epochs: Annotated[int | None, Field(ge=1, description="null: as many as the model under attack")] = None
+    epochs: Annotated[
+        int | None, Field(ge=1, le=MOST_EPOCHS, description="null: as many as the model under attack")
+    ] = None
 
 
 class CanariesSpec(Frozen):
     """Utterances put in to audit a run: about half of them are trained on (`trainables.attacks.canary`)."""
 
-    count: Annotated[int, Field(ge=0, le=1_000_000, description="0: none, and no audited epsilon")] = 0
+    count: Annotated[int, Field(ge=0, le=100_000, description="0: none, and no audited epsilon")] = 0
 
 
 class TrialSpec(Frozen):

@@ -5,6 +5,7 @@ import math
 import time
 
 import pytest
+from dp_accounting import get_epsilon_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from edp.accounting.epsilon import (
     log10_epsilon_paper,
     planned_ledger,
 )
+from edp.accounting.gaussian import gaussian_epsilon
 from edp.accounting.pld import pld_epsilon_at
 from edp.accounting.rdp import rdp_epsilon
 from edp.ledger import AlphaRelease, Ledger, LedgerEntry
@@ -273,3 +275,26 @@ def test_the_command_line_example():
     assert epsilon_paper(plan(), 5e-4) == pytest.approx(36.3554, abs=5e-5)
     assert epsilon(plan(), 5e-4) == pytest.approx(95.1729, abs=5e-5)
     assert epsilon(plan(noise="paper"), 5e-4) == pytest.approx(581.003, abs=5e-4)
+
+
+@given(mu=st.floats(1e-3, 999), delta=st.floats(1e-12, 0.5))
+def test_the_gaussian_mechanism_costs_what_the_library_says(mu: float, delta: float) -> None:
+    assert gaussian_epsilon(mu, delta) == pytest.approx(get_epsilon_gaussian(1 / mu, delta), rel=1e-9, abs=1e-9)
+
+
+def test_a_curve_is_the_same_at_the_epochs_that_are_wanted() -> None:
+    spec = EDPSpec(z0=1.0, decay="linear", tau=0.1, sampling="poisson")
+    run = {"epochs": 9, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
+    ledger = planned_ledger(spec, **run)
+    whole, seen = epsilon_curve(ledger, 1e-5), list[int]()
+
+    def each(epochs):
+        for one in epochs:
+            seen.append(one[0])
+            yield one
+
+    some = epsilon_curve(ledger, 1e-5, wanted={3, 8}, each=each)
+    assert [epoch for epoch, _, _ in some] == [3, 8]
+    for epoch, honest, paper in some:
+        assert whole[epoch][1:] == (pytest.approx(honest, rel=2e-3), pytest.approx(paper))
+    assert seen == list(range(9))
