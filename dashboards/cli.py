@@ -25,6 +25,12 @@ def ui(
         int | None, typer.Option(min=1, max=65535, help="of the page; by default 8050, or a free one")
     ] = None,
     host: Annotated[str, typer.Option(help="address that the page listens on")] = "127.0.0.1",
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="its first line is the page's password; without it, a --host that others reach gets a new one"
+        ),
+    ] = None,
     browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
     storage: Storage = Path("runs"),
     tracking_uri: TrackingUri = None,
@@ -37,6 +43,7 @@ def ui(
         Sweep.existing(storage, name),
         output=Path("picked.yaml").resolve(),
         host=host,
+        password_file=password_file,
         port=port,
         tracking_uri=tracking_uri,
         browser=browser,

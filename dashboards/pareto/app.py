@@ -6,11 +6,11 @@ serves all of its JavaScript itself, so that the page works without a network.
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
-from flask import Flask, Response, abort, request
 
 from dashboards.pareto import parts
 from dashboards.pareto.data import (
@@ -25,6 +25,7 @@ from dashboards.pareto.data import (
     opening_axes,
     text,
 )
+from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, LIMITS, page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
@@ -41,6 +42,7 @@ def create(
     *,
     output: Path,
     hosts: set[str] | None = None,
+    password: str | None = None,
     mlflow: str | None = None,
     tracking_uri: str | None = None,
     seconds: float = 4.0,
@@ -51,6 +53,7 @@ def create(
         output: the file that Pick writes.
         hosts: names that the page may be asked for under, so that no web site can reach it through a name of its
             own; any where None.
+        password: of whoever may see it; None: everybody who reaches it.
         mlflow: address of the MLflow UI, where there is one.
         tracking_uri: of the store, where it has moved since the sweep.
         seconds: between two looks at the sweep.
@@ -66,23 +69,16 @@ def create(
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     link = source.run_page(mlflow, None, tracking_uri) if mlflow else None
-    app.layout = page(source.sweep.name, output, link, seconds, opening_axes(source.sweep.recipe))
-    if hosts is not None:
-        _guard(app.server, hosts)
+    token = secrets.token_urlsafe(32)
+    app.layout = page(source.sweep.name, output, link, seconds, opening_axes(source.sweep.recipe), token)
     _theme(app)
     _state_and_limits(app, source)
     _charts(app, source)
     _table(app, source)
     selection(app, source, mlflow, tracking_uri)
-    picking(app, source, output, tracking_uri)
+    picking(app, source, output, tracking_uri, token)
+    guard(app, hosts, password)
     return app
-
-
-def _guard(server: Flask, hosts: set[str]) -> None:
-    @server.before_request
-    def refuse_foreign_names() -> Response | None:
-        name = request.host.rsplit(":", 1)[0].strip("[]")
-        return None if name in hosts else abort(403)
 
 
 def _theme(app: Dash) -> None:

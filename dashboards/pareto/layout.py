@@ -9,17 +9,23 @@ from dash import dcc, html
 
 from sweeps.formatting.figures import MARK
 
-INDEX = """<!DOCTYPE html>
-<html lang="en">
-<head>{%metas%}<title>{%title%}</title>
-<script>
+THEME = """
   // Before anything is painted: what was chosen here last time, else what the system asks for.
   document.documentElement.dataset.theme = localStorage.getItem("edp-theme")
     || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-</script>
-{%favicon%}{%css%}</head>
+"""
+"""A script that the page's policy knows by its hash (`dashboards.pareto.guard`)."""
+
+INDEX = (
+    f"""<!DOCTYPE html>
+<html lang="en">
+<head>{{%metas%}}<title>{{%title%}}</title>
+<script>{THEME}</script>
+"""
+    + """{%favicon%}{%css%}</head>
 <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
 </html>"""
+)
 
 LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
 """What its user may set a limit to; `cost` is in GPU-seconds where there were GPUs."""
@@ -38,12 +44,18 @@ def aria(**attributes: str) -> dict[str, Any]:
 
 
 def page(
-    name: str, output: Path, mlflow: str | None, seconds: float, axes: tuple[str, str] = ("ser", "mia_auc")
+    name: str,
+    output: Path,
+    mlflow: str | None,
+    seconds: float,
+    axes: tuple[str, str] = ("ser", "mia_auc"),
+    token: str = "",
 ) -> html.Div:
     """The whole page of sweep `name`, asked for again every `seconds` while the sweep runs.
 
     Args:
         axes: metrics that it opens on, across and up.
+        token: by which Pick knows that it was this page that was clicked on.
     """
     return html.Div(
         [
@@ -51,6 +63,7 @@ def page(
             dcc.Store(id="theme"),
             dcc.Store(id="limits", data={}),
             dcc.Store(id="selected"),
+            dcc.Store(id="token", data=token),
             dcc.Store(id="sort", data={"key": None, "descending": False}),
             dcc.Store(id="table-page", data=0),
             dcc.Interval(id="tick", interval=int(seconds * 1000)),

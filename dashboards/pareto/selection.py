@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
+from flask import abort
 
 from dashboards.pareto import detail, parts
 from dashboards.pareto.data import Limits, Source, within
+from dashboards.pareto.guard import same
 from dashboards.pareto.style import blank
 from edp.spec import UserError
 from sweeps.commands.pick import keep
@@ -82,20 +84,23 @@ def _best(source: Source, limits: Limits) -> str | None:
     return choose([c.point for c in found.front], found.recipe.search.objectives, limits).name
 
 
-def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> None:
-    """Pick writes the file and, under a name, registers the model."""
+def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:
+    """Pick writes the file and, under a name, registers the model: for whoever has the page, and so its token."""
 
     @app.callback(
         Output("picked", "children"),
         Input("pick", "n_clicks"),
         Input("selected", "data"),
         State("model-name", "value"),
+        State("token", "data"),
         running=[(Output("pick", "children"), "Picking …", "Pick")],
         prevent_initial_call=True,
     )
-    def pick(clicks: int | None, selected: str | None, model_name: str | None) -> Any:
+    def pick(clicks: int | None, selected: str | None, model_name: str | None, given: Any) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
             return ""
+        if not same(given, token):
+            abort(403)
         point = source.read()[1].candidates[selected].point
         name = (model_name or "").strip()
         try:

@@ -42,14 +42,16 @@ def test_what_nobody_can_measure_is_spoken_of_until_it_ends() -> None:
     assert len(said) == n
 
 
+_POISSON = ("epsilon", "--z0", "1", "--sampling", "poisson")
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("epsilon", "--z0", "1", "--epochs", str(10**12)),
-        ("epsilon", "--z0", "1", "--epochs", "20000", "--sampling", "poisson", "--decay", "linear", "--tau", "1e-3")
-        + ("--rate", "0.01"),
+        (*_POISSON, "--epochs", "20000", "--decay", "linear", "--tau", "1e-3", "--rate", "0.01"),
         ("epsilon", "--z0", "1", "--epochs", "3", "--noise-correlation", "banded", "--band", str(10**12)),
-        ("epsilon", "--z0", "1", "--epochs", "3", "--sampling", "poisson", "--rate", "1e-200"),
+        (*_POISSON, "--epochs", "3", "--rate", "1e-200"),
         *(
             ("run", "quickstart", "--set", f"{setting}={10**12}")
             for setting in ("training.epochs", "shadow.epochs", "canaries.count", "corpus.utterances", "search.trials")
@@ -79,6 +81,5 @@ def test_only_the_rows_that_are_shown_are_priced(command: Command, monkeypatch: 
         return price(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(accounting, "epsilon_of", counted)
-    words = ("epsilon", "--z0", "1", "--epochs", "5000", "--sampling", "poisson", "--rate", "0.01")
-    assert "ε = 820.6" in command(*words)[1]
+    assert "ε = 820.6" in command(*_POISSON, "--epochs", "5000", "--rate", "0.01")[1]
     assert next(priced) < 20

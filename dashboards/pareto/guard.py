@@ -1,0 +1,126 @@
+"""Who may ask the page for what: names, a password, origins; and what a browser is told to refuse.
+
+A page on this machine can be reached by every web site that its user visits. So it answers to its own names only (a
+site may point a name of its own here), takes orders from itself only (`Origin`), and is shown in no other page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from typing import Any
+
+from dash import Dash
+from flask import Flask, Response, abort, request
+from werkzeug.exceptions import HTTPException
+
+from dashboards.pareto.layout import THEME
+from sweeps.cli.unexpected import unexpected
+
+_MOST_BYTES = 1_000_000
+"""Of what a browser sends."""
+
+_HEADERS = {
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
+    """Lets in who may come in. To be called when all callbacks are there: their scripts are allowed by their hashes.
+
+    Args:
+        hosts: names that the page may be asked for under; any where None.
+        password: of every request, under any user's name; None: nobody is asked for one.
+    """
+    server: Flask = app.server
+    server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
+    headers = _HEADERS | {"Content-Security-Policy": _policy(app)}
+
+    @server.before_request
+    def let_in() -> Response | None:
+        name = request.host.rsplit(":", 1)[0].strip("[]")
+        if hosts is not None and name not in hosts:
+            abort(403)
+        if password is not None and not _knows(password):
+            return Response("a password is needed", 401, {"WWW-Authenticate": 'Basic realm="edp-sweep"'})
+        if request.method not in ("GET", "HEAD", "OPTIONS"):
+            if request.headers.get("Origin") != request.host_url.rstrip("/"):
+                abort(403)
+            if not _is_call(app):
+                abort(400)
+        return None
+
+    @server.after_request
+    def with_headers(answer: Response) -> Response:
+        answer.headers.update(headers)
+        return answer
+
+    @server.errorhandler(Exception)
+    def without_traceback(error: Exception) -> Any:
+        if isinstance(error, HTTPException):
+            return error
+        return Response(unexpected(error), 500, {"Content-Type": "text/plain; charset=utf-8"})
+
+
+def same(given: Any, token: str) -> bool:
+    """Whether `given` is the token, told in a time that says nothing of how much of it is."""
+    return isinstance(given, str) and hmac.compare_digest(given.encode(), token.encode())
+
+
+def _knows(password: str) -> bool:
+    login = request.authorization
+    return login is not None and login.type == "basic" and same(login.password, password)
+
+
+def _is_call(app: Dash) -> bool:
+    """Whether the request is JSON that calls one of the page's callbacks, with the arguments that it takes."""
+    try:
+        body = request.get_json(silent=True)
+    except RecursionError:
+        return False
+    if not isinstance(body, dict) or not isinstance(body.get("output"), str):
+        return False
+    callback = app.callback_map.get(body["output"])
+    if callback is None or not isinstance(body.get("outputs"), dict | list):
+        return False
+    changed = body.get("changedPropIds", [])
+    return (
+        isinstance(changed, list)
+        and all(isinstance(one, str) for one in changed)
+        and _fits(body.get("inputs", []), callback["inputs"])
+        and _fits(body.get("state", []), callback["state"])
+    )
+
+
+def _fits(given: Any, declared: list[dict[str, Any]]) -> bool:
+    """Whether values came for what a callback reads, in its order."""
+    if not isinstance(given, list) or len(given) != len(declared):
+        return False
+    for one, wanted in zip(given, declared, strict=True):
+        several = one if isinstance(one, list) else [one]  # a pattern's
+        if not all(isinstance(part, dict) and part.get("property") == wanted["property"] for part in several):
+            return False
+    return True
+
+
+def _policy(app: Dash) -> str:
+    digest = base64.b64encode(hashlib.sha256(THEME.encode()).digest()).decode()
+    scripts = " ".join(["'self'", f"'sha256-{digest}'", *app.csp_hashes()])
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {scripts}",
+            "style-src 'self' 'unsafe-inline'",  # Plotly writes its own
+            "img-src 'self' data: blob:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )

@@ -1,0 +1,206 @@
+"""What the Pareto page answers to whom, without a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from flask.testing import FlaskClient
+
+from dashboards.pareto.app import create
+from dashboards.pareto.data import Source
+from dashboards.serve import door, mlflow_ui
+from edp.ledger import Ledger
+from edp.spec import UserError
+from sweeps.tracking.tracker import Tracker
+from tests.conftest import Command
+from tests.support import studies
+from tests.support.waiting import wait_for
+
+OWN = "http://localhost"
+CALL = "/_dash-update-component"
+
+
+@pytest.fixture
+def picked(tmp_path: Path) -> Path:
+    return tmp_path / "picked.yaml"
+
+
+@pytest.fixture
+def page(tmp_path: Path, picked: Path) -> FlaskClient:
+    made, recipe = studies.sweep(tmp_path)
+    search = studies.trials(made, recipe)
+    assert search.ask("a") is not None
+    search.tell("a", studies.result(), Ledger(), [])
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    Tracker(uri, "quickstart_paper", tmp_path / "mlflow-artifacts")
+    made.update(tracking_uri=uri)
+    return create(Source(made), output=picked, hosts={"localhost"}).server.test_client()
+
+
+def token(page: FlaskClient) -> str:
+    def stores(part: Any) -> Iterator[str]:
+        if isinstance(part, dict):
+            if part.get("props", {}).get("id") == "token":
+                yield part["props"]["data"]
+            part = list(part.values())
+        for below in part if isinstance(part, list) else ():
+            yield from stores(below)
+
+    (found,) = stores(page.get("/_dash-layout").json)
+    return found
+
+
+def click(token: str | None) -> dict[str, Any]:
+    """What the page sends when Pick is clicked on."""
+    inputs = [
+        {"id": "pick", "property": "n_clicks", "value": 1},
+        {"id": "selected", "property": "data", "value": "0"},
+    ]
+    state = [{"id": "model-name", "property": "value", "value": ""}, {"id": "token", "property": "data"}]
+    if token is not None:
+        state[1]["value"] = token
+    outputs = {"id": "picked", "property": "children"}
+    return {"output": "picked.children", "outputs": outputs, "inputs": inputs, "state": state} | {
+        "changedPropIds": ["pick.n_clicks"]
+    }
+
+
+def test_pick_takes_the_pages_own_token_and_origin(page: FlaskClient, picked: Path) -> None:
+    own = token(page)
+    assert len(own) > 40
+    foreign = (None, "null", "http://evil.example", f"{OWN}:81", "https://localhost")
+    for given, origin in [(None, OWN), ("", OWN), (own[:-1], OWN), *((own, other) for other in foreign)]:
+        headers = {"Origin": origin} if origin else {}
+        assert page.post(CALL, json=click(given), headers=headers).status_code == 403, (given, origin)
+        assert not picked.exists()
+    answer = page.post(CALL, json=click(own), headers={"Origin": OWN})
+    assert answer.status_code == 200
+    assert "Picked trial 0" in answer.text
+    assert picked.is_file()
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "{", "null", "[]", "{}", "7", '"x"', "[" * 100_000, '{"output": 7}', '{"output": "nope.children"}']
+    + [json.dumps(click("t") | change) for change in ({"inputs": 7}, {"inputs": []}, {"state": [[7], 8]})]
+    + [json.dumps(click("t") | change) for change in ({"outputs": 7}, {"changedPropIds": [{}]}, {"output": ["a"]})],
+    ids=lambda body: body[:30],
+)
+def test_what_is_no_call_of_the_page_is_a_400_without_a_traceback(
+    body: str, page: FlaskClient, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for kind in ("application/json", "text/plain"):
+        answer = page.post(CALL, data=body, headers={"Origin": OWN, "Content-Type": kind})
+        assert answer.status_code == 400
+        assert "Traceback" not in answer.text
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_goes_wrong_inside_is_one_line_and_its_traceback_is_in_the_log(
+    page: FlaskClient, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    selected = {"id": "selected", "property": "data", "value": {"a": ["list"]}}
+    call = click(token(page))
+    answer = page.post(CALL, json=call | {"inputs": [call["inputs"][0], selected]}, headers={"Origin": OWN})
+    assert answer.status_code == 500
+    assert answer.text.count("\n") == 0
+    assert answer.text.startswith("unexpected TypeError: ")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_page_is_framed_by_nobody_and_runs_its_own_scripts_only(page: FlaskClient) -> None:
+    for path in ("/", "/_dash-layout", "/assets/page.js", "/nowhere"):
+        headers = page.get(path, buffered=True).headers
+        policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+        assert policy["frame-ancestors"] == policy["default-src"] == policy["base-uri"] == "'none'"
+        assert policy["connect-src"] == "'self'"
+        assert "unsafe" not in policy["script-src"]
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    assert page.get("/", headers={"Host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["", " ", "127.0.0.1 ", "nowhere.invalid", "a" * 300, "1.2.3.4.5", "\0"])
+def test_a_host_that_is_none_is_refused(host: str) -> None:
+    with pytest.raises(UserError, match=r"--host = .* cannot be listened on; allowed: an address of this machine"):
+        door(host, None)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "0", "::", "192.0.2.1", "::ffff:192.0.2.1"])
+def test_where_others_reach_the_page_it_has_a_password(host: str) -> None:
+    one, other = door(host, None), door(host, None)
+    assert one.password
+    assert len(one.password) > 20
+    assert one.password != other.password
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
+def test_on_this_machine_a_password_is_asked_for_where_one_is_given(
+    host: str, tmp_path: Path, command: Command
+) -> None:
+    assert door(host, None).password is None
+    file = tmp_path / "password"
+    for text, why in [(None, "No such file"), ("", "at least 8"), ("short\nlong enough", "at least 8")]:
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(UserError, match=f"--password-file = .*{why}"):
+            door(host, file)
+    file.write_text("long enough\nmore\n")
+    assert door(host, file).password == "long enough"
+
+
+def test_with_a_password_nothing_is_shown_without_it(tmp_path: Path) -> None:
+    made, _ = studies.sweep(tmp_path)
+    page = create(Source(made), output=tmp_path / "p", hosts=None, password="long enough ü").server.test_client()
+    for path in ("/", "/_dash-layout", "/assets/page.js"):
+        assert page.get(path).status_code == 401
+        assert page.get(path, auth=("me", "long enough")).status_code == 401
+        assert page.get(path, headers={"Authorization": "Bearer x"}).status_code == 401
+        assert page.get(path, auth=("anybody", "long enough ü"), buffered=True).status_code == 200
+    assert page.post(CALL, json={}, headers={"Origin": OWN}).status_code == 401
+
+
+_UI = """
+import sys, time
+from pathlib import Path
+from dashboards.serve import mlflow_ui
+with mlflow_ui(sys.argv[1], Path(sys.argv[2])) as (url, child):
+    print(url, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_mlflow_ends_with_the_process_that_started_it_whatever_ends_that(tmp_path: Path) -> None:
+    uri, log = f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "mlflow.log"
+    words = [sys.executable, "-c", _UI, uri, str(log)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        wait_for(lambda: _answers(url))
+        os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: not _answers(url))
+    with mlflow_ui(uri, log) as (url, child):
+        assert child is not None
+        wait_for(lambda: _answers(url))
+    assert child.poll() is not None
+    until = time.monotonic() + 60
+    while _answers(url):
+        assert time.monotonic() < until
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/health", timeout=5).ok
+    except requests.RequestException:
+        return False
