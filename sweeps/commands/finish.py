@@ -12,6 +12,7 @@ from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.baseline_run import send_baseline
 from sweeps.tracking.run_note import run_note
 from sweeps.tracking.tracker import Tracker
+from trainables.records.files import atomic_write
 
 
 def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress: Progress) -> None:
@@ -31,7 +32,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     if front:
         picture = sweep.folder / "front.svg"
         points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
-        picture.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
+        with atomic_write(picture) as partial:
+            partial.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
         tracker.artifact(record.run_id, picture)
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id)
     for run in now ^ earlier:  # a sweep that went on may have left some behind

@@ -30,6 +30,7 @@ from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import check_storage
 from sweeps.tracking.tracker import Tracker, environment_tags, flat
 from trainables.pretraining.spec import PretrainSpec
+from trainables.records.files import disk_full, why_not
 
 _LINE_S = 30.0
 _LOG_STEPS = 20
@@ -101,7 +102,9 @@ def pretrain(
             try:
                 write_folder(folder, encoder, pieces, spec, about, corpora)
             except OSError as error:
-                raise UserError(f"output = {str(folder)!r}: {error.strerror}; allowed: a new folder") from None
+                if disk_full(error) is not None:
+                    raise
+                raise UserError(f"output = {str(folder)!r}: {why_not(error)}; allowed: a new folder") from None
             for file in sorted(folder.iterdir()):
                 tracker.artifact(run_id, file, _ARTIFACT)
             tracker.tag(run_id, {"state": "complete"})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from edp.spec import UserError
-from trainables.records.files import atomic_write, disk_full
+from trainables.records.files import atomic_write, why_not
 
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _KINDS = (
@@ -98,5 +98,5 @@ def _complaints(path: Path, option: str) -> Iterator[None]:
     except UserError:
         raise
     except (OSError, ValueError) as error:
-        reason = disk_full(error) or (error.strerror if isinstance(error, OSError) else str(error))
+        reason = why_not(error) if isinstance(error, OSError) else str(error)
         raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: a file that can be written") from None

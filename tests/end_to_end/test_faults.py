@@ -19,6 +19,7 @@ from mlflow.tracking import MlflowClient
 
 from edp.ledger import Ledger
 from tests.conftest import TINY_RECIPE, Command
+from tests.support.disks import small_disk
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
@@ -288,29 +289,22 @@ def test_ctrl_c_twice_stops_in_the_middle_of_an_epoch_and_says_how_to_go_on(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=12m", "edp-sweeps-test", str(place)]
-    # A disk is full for sure only where it is a small one of the test's own: filling the machine's would end whatever
-    # else writes there. Who may not mount has test_files.py, which raises the same error from the write itself.
-    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
-        pytest.skip("fills a file system of its own, which only root may mount")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_disk(tmp_path / "disk", "12m") as place:
+        yield place
 
 
 def test_a_full_disk_stops_the_sweep_in_one_line_and_it_goes_on_when_there_is_room(
-    ray_cluster: str, small_disk: Path, recipe: Path, tmp_path: Path, command: Command
+    ray_cluster: str, full_disk: Path, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
-    where = ("--storage", str(small_disk), "--tracking-uri", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    where = ("--storage", str(full_disk), "--tracking-uri", f"sqlite:///{tmp_path / 'mlflow.db'}")
     settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    ballast = small_disk / "ballast"
+    ballast = full_disk / "ballast"
 
     code, _, err = command("run", str(recipe), "--name", "s", *where, *settings, "--set", "search.trials=0")
     assert code == 2, err
-    free = shutil.disk_usage(small_disk).free
+    free = shutil.disk_usage(full_disk).free
     # Enough for the corpora, the baseline and some of the first trial.
     ballast.write_bytes(b"\0" * max(0, free - 3_500_000))
     code, out, err = command("run", str(recipe), "--name", "s", *where, *settings)
@@ -318,13 +312,13 @@ def test_a_full_disk_stops_the_sweep_in_one_line_and_it_goes_on_when_there_is_ro
     assert "the disk is full" in err.splitlines()[-1], err
     assert "go on with: edp-sweep resume s" in err.splitlines()[-1]
     assert "Traceback" not in err
-    assert not list(small_disk.rglob("*.partial"))
+    assert not list(full_disk.rglob("*.partial"))
 
     ballast.unlink()
-    subprocess.run(["mount", "-o", "remount,size=256m", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,size=256m", str(full_disk)], check=True)
     code, out, err = command("resume", "s", *where, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert [trial["state"] for trial in found["trials"]] == ["complete"] * TRIALS
-    for folder in (small_disk / "s" / "trials").iterdir():
+    for folder in (full_disk / "s" / "trials").iterdir():
         assert _steps(folder) == [(epoch, 4) for epoch in range(EPOCHS)]

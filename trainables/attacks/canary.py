@@ -119,14 +119,14 @@ def toss_coins(path: Path, count: int) -> NDArray[np.bool_]:
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        partial.write_text(json.dumps([secrets.randbelow(2) for _ in range(count)]))
-        partial.chmod(0o600)
         try:
+            partial.write_text(json.dumps([secrets.randbelow(2) for _ in range(count)]))
+            partial.chmod(0o600)
             os.link(partial, path)
         except FileExistsError:
             pass
         finally:
-            partial.unlink()
+            partial.unlink(missing_ok=True)
     return read_coins(path)
 
 

@@ -19,7 +19,7 @@ from trainables.attacks.classifiers import fit_best, log_odds
 from trainables.attacks.intervals import auc_interval, clopper_pearson
 from trainables.attacks.membership_features import Floats
 from trainables.attacks.roc import auc, tpr_at_fpr
-from trainables.records.files import read_json, reading
+from trainables.records.files import atomic_write, read_json, reading
 
 
 def fit_attack(members: Floats, non_members: Floats) -> dict[str, Any]:
@@ -56,8 +56,9 @@ def attack_metrics(member_scores: NDArray[np.float64], non_member_scores: NDArra
 
 
 def save_attack(attack: dict[str, Any], path: Path) -> None:
-    """Writes a fitted attack as JSON."""
-    path.write_text(json.dumps(attack, indent=1))
+    """Writes a fitted attack as JSON, in one step."""
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(attack, indent=1))
 
 
 def load_attack(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edp.spec import UserError
 from trainables.corpora.text import problem
-from trainables.records.files import atomic_write
+from trainables.records.files import atomic_write, why_not
 
 FOLDER = "public"
 
@@ -139,7 +139,7 @@ def keep_converted(corpus: ConvertedCorpus, file: Path, cache: Path) -> Path:
         with atomic_write(kept) as partial:
             partial.write_bytes(content)
     except OSError as error:
-        raise UserError(f"--from = {file}: it cannot be kept in {kept.parent} ({error.strerror})") from None
+        raise UserError(f"--from = {file}: it cannot be kept in {kept.parent} ({why_not(error)})") from None
     return kept
 
 

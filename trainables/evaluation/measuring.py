@@ -18,6 +18,7 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.predictions import Predictions, collect_predictions, utility_metrics
 from trainables.models import JointModel
 from trainables.records.epochs import EpochLog, epoch_folder
+from trainables.records.files import save_arrays
 from trainables.records.job import EpochResult, TrialJob
 from trainables.records.ledger_file import read_ledger
 from trainables.records.pareto import Metrics
@@ -125,7 +126,7 @@ def final_metrics(
         seen["canary_losses"] = _seen(canaries)[1]
         metrics |= audit(canary_scores(seen["canary_losses"]), read_coins(job.coins), job.spec.edp.delta).metrics()
     job.output.mkdir(parents=True, exist_ok=True)
-    np.savez(job.output / "attack_features.npz", **seen)
+    save_arrays(job.output / "attack_features.npz", **seen)
     if job.attack is not None:
         attack = load_attack(job.attack)
         metrics |= attack_metrics(attack_scores(attack, inside), attack_scores(attack, outside))

@@ -161,12 +161,12 @@ def write_states(
 
 
 def _join(parts: list[Path], whole: Path) -> None:
-    """Arrays one after the other, by way of the disk."""
+    """Arrays one after the other, by way of the disk. Written, not mapped: where a mapped file finds no room the system
+    kills the process without a word."""
     opened = [np.load(part, mmap_mode="r") for part in parts]
     shape = (sum(len(part) for part in opened), *opened[0].shape[1:])
-    out = np.lib.format.open_memmap(whole, mode="w+", dtype=opened[0].dtype, shape=shape)
-    first = 0
-    for part in opened:
-        out[first : first + len(part)] = part
-        first += len(part)
-    out.flush()
+    descr = np.lib.format.dtype_to_descr(opened[0].dtype)
+    with whole.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+        for part in opened:
+            file.write(np.ascontiguousarray(part).data)

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,11 @@ from edp.spec import UserError
 Read = TypeVar("Read")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FULL_TEXTS = ("no space left on device", "disk is full", "disk quota exceeded", "file too large")
+_FULL_TEXTS = re.compile(
+    "no space left on device|disk is full|disk quota exceeded|file too large"
+    r"|\d+ requested and \d+ written"  # NumPy, which loses the system's reason
+    "|failed writing file"  # PyTorch, likewise
+)
 
 
 class BrokenFile(UserError):
@@ -88,6 +93,19 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise
 
 
+def why_not(error: OSError) -> str:
+    """Why a file could not be written, in words. NumPy's errors have no number, and so none of the system's texts."""
+    return disk_full(error) or error.strerror or " ".join(str(error).split())
+
+
+def save_arrays(path: Path, **arrays: Any) -> None:
+    """Writes NumPy arrays as one `.npz` file, in one step."""
+    import numpy as np  # as below
+
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
 def save_tensors(contents: dict[str, Any], path: Path) -> None:
     """Writes tensors and plain data in one step, for `torch.load(…, weights_only=True)`.
 
@@ -104,7 +122,8 @@ def save_tensors(contents: dict[str, Any], path: Path) -> None:
 def disk_full(error: BaseException) -> str | None:
     """The line that says so where `error`, or what it came from, is a disk without room; None for other errors.
 
-    SQLite has an error of its own for it, which holds its text alone.
+    SQLite, NumPy and PyTorch have errors of their own for it, and so has whatever carries an error from one process to
+    another: they hold its text alone.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -112,7 +131,7 @@ def disk_full(error: BaseException) -> str | None:
             where = f" ({seen.filename})" if seen.filename else ""
             return f"the disk is full: {seen.strerror}{where}"
         text = str(seen).lower()
-        if found := next((full for full in _FULL_TEXTS if full in text), None):
-            return f"the disk is full: {found}"
+        if found := _FULL_TEXTS.search(text):
+            return f"the disk is full: {found[0]}"
         seen = seen.__cause__ or seen.__context__
     return None

@@ -8,8 +8,6 @@ is trained on it. Everything here runs in one process, which is a process group 
 
 from __future__ import annotations
 
-import os
-import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from trainables.attacks.membership_features import membership_indices
 from trainables.data.encoded_corpus import EncodedCorpus, Split
 from trainables.evaluation.predictions import Predictions, collect_predictions
 from trainables.models import JointModel, build_model
+from trainables.records.files import save_arrays
 from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.trainer import Trainer, pick_device
 
@@ -193,13 +192,7 @@ def _new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> 
 
 def _save(path: Path, arrays: Arrays) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own: two commands may be at the same file, and the later one replaces the earlier one's.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.npz")
-    try:
-        np.savez(partial, allow_pickle=False, **arrays)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    save_arrays(path, **arrays)
 
 
 @contextmanager

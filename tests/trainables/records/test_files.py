@@ -9,11 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tests.support.tiny import spec
-from trainables.records.files import atomic_write, disk_full
+from trainables.records.files import atomic_write, disk_full, why_not
 from trainables.training.checkpoint import BEFORE, NAME, Checkpoint, load_checkpoint, save_checkpoint, spec_key
 
 
@@ -90,3 +91,16 @@ def test_a_full_disk_is_known_also_behind_other_errors() -> None:
     assert disk_full(RuntimeError("(sqlite3.OperationalError) database or disk is full")) is not None
     assert disk_full(RuntimeError("no such table")) is None
     assert disk_full(OSError(errno.EACCES, "Permission denied")) is None
+
+
+def test_a_full_disk_is_known_from_what_numpy_and_pytorch_make_of_it() -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        with pytest.raises(OSError, match="requested and") as short:
+            np.zeros(100_000).tofile(full)
+        with pytest.raises((OSError, RuntimeError)) as torchs:
+            torch.save(torch.zeros(100_000), full)
+    assert disk_full(short.value) == "the disk is full: 100000 requested and 0 written"
+    assert (disk_full(torchs.value) or "").startswith("the disk is full: ")
+    assert why_not(short.value) == disk_full(short.value)
+    assert why_not(OSError("odd")) == "odd"
+    assert why_not(PermissionError(errno.EACCES, "Permission denied")) == "Permission denied"

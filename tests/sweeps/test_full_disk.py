@@ -1,0 +1,104 @@
+"""Whatever is written, a disk without room is one line, and leaves nothing half-made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edp.ledger import Ledger
+from sweeps.formatting.outputs import output
+from sweeps.state.study import study_storage
+from sweeps.tracking.tracker import Tracker
+from tests.conftest import Command
+from tests.support.disks import small_disk
+from tests.support.tiny import spec
+from trainables.attacks.canary import toss_coins
+from trainables.attacks.shadow import save_attack
+from trainables.corpora import load_corpus
+from trainables.data.encoding import encode
+from trainables.data.whitening import Moments
+from trainables.frozen.states import _join
+from trainables.records.epochs import write_curve, write_model
+from trainables.records.files import disk_full, save_arrays, save_tensors
+from trainables.training.checkpoint import Checkpoint, save_checkpoint
+
+MANY = 50_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Of 64 kilobytes."""
+    with small_disk(tmp_path / "disk", "64k") as place:
+        yield place
+
+
+def states(place: Path) -> None:
+    part = place.parent / "part.npy"
+    np.save(part, np.zeros((MANY, 4), np.float16))
+    _join([part, part], place / "whole.npy")
+
+
+def report(place: Path) -> None:
+    with output(place / "report.html") as file:
+        file.write("x" * 4 * MANY)
+
+
+def checkpoint(place: Path) -> None:
+    save_checkpoint(Checkpoint("", 1, [1.0], "{}", None, {"weight": torch.zeros(MANY)}, {}), place)
+
+
+def moments(place: Path) -> None:
+    size = torch.zeros(200)
+    Moments(size, size, torch.zeros(200, 200)).save(place / "moments.npz")
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "model": lambda place: write_model(place, {"weight": torch.zeros(MANY)}, Ledger()),
+    "tensors": lambda place: save_tensors({"weight": torch.zeros(MANY)}, place / "model.pt"),
+    "checkpoint": checkpoint,
+    "arrays": lambda place: save_arrays(place / "features.npz", a=np.zeros(MANY)),
+    "NumPy alone": lambda place: np.save(place / "a.npy", np.zeros(MANY)),
+    "states of a frozen encoder": states,
+    "moments": moments,
+    "encoded corpus": lambda place: encode(load_corpus(spec().corpus), spec().model, place / "corpus"),
+    "fitted attack": lambda place: save_attack({"coef": [0.1] * MANY}, place / "attack.json"),
+    "coins": lambda place: toss_coins(place / "coins.json", MANY),
+    "curve": lambda place: write_curve([{"valid_ser": 0.123456789}] * MANY, place),
+    "file that a user names": report,
+    "MLflow's store": lambda place: Tracker(f"sqlite:///{place / 'mlflow.db'}", "e", place / "artifacts"),
+    "study": lambda place: study_storage(f"sqlite:///{place / 'study.db'}"),
+}
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_a_full_disk_is_one_line_whatever_is_written(what: str, disk: Path) -> None:
+    with pytest.raises((OSError, RuntimeError, ValueError)) as raised:
+        WRITERS[what](disk)
+    line = disk_full(raised.value)
+    assert line is not None
+    assert line.startswith("the disk is full: ")
+    assert "\n" not in line
+    left = {path.name for path in disk.rglob("*") if path.is_file()}
+    whole = {"ledger.json", "a.npy", "whole.npy", "moments.npz", "mlflow.db", "study.db"}
+    assert {name for name in left if not name.endswith("-journal")} <= whole, "nothing half-made but what is made anew"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("data", "make", "video", "--utterances", "5000", "--output", "{}/video.jsonl"), 2),
+        (("epsilon", "--z0", "1", "--epochs", "3", "--plot", "{}/curve.html"), 2),
+    ],
+)
+def test_a_command_whose_output_finds_no_room_says_so(
+    words: tuple[str, ...], code: int, disk: Path, command: Command
+) -> None:
+    found, _, err = command(*(word.format(disk) for word in words))
+    assert found == code
+    assert err.count("\n") == 1
+    assert "the disk is full: " in err
+    assert list(disk.iterdir()) == []
