@@ -68,7 +68,6 @@ def test_what_could_not_end_is_refused(words: tuple[str, ...], command: Command,
     code, out, err = command(*words, *storage)
     assert (code, out) == (2, ""), err
     assert err.count("\n") == 1
-    assert "e+" in err or any(str(n) in err.replace(",", "") for n in (10**12, 20000, "1e-200", "allowed")), err
 
 
 def test_only_the_rows_that_are_shown_are_priced(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
