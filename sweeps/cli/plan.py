@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -53,4 +54,5 @@ def _show(recipe: str, document: dict[str, Any]) -> None:
     print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. What each ε covers:")
     for way in document["ways"]:
         print_line(out, f"  {way['name']}: {way['covers']}")
-    print_line(out, f"The cheapest is {document['cheapest']}: edp-sweep run {recipe} --plan {document['cheapest']}")
+    run = shlex.join(["edp-sweep", "run", recipe, "--plan", document["cheapest"]])
+    print_line(out, f"The cheapest is {document['cheapest']}: {run}")

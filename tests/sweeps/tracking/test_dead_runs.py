@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sweeps.state.lock import claimed, driver_lock
-from sweeps.tracking.tracker import Tracker, default_tracking_uri
+from sweeps.state.shell import default_tracking_uri
+from sweeps.tracking.tracker import Tracker
 
 STARTER = """
 import sys, time
 from pathlib import Path
 from sweeps.state.lock import driver_lock
-from sweeps.tracking.tracker import Tracker, default_tracking_uri
+from sweeps.state.shell import default_tracking_uri
+from sweeps.tracking.tracker import Tracker
 storage = Path(sys.argv[1])
 with driver_lock(storage / "s", "s"):
     tracker = Tracker(default_tracking_uri(storage), "train", storage / "mlflow-artifacts")
