@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 a run failed, 2 a mistake of the user's, 130 stopped by Ct
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +25,7 @@ from sweeps.cli.unexpected import logged_threads, unexpected
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 from sweeps.formatting.shell import command_line
-from sweeps.formatting.signals import BY_CTRL_C, BY_SIGTERM, Terminated, exit_code, raise_terminated
+from sweeps.formatting.signals import BY_CTRL_C, BY_SIGTERM, Terminated, exit_code, terminating
 from trainables.records.waiting import still_waits
 
 app = typer.Typer(
@@ -299,9 +298,7 @@ def _show_release(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Entry point of `edp-sweep`."""
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, raise_terminated)
-    with logged_threads():
+    with logged_threads(), terminating():
         code = _run()
     try:
         sys.stdout.flush()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 BY_CTRL_C = "stopped by Ctrl-C"
 BY_SIGTERM = "stopped by SIGTERM"
@@ -24,6 +27,19 @@ def raise_terminated(number: int, frame: object) -> None:
         Terminated: always.
     """
     raise Terminated
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Answers SIGTERM while the block runs, in a program's main thread, where nobody else does."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, raise_terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def interrupt_of(number: int) -> KeyboardInterrupt:
