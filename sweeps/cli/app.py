@@ -25,7 +25,7 @@ from sweeps.cli.unexpected import logged_threads, unexpected
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 from sweeps.formatting.shell import command_line
-from sweeps.formatting.signals import BY_CTRL_C, BY_SIGTERM, Terminated, exit_code, terminating
+from sweeps.formatting.signals import exit_code, stopped_by, terminating
 from trainables.records.waiting import still_waits
 
 app = typer.Typer(
@@ -321,12 +321,10 @@ def _run() -> int:
         if message := error.format_message().replace("\n", " ").replace("Value error, ", ""):
             complain(message)
         return 2
-    except Terminated:
-        complain(BY_SIGTERM)
-        return exit_code(BY_SIGTERM)
-    except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted")
-        return exit_code(BY_CTRL_C)
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        reason = stopped_by(stop if isinstance(stop, KeyboardInterrupt) else stop.__cause__)  # Typer's own, from it
+        complain(reason)
+        return exit_code(reason)
     except BrokenPipeError:  # `edp-sweep list | head`
         _discard_stdout()
         return 1
