@@ -21,6 +21,7 @@ from sweeps.cli.epsilon import epsilon
 from sweeps.cli.plan import plan
 from sweeps.cli.pretrain import pretrain
 from sweeps.cli.repair import repair
+from sweeps.cli.stopped import Commands, Stopped
 from sweeps.cli.unexpected import logged_threads, unexpected
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
@@ -29,6 +30,7 @@ from sweeps.formatting.signals import exit_code, stopped_by, terminating
 from trainables.records.waiting import still_waits
 
 app = typer.Typer(
+    cls=Commands,
     name="edp-sweep",
     help="Sweeps that choose a private fine-tuning configuration: usefulness (SER), leakage (MIA) and guarantee (ε).",
     no_args_is_help=True,
@@ -321,10 +323,12 @@ def _run() -> int:
         if message := error.format_message().replace("\n", " ").replace("Value error, ", ""):
             complain(message)
         return 2
-    except (KeyboardInterrupt, typer.Abort) as stop:
-        reason = stopped_by(stop if isinstance(stop, KeyboardInterrupt) else stop.__cause__)  # Typer's own, from it
-        complain(reason)
-        return exit_code(reason)
+    except Stopped as stop:
+        complain(str(stop))
+        return exit_code(str(stop))
+    except (KeyboardInterrupt, typer.Abort) as stop:  # before a command has begun
+        complain(stopped_by(stop))
+        return exit_code(stopped_by(stop))
     except BrokenPipeError:  # `edp-sweep list | head`
         _discard_stdout()
         return 1

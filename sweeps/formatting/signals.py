@@ -47,7 +47,7 @@ def interrupt_of(number: int) -> KeyboardInterrupt:
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 
-def stopped_by(interrupt: BaseException | None) -> str:
+def stopped_by(interrupt: BaseException) -> str:
     """Who it was, as a reason."""
     return BY_SIGTERM if isinstance(interrupt, Terminated) else BY_CTRL_C
 
