@@ -22,6 +22,7 @@ from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
 from sweeps.formatting.guarantee import NO_GUARANTEE
+from sweeps.formatting.leakage import audit_words, compared_words, permitted_words, shadow_words, tpr_text
 from sweeps.formatting.outputs import check_output, output
 from sweeps.recipes.parts import Objective
 from sweeps.recipes.recipe import Recipe
@@ -86,6 +87,7 @@ def _template() -> Any:
         "percent": "{:.2%}".format,
         "share": "{:.3f}".format,
         "audited": audited_text,
+        "tpr": tpr_text,
         "params": params_text,
     }
     return environment.get_template("report.html")
@@ -105,7 +107,7 @@ def _facts(
     prepared = _prepared(sweep, recipe)
     points = [point for trial in trials for point in trial.points]
     tied = ties(trials, front, recipe.search.objectives)
-    attacks, curves = _attacks(chosen, prepared)
+    attacks, curves, compared = _attacks(chosen, prepared, spec)
     cost = epsilon_of_sweep(recipe, trials)
     return {
         "sweep": sweep,
@@ -136,6 +138,10 @@ def _facts(
         "unknown": unknown_ledgers(trials),
         "secret": recipe.search.secret,
         "attacks": attacks,
+        "compared": compared,
+        "permitted": permitted_words(chosen.metrics),
+        "audit": audit_words(chosen.metrics),
+        "shadow": shadow_words(spec.shadow.corpus.name),
         "roc": Markup(roc_svg(curves)) if curves else None,
         "costs": _costs(trials, baseline),
         "versions": _versions(tracker, sweep),
@@ -171,6 +177,7 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
         "ser": _between(metrics, "ser", percent=True),
         "mia": _between(metrics, "mia_auc"),
         "tpr": _between(metrics, TPR, percent=True),
+        "tpr_at": tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) if TPR in metrics else "",
         "change": _change(metrics["ser"], baseline.get("ser")),
         "params": params_text(point.params),
     }
@@ -229,30 +236,32 @@ def _public(spec: TrialSpec) -> list[str]:
     return [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
 
 
-def _attacks(point: Point, prepared: Prepared | None) -> tuple[list[dict[str, Any]], list[Curve]]:
-    """What attacks found on a point's model: the full set where `edp-sweep attack` was run, else the sweep's own.
+def _attacks(point: Point, prepared: Prepared | None, spec: TrialSpec) -> tuple[list[dict[str, Any]], list[Curve], str]:
+    """What attacks found on a point's model, and what they compared it with: the full set where `edp-sweep attack` was
+    run, else the sweep's own.
 
     Raises:
         BrokenFile: for a file that is not whole.
     """
-    found = _found(point, prepared)
-    return [one.document() for one in found], [Curve(one.name, one.auc, one.fpr, one.tpr) for one in found]
+    found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
+    curves = [Curve(one.name, one.auc, one.fpr, one.tpr) for one in found]
+    return [one.document() for one in found], curves, f"{compared[0].upper()}{compared[1:]}."
 
 
-def _found(point: Point, prepared: Prepared | None) -> list[AttackResult]:
+def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list[AttackResult], str]:
     kept = point.folder / "attacks.json"
     if kept.is_file():
         document = read_json(kept, dict[str, Any])
         with reading(kept):
             every = [one | document["curves"][one["name"]] for one in document["attacks"]]
-            return TypeAdapter(list[AttackResult]).validate_python(every)
+            return TypeAdapter(list[AttackResult]).validate_python(every), compared_words(document)
     seen = point.folder / "attack_features.npz"
     if prepared is None or not seen.is_file() or not prepared.attack.is_file():
-        return []
+        return [], compared
     attack = load_attack(prepared.attack)
     with reading(seen), np.load(seen) as features:
         scores = (attack_scores(attack, features[name]) for name in ("members", "non_members"))
-        return [measure("shadow", *scores)]
+        return [measure("shadow", *scores)], compared
 
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:

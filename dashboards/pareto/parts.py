@@ -9,7 +9,9 @@ from dash import html
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
 from dashboards.pareto.layout import aria
 from sweeps.formatting.figures import epsilon_text, privacy_statement, relative_change
+from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
 from sweeps.recipes.parts import metric_of
+from sweeps.results.summary import TPR
 
 ROWS = 25
 """Of the table, a page."""
@@ -98,10 +100,22 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
         html.Table(
             [html.Thead(html.Tr([html.Th(h, scope="col") for h in heads])), html.Tbody(rows)], className="figures"
         ),
+        *(html.P(line, className="note") for line in _leak_lines(candidate, spec.shadow.corpus.name)),
         html.H3("Configuration"),
         html.Table(html.Tbody(settings), className="figures"),
         *([html.P(html.A("Its run in MLflow", href=run_url, target="_blank"))] if run_url else []),
     ]
+
+
+def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
+    """What was found to leak, how, and what the ledger permits."""
+    metrics, lines = candidate.metrics, []
+    if TPR in metrics:
+        found = tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr"))
+        lines.append(f"The attack's TPR: {found} FPR, by {shadow_words(shadow)}.")
+    if permitted := permitted_words(metrics):
+        lines.append(f"{permitted[0].upper()}{permitted[1:]}.")
+    return lines + [f"Audit: {words}." for words in audit_words(metrics)]
 
 
 def _change(axis: Axis, value: float, baseline: float | None) -> str:

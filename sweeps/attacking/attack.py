@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
+from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.attacking.figures import write_attack_page
 from sweeps.attacking.models import answers_of, train_references
@@ -30,16 +31,22 @@ from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep, all_sweeps
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker, refusal
-from trainables.attacks.canary import audit, canary_scores, read_coins
+from trainables.attacks.auditing import audit_of, contradiction
+from trainables.attacks.canary import read_coins
 from trainables.attacks.roc import AttackResult, strongest
 from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.evaluation.measuring import privacy_metrics
+from trainables.evaluation.measuring import permitted_metrics, privacy_metrics
 from trainables.records.files import atomic_write, reading
+from trainables.records.job import TrialError
 from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
+
+AUDITED = ("epsilon_audited", "epsilon_audited_any_mechanism", "epsilon_audited_own_noise")
+PERMITTED = ("gaussian_mu", "permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr")
+"""Figures of an audit and of a ledger that a document has, null where there is none."""
 
 _SHADOW_SEED = 1_000_003
 """Added to the seed of the shadow of the same corpus, so that no reference starts from its weights."""
@@ -195,7 +202,8 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
 
     Raises:
         UserError: before anything was made.
-        TrialError: when a model to compare with cannot be trained.
+        TrialError: when a model to compare with cannot be trained; and when the audit contradicts the ledger, whose
+            figures are kept.
     """
     if not 2 <= references <= MOST_REFERENCES or references % 2:
         raise UserError(
@@ -233,6 +241,10 @@ def attack_in_session(
     results += loss_and_reference_attacks(seen, References.read([model.output for model in reference_models]))
     document = _document(target, prepared, seen, results, references, kind)
     _keep(target, document, results)
+    ledger, audited = read_ledger(target.folder), document["epsilon_audited"]
+    words = contradiction(audited, ledger, document["delta"]) if ledger is not None and audited is not None else None
+    if words is not None:
+        raise TrialError(f"{target.name}: {words}")
     return document
 
 
@@ -276,8 +288,10 @@ def _document(
     ledger = read_ledger(target.folder)
     audited = None
     if prepared.coins is not None and "canary_losses" in seen:
-        audited = audit(canary_scores(seen["canary_losses"]), read_coins(prepared.coins), delta)
+        audited = audit_of(seen["canary_losses"], read_coins(prepared.coins), ledger or Ledger(private=False), delta)
+    found = audited.metrics() if audited is not None else {}
     epsilons = privacy_metrics(ledger, delta) if ledger is not None else {}
+    permitted = permitted_metrics(ledger, delta) if ledger is not None else {}
     return {
         "run": target.name,
         "run_id": target.run_id,
@@ -285,11 +299,13 @@ def _document(
         "strongest": strongest(results).name,
         "references": references,
         "reference_training": kind,
-        "epsilon_audited": audited.epsilon if audited is not None else None,
+        "reference_epochs": reference_spec(target.spec, kind, 0).training.epochs,
+        **{name: found.get(name) for name in AUDITED},
         "canaries": audited.canaries if audited is not None else 0,
         "epsilon": epsilons.get("epsilon"),
         "epsilon_paper": epsilons.get("epsilon_paper"),
         "formal_guarantee": measured(epsilons)["formal_guarantee"],
+        **{name: permitted.get(name) for name in PERMITTED},
         "delta": delta,
         "output": str(target.folder),
     }
@@ -311,8 +327,7 @@ def _keep(target: Target, document: dict[str, Any], results: list[AttackResult])
         for result in results
         for figure in ("auc", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
     }
-    if document["epsilon_audited"] is not None:
-        metrics["epsilon_audited"] = document["epsilon_audited"]
+    metrics |= {name: document[name] for name in (*AUDITED, *PERMITTED) if document[name] is not None}
     tracker.log(target.run_id, metrics, target.epoch)
     tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
     for file in ("attacks.json", "attacks.html"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
 from sweeps.formatting.figures import epsilon_text
+from sweeps.formatting.leakage import audit_words, compared_words, permitted_words
 from trainables.attacks.roc import AttackResult
 
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2")
@@ -44,6 +46,8 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
     figures = (("auc", "AUC"), ("tpr_at_1pct_fpr", "TPR at 1 % FPR"), ("tpr_at_01pct_fpr", "TPR at 0.1 % FPR"))
     for colour, (field, name) in zip(_COLOURS, figures, strict=False):
         values = [getattr(result, field) for result in results]
+        at = field.replace("tpr_at", "realised") if field != "auc" else None
+        realised = [f", at an FPR of {getattr(result, at):.4f}" if at else "" for result in results]
         bounds = [getattr(result, f"{field}_ci") for result in results]
         figure.add_bar(
             x=[result.name for result in results],
@@ -54,7 +58,8 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
             textposition="inside",
             insidetextanchor="start",
             textangle=0,
-            hovertemplate="%{x}: %{y:.4f}<extra>" + name + "</extra>",
+            customdata=realised,
+            hovertemplate="%{x}: %{y:.4f}%{customdata}<extra>" + name + "</extra>",
             error_y={
                 "type": "data",
                 "array": [high - value for value, (_, high) in zip(values, bounds, strict=True)],
@@ -63,7 +68,7 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
                 "thickness": 1,
             },
         )
-    line = {"color": "#888", "dash": "dot"}
+    line: dict[str, Any] = {"color": "#888", "dash": "dot"}
     names = [result.name for result in results]
     figure.add_scatter(x=names, y=[0.5] * len(names), name="AUC of guessing", mode="lines", line=line)
     figure.update_layout(title="Attacks, with 95 % intervals", barmode="group", **_LAYOUT)
@@ -106,8 +111,10 @@ def write_attack_page(document: dict[str, Any], results: list[AttackResult], pat
     figures = (roc_figure(results), bars_figure(results), epsilon_figure(document))
     parts = [figure.to_html(full_html=False, include_plotlyjs=i == 0) for i, figure in enumerate(figures)]
     title = f"Attacks on {document['run']}"
+    lines = [compared_words(document), permitted_words(document), *audit_words(document)]
+    words = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
     style = "<style>body{font-family:sans-serif;max-width:1100px;margin:1em auto;padding:0 1em}</style>"
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(f"{head}{style}<h1>{title}</h1>{''.join(parts)}</html>", encoding="utf-8")
+    partial.write_text(f"{head}{style}<h1>{title}</h1>{words}{''.join(parts)}</html>", encoding="utf-8")
     partial.replace(path)

@@ -44,28 +44,32 @@ def attack(
 def show_attacks(document: dict[str, Any]) -> None:
     """The figures as a table, and the page with the pictures."""
     from sweeps.formatting.figures import epsilon_words
+    from sweeps.formatting.leakage import audit_words, compared_words, permitted_words, tpr_text
 
     table = Table(
         title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0)
     )
     table.add_column("attack", no_wrap=True)
-    for name in ("AUC", "TPR at 1 %", "at 0.1 % FPR"):
+    for name in ("AUC", "TPR at most 1 % FPR", "at most 0.1 % FPR"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in document["attacks"]:
         name = f"{one['name']} *" if one["name"] == document["strongest"] else one["name"]
         low, high = one["auc_ci"]
         cells = [f"{one['auc']:.3f} ±{(high - low) / 2:.3f}"]
-        for field in ("tpr_at_1pct_fpr", "tpr_at_01pct_fpr"):
-            low, high = one[f"{field}_ci"]
-            cells.append(f"{one[field]:.1%} ({100 * low:.1f} to {100 * high:.1f})")
+        for limit in ("1pct_fpr", "01pct_fpr"):
+            low, high = one[f"tpr_at_{limit}_ci"]
+            found = tpr_text(one[f"tpr_at_{limit}"], one[f"realised_{limit}"])
+            cells.append(f"{found} ({100 * low:.1f} to {100 * high:.1f})")
         table.add_row(name, *cells)
     out.print(table)
     known = {name: value for name, value in document.items() if value is not None}
     why = "" if "epsilon_audited" in known else " (the recipe has no canaries)"
-    n = document["references"]
     for line in (
-        f"*: the strongest. ±, in brackets: 95 % intervals. {n} reference models ({document['reference_training']}).",
+        "*: the strongest. ±, in brackets: 95 % intervals. 5 % at 0.9 %: TPR, and the FPR that was realised.",
+        compared_words(document),
+        *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
+        *(f"audit: {words}" for words in audit_words(known)),
         f"pictures: {document['output']}/attacks.html",
     ):
         print_line(out, line)

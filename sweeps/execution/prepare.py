@@ -73,7 +73,8 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     attack = cache / f"attack-{cache_key(shadow.name, model.model_dump(), training)}.json"
     if not spec.canaries.count:
         return Prepared(target, shadow, attack)
-    canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count)
+    kind = [] if spec.canaries.kind == "values" else [spec.canaries.kind]  # the first kind that there was
+    canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count, *kind)
     # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
     planted = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
     return Prepared(planted, shadow, attack, cache / f"coins-{canaries}.json")
@@ -110,7 +111,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
     if spec.canaries.count and prepared.corpus in found:
-        found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries.count, spec.corpus.seed)
+        found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries, spec.corpus.seed)
     return found
 
 

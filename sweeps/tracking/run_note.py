@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_text
+from sweeps.formatting.leakage import tpr_text
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.shapes import SHAPE
 from sweeps.results.summary import TPR, cost_line
@@ -36,7 +37,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
-        f"| trial | SER | MIA AUC |{' MIA TPR at 1 % FPR |' if rare else ''} ε (honest) | ε (paper) | ε (audited) | "
+        f"| trial | SER | MIA AUC |{' MIA TPR at FPR ≤ 1 % |' if rare else ''} ε (honest) | ε (paper) | ε (audited) | "
         "configuration |",
         f"|---|---|---|{'---|' if rare else ''}---|---|---|---|",
         *([_row("SGD", sweep.record.baseline, "plain SGD", rare)] if sweep.record.baseline else []),
@@ -65,13 +66,17 @@ def _row(name: str, metrics: Mapping[str, Any], configuration: str, rare: bool) 
         name,
         f"{metrics['ser']:.2%}",
         f"{metrics['mia_auc']:.3f}",
-        *([f"{metrics[TPR]:.1%}" if TPR in metrics else "–"] if rare else []),
+        *([_tpr(metrics)] if rare else []),
         epsilon_cell(metrics["epsilon"]),
         epsilon_cell(metrics["epsilon_paper"]),
         audited_text(metrics) or "–",
         configuration,
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _tpr(metrics: Mapping[str, Any]) -> str:
+    return tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) if TPR in metrics else "–"
 
 
 def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:

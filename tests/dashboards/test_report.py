@@ -119,9 +119,13 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == 2
     assert f"rmia ({results[1].auc:.3f})" in page, "in the picture's legend"
-    assert f"rmia {results[1].auc:.3f} {results[1].auc_ci[0]:.3f} – {results[1].auc_ci[1]:.3f}" in words(
-        tmp_path / "report.html"
-    )
+    text = words(tmp_path / "report.html")
+    assert f"rmia {results[1].auc:.3f} {results[1].auc_ci[0]:.3f} – {results[1].auc_ci[1]:.3f}" in text
+    assert f"{results[1].tpr_at_1pct_fpr:.2%} at {100 * results[1].realised_1pct_fpr:.3g} %" in text
+    assert "Reference models: not recorded." in text
+
+    permitted = f"a TPR of {100 * point.metrics['permitted_tpr_at_1pct_fpr']:.3g} % at 1 % FPR"
+    assert f"what no attack can exceed: the ledger permits any attack {permitted}" in text
 
 
 def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_path: Path) -> None:

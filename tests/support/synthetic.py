@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from edp.accounting.tradeoff import Gaussian
 from edp.ledger import Ledger
 from sweeps.commands.finish import finish
 from sweeps.execution.trial_life import TrialLife
@@ -47,6 +48,10 @@ def figures(recipe: Recipe, params: dict[str, Any], rng: np.random.Generator) ->
         "mia_auc_lower": auc - 0.02,
         "mia_auc_upper": auc + 0.02,
         "mia_tpr_at_1pct_fpr": 0.012,
+        "mia_realised_1pct_fpr": 0.009,
+        "gaussian_mu": 1 / params["z0"],
+        "permitted_tpr_at_1pct_fpr": Gaussian(1 / params["z0"]).most_tpr(0.01),
+        "permitted_tpr_at_01pct_fpr": Gaussian(1 / params["z0"]).most_tpr(0.001),
         "epsilon": 8 / params["z0"] ** 1.8,
         "epsilon_paper": 2 / params["z0"] ** 1.8,
         "delta": spec.edp.delta,

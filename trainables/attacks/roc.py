@@ -38,6 +38,10 @@ class AttackResult:
     non_members: int
     fpr: list[float] = field(repr=False)
     tpr: list[float] = field(repr=False)
+    realised_1pct_fpr: float | None = None
+    """Share of the non-members above the threshold: less than 1 % where ties, or few of them, leave none such. None in
+    what an earlier version wrote down."""
+    realised_01pct_fpr: float | None = None
 
     def document(self) -> dict[str, Any]:
         """What `--json` prints: everything but the curve."""
@@ -59,15 +63,18 @@ def measure(name: str, member_scores: Scores, non_member_scores: Scores) -> Atta
     ranks = rankdata(np.concatenate([member_scores, non_member_scores]), method="dense").astype(np.int64)
     fpr, tpr, _ = roc_curve(y, ranks, drop_intermediate=False)
     corners = _corners(fpr, tpr)
-    at = {limit: tpr_at_fpr(member_scores, non_member_scores, limit) for limit in (0.01, 0.001)}
+    at = {limit: rates_at_fpr(member_scores, non_member_scores, limit) for limit in (0.01, 0.001)}
+    ci = {limit: clopper_pearson(round(tpr * len(member_scores)), len(member_scores)) for limit, (tpr, _) in at.items()}
     return AttackResult(
         name=name,
         auc=auc(member_scores, non_member_scores),
         auc_ci=_auc_interval(ranks[y == 1], ranks[y == 0]),
-        tpr_at_1pct_fpr=at[0.01],
-        tpr_at_1pct_fpr_ci=clopper_pearson(round(at[0.01] * len(member_scores)), len(member_scores)),
-        tpr_at_01pct_fpr=at[0.001],
-        tpr_at_01pct_fpr_ci=clopper_pearson(round(at[0.001] * len(member_scores)), len(member_scores)),
+        tpr_at_1pct_fpr=at[0.01][0],
+        tpr_at_1pct_fpr_ci=ci[0.01],
+        realised_1pct_fpr=at[0.01][1],
+        tpr_at_01pct_fpr=at[0.001][0],
+        tpr_at_01pct_fpr_ci=ci[0.001],
+        realised_01pct_fpr=at[0.001][1],
         members=len(member_scores),
         non_members=len(non_member_scores),
         fpr=fpr[corners].tolist(),
@@ -80,17 +87,19 @@ def strongest(results: list[AttackResult]) -> AttackResult:
     return max(results, key=lambda result: result.auc)
 
 
-def tpr_at_fpr(member_scores: Scores, non_member_scores: Scores, limit: float) -> float:
-    """Share of the members above the lowest threshold that at most `limit` (0..1) of the non-members are above.
+def rates_at_fpr(member_scores: Scores, non_member_scores: Scores, limit: float) -> tuple[float, float]:
+    """Shares of the members and of the non-members above the lowest threshold that at most `limit` (0..1) of the
+    non-members are above: TPR, and the FPR that it was realised at.
 
     Args:
         member_scores, non_member_scores: (M,) and (N,), higher for members; infinite ones have an order too.
     """
     allowed = int(limit * len(non_member_scores) + 1e-9)
     if allowed >= len(non_member_scores):
-        return 1.0
-    highest = np.partition(non_member_scores, len(non_member_scores) - 1 - allowed)
-    return float((member_scores > highest[len(non_member_scores) - 1 - allowed]).mean())
+        return 1.0, 1.0
+    place = len(non_member_scores) - 1 - allowed
+    threshold = np.partition(non_member_scores, place)[place]
+    return float((member_scores > threshold).mean()), float((non_member_scores > threshold).mean())
 
 
 def auc(member_scores: Scores | Ranks, non_member_scores: Scores | Ranks) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trainables.attacks.classifiers import fit_best, log_odds
 from trainables.attacks.intervals import auc_interval, clopper_pearson
 from trainables.attacks.membership_features import Floats
-from trainables.attacks.roc import auc, tpr_at_fpr
+from trainables.attacks.roc import auc, rates_at_fpr
 from trainables.records.files import atomic_write, read_json, reading
 
 
@@ -38,12 +38,13 @@ def attack_scores(attack: dict[str, Any], features: Floats) -> NDArray[np.float6
 
 
 def attack_metrics(member_scores: NDArray[np.float64], non_member_scores: NDArray[np.float64]) -> dict[str, float]:
-    """`mia_auc` and `mia_tpr_at_1pct_fpr` with their 95 % intervals, of scores that are higher for members.
+    """`mia_auc` and `mia_tpr_at_1pct_fpr` with their 95 % intervals, of scores that are higher for members; and the FPR
+    that was realised.
 
     The TPR's interval is Clopper and Pearson's over members, for the threshold that the non-members at hand set.
     """
     low, high = auc_interval(member_scores, non_member_scores)
-    tpr, members = tpr_at_fpr(member_scores, non_member_scores, 0.01), len(member_scores)
+    (tpr, fpr), members = rates_at_fpr(member_scores, non_member_scores, 0.01), len(member_scores)
     tpr_low, tpr_high = clopper_pearson(round(tpr * members), members)
     return {
         "mia_auc": auc(member_scores, non_member_scores),
@@ -52,6 +53,7 @@ def attack_metrics(member_scores: NDArray[np.float64], non_member_scores: NDArra
         "mia_tpr_at_1pct_fpr": tpr,
         "mia_tpr_at_1pct_fpr_lower": tpr_low,
         "mia_tpr_at_1pct_fpr_upper": tpr_high,
+        "mia_realised_1pct_fpr": fpr,
     }
 
 

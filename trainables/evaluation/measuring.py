@@ -37,6 +37,17 @@ def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
     return {"epsilon": epsilon(ledger, delta), "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
 
 
+def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
+    """What the executed mechanism permits any attack (`edp.accounting.tradeoff`)."""
+    from edp.accounting.tradeoff import gaussian_mu, most_tpr
+
+    return {
+        "gaussian_mu": gaussian_mu(ledger, delta),
+        "permitted_tpr_at_1pct_fpr": most_tpr(ledger, 0.01, delta),
+        "permitted_tpr_at_01pct_fpr": most_tpr(ledger, 0.001, delta),
+    }
+
+
 def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any) -> Metrics:
     """Utility on the validation split and, with an attack, how well it tells that split from as many of the training
     utterances; {} on ranks other than 0."""
@@ -50,13 +61,13 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     )
     train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
     if valid is not None and train is not None:
-        from trainables.attacks.roc import auc, tpr_at_fpr
+        from trainables.attacks.roc import auc, rates_at_fpr
         from trainables.attacks.shadow import attack_scores, load_attack
 
         attack = load_attack(job.attack)
         inside, outside = _seen(train)[0], _seen(valid)[0][non_members]
         scores = attack_scores(attack, inside), attack_scores(attack, outside)
-        found["valid_mia_auc"], found["valid_mia_tpr_at_1pct_fpr"] = auc(*scores), tpr_at_fpr(*scores, 0.01)
+        found["valid_mia_auc"], found["valid_mia_tpr_at_1pct_fpr"] = auc(*scores), rates_at_fpr(*scores, 0.01)[0]
     return found
 
 
@@ -75,11 +86,12 @@ def earlier_epochs(
         folder = epoch_folder(job.output, epoch)
         saved = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
         model.load_state_dict(saved["state_dict"])
-        found = final_metrics(model, corpus, replace(job, output=folder), device, group, at_most=EARLIER_MEMBERS)
+        ledger = read_ledger(folder)
+        assert ledger is not None
+        own = replace(job, output=folder)
+        found = final_metrics(model, corpus, own, device, group, ledger, at_most=EARLIER_MEMBERS)
         if found is not None and log is not None:
-            ledger = read_ledger(folder)
-            assert ledger is not None
-            found |= privacy_metrics(ledger, job.spec.edp.delta)
+            found |= privacy_metrics(ledger, job.spec.edp.delta) | permitted_metrics(ledger, job.spec.edp.delta)
             spent = log.by_epoch[epoch]
             found |= {name: spent[name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
             seconds = [metrics["epoch_seconds"] for n, metrics in log.by_epoch.items() if n <= epoch]
@@ -94,11 +106,15 @@ def final_metrics(
     job: TrialJob,
     device: torch.device,
     group: Any,
+    ledger: Ledger,
     *,
     at_most: int = MOST_MEMBERS,
 ) -> Metrics | None:
-    """Test metrics and, with an attack, membership inference on `at_most` members and as many non-members; rank 0
-    writes what the attack would see.
+    """Test metrics and, with an attack, membership inference on `at_most` members and as many non-members; with
+    canaries, an audit. Rank 0 writes what the attack would see.
+
+    Args:
+        ledger: of the steps that made the model.
     """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
     test = collect_predictions(model, corpus, "test", None, **everybody)
@@ -110,7 +126,8 @@ def final_metrics(
     )
     if test is None or train is None:
         return None
-    from trainables.attacks.canary import audit, canary_scores, read_coins
+    from trainables.attacks.auditing import audit_of
+    from trainables.attacks.canary import read_coins
     from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack
 
     metrics = utility_metrics(test)
@@ -124,7 +141,8 @@ def final_metrics(
     }
     if canaries is not None and job.coins is not None:
         seen["canary_losses"] = _seen(canaries)[1]
-        metrics |= audit(canary_scores(seen["canary_losses"]), read_coins(job.coins), job.spec.edp.delta).metrics()
+        audited = audit_of(seen["canary_losses"], read_coins(job.coins), ledger, job.spec.edp.delta)
+        metrics |= audited.metrics()
     job.output.mkdir(parents=True, exist_ok=True)
     save_arrays(job.output / "attack_features.npz", **seen)
     if job.attack is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +15,14 @@ import torch.distributed as dist
 
 from edp.ledger import Ledger
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.evaluation.measuring import contents, earlier_epochs, final_metrics, privacy_metrics, valid_metrics
+from trainables.evaluation.measuring import (
+    contents,
+    earlier_epochs,
+    final_metrics,
+    permitted_metrics,
+    privacy_metrics,
+    valid_metrics,
+)
 from trainables.models import build_model
 from trainables.records.epochs import EpochLog, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
@@ -23,6 +30,8 @@ from trainables.records.ledger_file import read_ledger, write_ledger
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import load_checkpoint, restored_ledger, save_checkpoint
 from trainables.training.trainer import Trainer, pick_device
+
+T = TypeVar("T")
 
 
 def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
@@ -36,7 +45,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         nobody lived to hear the result, the job is measured again, not trained again.
 
     Raises:
-        TrialFailed: on all ranks alike, when gradients or the loss are not finite.
+        TrialFailed: on all ranks alike, when gradients or the loss are not finite, or an audit contradicts the ledger.
         TrialLeft: on all ranks alike, when `report` answered to leave off.
     """
     started = time.perf_counter()
@@ -87,10 +96,11 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
                 break
         if stop is not None and not stop.measure:
             raise TrialLeft(stop.reason)
-        final = final_metrics(released, corpus, job, device, objects)
+        final = final_metrics(released, corpus, job, device, objects, trainer.ledger)
         if rank == 0:
             write_model(job.output, contents(released, corpus), trainer.ledger)
         earlier = earlier_epochs(released, corpus, job, device, objects, log)
+        _check_audits({len(seconds): final or {}} | {one.epoch: one.metrics for one in earlier}, trainer, objects)
     except TrialFailed:
         if rank == 0:
             write_ledger(trainer.ledger, job.output)
@@ -99,7 +109,8 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         dist.destroy_process_group(objects)
     if rank != 0 or final is None:
         return None
-    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
+    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | permitted_metrics(trainer.ledger, spec.edp.delta)
+    final |= _cost(job, started, device)
     final["seconds_per_epoch"] = float(np.median(seconds))
     tags = {"device": device.type, "pretrained_source": model.pretrained_source}
     early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None
@@ -117,8 +128,25 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
     }
 
 
-def _agreed(stop: Stop | None, group: Any) -> Stop | None:
+def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
+    """Raises TrialFailed on every rank where rank 0's metrics, by epochs done, have an ε above their ledger's."""
+    words = None
+    if any("epsilon_audited" in metrics for metrics in measured.values()):
+        from trainables.attacks.auditing import contradiction
+
+        delta = trainer.spec.edp.delta
+        found = (
+            contradiction(metrics["epsilon_audited"], trainer.ledger.until(epoch), delta)
+            for epoch, metrics in measured.items()
+        )
+        words = next((one for one in found if one is not None), None)
+    words = _agreed(words, group)
+    if words is not None:
+        raise TrialFailed(words)
+
+
+def _agreed(told_to_rank_0: T, group: Any) -> T:
     """What rank 0 was told, on every rank."""
-    told = [stop]
+    told = [told_to_rank_0]
     dist.broadcast_object_list(told, src=0, group=group)
     return told[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,8 @@ from edp.spec import EDPSpec, Frozen
 from trainables.spec.corpus import CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, ModelSpec
 from trainables.spec.training import MOST_EPOCHS, PlainSpec, TrainingSpec
+
+CanaryKind = Literal["values", "new_tokens", "outliers"]
 
 
 class ShadowSpec(Frozen):
@@ -25,6 +27,9 @@ class CanariesSpec(Frozen):
     """Utterances put in to audit a run: about half of them are trained on (`trainables.attacks.canary`)."""
 
     count: Annotated[int, Field(ge=0, le=100_000, description="0: none, and no audited epsilon")] = 0
+    kind: Annotated[
+        CanaryKind, Field(description="what they are made of: values in slots, words that nobody knows, wrong labels")
+    ] = "values"
 
 
 class TrialSpec(Frozen):

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from edp.accounting.epsilon import epsilon
+from edp.ledger import Ledger
 from tests.support.tiny import spec, trial
 from tests.support.workers import run_workers
-from trainables.attacks.canary import audit, canary_scores, make_canaries, plant, read_coins, toss_coins
+from trainables.attacks.auditing import audit_of
+from trainables.attacks.canary import make_canaries, plant, read_coins, toss_coins
 from trainables.attacks.intervals import clopper_pearson
 from trainables.attacks.likelihood import loss_scores
 from trainables.attacks.roc import AttackResult, measure
@@ -24,7 +26,8 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.models import build_model
 from trainables.records.job import TrialJob, TrialResult
-from trainables.spec import TrialSpec
+from trainables.records.ledger_file import read_ledger
+from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.references import ReferenceModel, reference_spec, score_target, train_reference
 
 CANARIES = 300
@@ -48,7 +51,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Coins of a seed: a bound of 95 % is wrong once in twenty tosses, and a test must not be.
     coins = np.random.default_rng(1).random(CANARIES) < 0.5
     (folder / "coins.json").write_text(json.dumps(coins.astype(int).tolist()))
-    corpus = make_canaries(load_corpus(small().corpus), CANARIES, seed=0)
+    corpus = make_canaries(load_corpus(small().corpus), CanariesSpec(count=CANARIES), seed=0)
     encode(plant(corpus, toss_coins(folder / "coins.json", CANARIES)), small().model, folder / "encoded")
     return folder
 
@@ -152,7 +155,8 @@ def test_members_and_non_members_of_whom_neither_was_trained_on_are_not_told_apa
     # Siblings in the place of their canaries: coins by which nobody was trained.
     siblings = canaries[CANARIES:].reshape(CANARIES, -1)
     never = np.concatenate([siblings[:, 0], np.repeat(siblings[:, 1:].mean(1), siblings.shape[1])])
-    assert audit(canary_scores(never), read_coins(planted / "coins.json"), DELTA).epsilon == 0
+    coins = read_coins(planted / "coins.json")
+    assert audit_of(never, coins, Ledger(private=False), DELTA).epsilon == 0
 
 
 def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
@@ -163,11 +167,20 @@ def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
     return trial(rank, world, job)
 
 
-def test_noise_that_was_switched_off_behind_the_ledgers_back_is_caught(planted: Path, tmp_path: Path) -> None:
-    result = run(planted, tmp_path, without_noise, method="edp", epochs=16)
-    honest = epsilon(result.ledger, DELTA)
-    assert result.metrics["epsilon"] == honest < 0.5
-    assert result.metrics["epsilon_audited"] > honest
+@pytest.mark.parametrize("workers", [1, 2])
+def test_noise_that_was_switched_off_behind_the_ledgers_back_fails_the_run_on_every_worker(
+    planted: Path, tmp_path: Path, workers: int
+) -> None:
+    one = small(method="edp", epochs=16, micro_batches=2, workers=workers)
+    job = TrialJob(one, planted / "encoded", tmp_path, None, planted / "coins.json")
+    said = run_workers(without_noise, workers, job)
+    ledger = read_ledger(tmp_path)
+    assert ledger is not None
+    honest = epsilon(ledger, DELTA)
+    assert honest < 0.5
+    for words in said:
+        assert "the audit contradicts the ledger: epsilon is at least" in words
+        assert f"the ledger guarantees {honest:.4g} at delta = 0.0005" in words
 
 
 def test_on_a_strongly_noised_run_no_attack_beats_its_honest_epsilon(

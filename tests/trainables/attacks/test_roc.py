@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from trainables.attacks.intervals import clopper_pearson
-from trainables.attacks.roc import measure, strongest, tpr_at_fpr
+from trainables.attacks.roc import measure, rates_at_fpr, strongest
 
 
 def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():
@@ -35,12 +35,19 @@ def normals(members=2000, others=1500):
     ],
 )
 def test_tpr_at_an_fpr_is_that_of_the_best_threshold_that_keeps_to_it(members, others, limit):
-    best = max(
-        [float((members >= t).mean()) for t in np.unique([*members, *others]) if (others >= t).mean() <= limit] or [0.0]
-    )
-    assert tpr_at_fpr(members, others, limit) == pytest.approx(best)
+    keep = [t for t in np.unique([*members, *others, np.inf]) if (others >= t).mean() <= limit]
+    best = max(float((members >= t).mean()) for t in keep)
+    realised = max((others >= t).mean() for t in keep if (members >= t).mean() == best)
+    tpr, fpr = rates_at_fpr(members, others, limit)
+    assert tpr == pytest.approx(best)
+    assert fpr <= limit
+    assert fpr == pytest.approx(realised)
     result = measure("a", members, others)
-    assert {0.01: result.tpr_at_1pct_fpr, 0.001: result.tpr_at_01pct_fpr}[limit] == pytest.approx(best)
+    found = {
+        0.01: (result.tpr_at_1pct_fpr, result.realised_1pct_fpr),
+        0.001: (result.tpr_at_01pct_fpr, result.realised_01pct_fpr),
+    }
+    assert found[limit] == (tpr, fpr)
 
 
 def test_the_curve_has_every_corner_and_no_more():

@@ -1,0 +1,135 @@
+"""What one run's canaries rule out: guesses from losses, and the lower bounds of ε that right guesses give.
+
+Who is guessed is decided by the losses alone; the coins say afterwards who was right. Two bounds are made of the same
+guesses (`edp.accounting.audit`), each wrong in at most half of 5 % of all runs, and each of several numbers of guesses
+at its share of that: so all hold at once, and the larger one is a bound too.
+
+Shapes: m canaries, s siblings of each, as in `trainables.attacks.canary`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edp.accounting.audit import audited_epsilon, audited_epsilon_f_dp
+from edp.accounting.composition import Composition
+from edp.accounting.epsilon import composition_of, epsilon
+from edp.ledger import Ledger
+from trainables.attacks.canary import SIBLINGS
+
+GUESSES = ((0.1, 0.0), (0.1, 0.1), (0.35, 0.35))
+"""Shares of the canaries that are guessed trained on (highest scores) and left out (lowest). All that could show
+something are tried, and the best counts: each at a confidence that makes all of them hold at once (Bonferroni)."""
+
+_LEAST_LOSS = 1e-6
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What one run's canaries rule out with 95 % confidence. Both bounds are 0 where nothing is."""
+
+    of_any_mechanism: float
+    """ε that the run's is at least, whatever mechanism it was."""
+    of_own_noise: float
+    """The same if the run's trade-off curve is of its ledger's family: the same mechanism with more or less noise."""
+    canaries: int
+    guesses: int
+    right: int
+    delta: float
+
+    @property
+    def epsilon(self) -> float:
+        """The larger bound."""
+        return max(self.of_any_mechanism, self.of_own_noise)
+
+    def metrics(self) -> dict[str, float]:
+        """As metrics of a trial."""
+        return {
+            "epsilon_audited": self.epsilon,
+            "epsilon_audited_any_mechanism": self.of_any_mechanism,
+            "epsilon_audited_own_noise": self.of_own_noise,
+            "canaries": float(self.canaries),
+            "canary_guesses": float(self.guesses),
+            "canary_guesses_right": float(self.right),
+        }
+
+
+def canary_scores(losses: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How many times less a canary's loss is than its siblings', as a logarithm, (m,).
+
+    A ratio, since losses of easy and hard utterances differ by orders of magnitude.
+
+    Args:
+        losses: (m + m·s,) of the split `canaries`.
+    """
+    own, others = np.split(np.log(np.maximum(losses, _LEAST_LOSS)), [len(losses) // (1 + SIBLINGS)])
+    return np.asarray(others.reshape(len(own), SIBLINGS).mean(1) - own)
+
+
+def audit(
+    scores: NDArray[np.float64], coins: NDArray[np.bool_], delta: float, c: Composition, confidence: float = 0.95
+) -> Audit:
+    """Both bounds over `GUESSES`, from scores (m,) that are higher for canaries that were trained on.
+
+    Args:
+        c: of the run's ledger, whose family the second bound is of; one that guarantees nothing will do.
+
+    Raises:
+        ValueError: where scores and coins are not of the same canaries.
+    """
+    if len(scores) != len(coins):
+        raise ValueError(f"{len(scores)} scores and {len(coins)} coins: allowed: one of each a canary")
+    m, half = len(coins), 1 - (1 - confidence) / 2
+    surest = np.argsort(-scores, kind="stable")
+
+    def right(n_in: int, n_out: int) -> int:
+        return int(coins[surest[:n_in]].sum() + (~coins[surest[m - n_out :]]).sum())
+
+    every = [(round(share_in * m), round(share_out * m)) for share_in, share_out in GUESSES]
+    counts, each = _worth_making(every, m, delta, half)
+    found = [(audited_epsilon(m, sum(one), right(*one), delta, each), sum(one), right(*one)) for one in counts]
+    bound, guesses, correct = max(found, key=lambda one: one[0])
+    own_noise = audited_epsilon_f_dp(c, m, [(sum(one), right(*one)) for one in every], delta, half)
+    return Audit(bound, own_noise, m, guesses, correct, delta)
+
+
+def _worth_making(
+    counts: list[tuple[int, int]], m: int, delta: float, confidence: float
+) -> tuple[list[tuple[int, int]], float]:
+    """Which guesses, as numbers of canaries in and out, can show anything, and at what confidence each. With a large δ
+    few guesses show nothing, even all of them right: those would only cost the others confidence."""
+    while True:
+        each = 1 - (1 - confidence) / len(counts)
+        useful = [one for one in counts if audited_epsilon(m, sum(one), sum(one), delta, each) > 0]
+        if useful == counts or not useful:
+            return counts, each
+        counts = useful
+
+
+def audit_of(losses: NDArray[np.float64], coins: NDArray[np.bool_], ledger: Ledger, delta: float) -> Audit:
+    """The audit of a run with that ledger, from the losses (m + m·s,) of its split `canaries`."""
+    return audit(canary_scores(losses), coins, delta, composition_of(_of_examples(ledger)))
+
+
+def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
+    """In words, that an audited ε is above what the ledger guarantees for one example; None where it is not."""
+    honest = epsilon(_of_examples(ledger), delta)
+    if not audited > honest:
+        return None
+    return (
+        f"the audit contradicts the ledger: epsilon is at least {audited:.4g} with 95 % confidence, and the ledger "
+        f"guarantees {honest:.4g} at delta = {delta:g}; the clip or the noise is not what the ledger says, so this "
+        "model must not be released"
+    )
+
+
+def _of_examples(ledger: Ledger) -> Ledger:
+    """The ledger with one example as its unit: a canary is one."""
+    entries = tuple(
+        entry.model_copy(update={"mechanism": entry.mechanism.model_copy(update={"unit": "example"})})
+        for entry in ledger.entries
+    )
+    return ledger.model_copy(update={"entries": entries})
