@@ -10,6 +10,8 @@ Formal guarantee: a scaled and clipped gradient is no longer than C (`automatic`
 the same under all three. `quantile` also releases a noisy count a step, whose cost is in `edp.mechanism`; what becomes
 of the clip is post-processing of that count.
 
+A gradient that is not finite becomes 0: one example of an infinite loss can neither end a run nor poison its weights.
+
 A gradient of zero counts 0: so one that is zeroed out moves the count by 1/2 and not by 1. Where a step has fewer than
 N gradients, the share within the clip is therefore drawn towards 1/2, and other quantiles are met less closely.
 """
@@ -32,9 +34,10 @@ QUANTILE_RATE = 0.2
 
 
 def clip_factors(norms_g: torch.Tensor, C: float | torch.Tensor, clip: Clipping) -> torch.Tensor:
-    """The factor of each micro-batch's gradient, of the shape of `norms_g`; NaN where a norm is not finite.
+    """The factor of each micro-batch's gradient, of the shape of `norms_g`; 0 where a norm is not finite.
 
-    NaN poisons the aggregate, so that a step with such a gradient shows. Nothing here waits for a GPU.
+    A gradient that is not finite is dropped, which is within the sensitivity: to fail because of it would tell of the
+    example. Nothing here waits for a GPU.
 
     Args:
         norms_g: L2 norms of the scaled gradients `g/α`, (G,) or a scalar tensor.
@@ -44,12 +47,13 @@ def clip_factors(norms_g: torch.Tensor, C: float | torch.Tensor, clip: Clipping)
         C = C.to(norms_g.dtype)
     # A gradient of zero stays one: C/0 is infinite, and clamped to 1.
     factors = C / (norms_g + AUTOMATIC_GAMMA) if clip == "automatic" else (C / norms_g).clamp(max=1.0)
-    return torch.where(norms_g.isfinite(), factors, math.nan)
+    return torch.where(norms_g.isfinite(), factors, 0.0)
 
 
 def count_within(norms_g: torch.Tensor, C: float | torch.Tensor) -> torch.Tensor:
-    """Sum over micro-batches of 1/2 where the norm is at most C, -1/2 where not, 0 where it is 0: a float64 scalar."""
-    sign = torch.where(norms_g <= C, 0.5, -0.5).where(norms_g != 0, 0.0)
+    """Sum over micro-batches of 1/2 where the norm is at most C, -1/2 where not, 0 where it is 0 or not finite: a
+    float64 scalar."""
+    sign = torch.where(norms_g <= C, 0.5, -0.5).where((norms_g != 0) & norms_g.isfinite(), 0.0)
     return sign.sum(dtype=torch.float64)
 
 
@@ -89,6 +93,8 @@ class Clip:
         self.C: float | torch.Tensor = torch.tensor(first, dtype=torch.float64, device=device) if self.moves else first
         # The ledger's C is the spec's, so noise of its size is stretched by this.
         self._spec_C = spec.C
+        self.dropped = torch.zeros((), dtype=torch.int64, device=device)
+        """Gradients so far that were not finite."""
         self._count = torch.zeros((), dtype=torch.float64, device=device)
 
     @property
@@ -98,6 +104,7 @@ class Clip:
 
     def factors(self, norms_g: torch.Tensor) -> torch.Tensor:
         """`clip_factors` of this step's micro-batches, (G,) or a scalar; for the count, each is to come here once."""
+        self.dropped += (~norms_g.isfinite()).sum()
         if self.moves:
             self._count += count_within(norms_g, self.C)
         return clip_factors(norms_g, self.C, self.kind)

@@ -41,6 +41,9 @@ reach the all-reduce. The sum is divided by the fixed N, the expected batch size
 
 With `noise_correlation = banded` every example has the same step in every epoch: `shuffled_epoch(…, order=0)`.
 
+A micro-batch whose gradient is not finite adds nothing, and the step goes on (`EDPHook.dropped`). A run that ended
+there would tell of its example, outside of any ε.
+
 A scaler of mixed precision does no harm, and is of no use: the clip sees scaled gradients, so the weights learn little.
 
 Formal guarantee: what `hook.ledger` holds, priced by `edp.accounting.epsilon`. The aggregator is trusted: a single
@@ -74,7 +77,7 @@ _ONE_BUCKET_MB = 1 << 20
 
 
 class NonFiniteGradient(RuntimeError):
-    """A gradient was NaN or infinite: the weights of this step must not be used."""
+    """An aggregate was NaN or infinite: the weights of this step must not be used."""
 
 
 def one_bucket_ddp(model: nn.Module) -> DistributedDataParallel:
@@ -159,6 +162,14 @@ class EDPHook:
         """The clip of the next step, for a checkpoint. On a GPU this waits for it."""
         return float(self.clip.C)
 
+    @property
+    def dropped(self) -> int:
+        """Micro-batches of this worker so far whose gradient was not finite: they added nothing, and the step went on.
+
+        No ε covers it, as none covers a loss. On a GPU this waits for it.
+        """
+        return int(self.clip.dropped)
+
     def steps(self, epoch: Epoch) -> Iterator[Step]:
         """The steps of an epoch, one after the other, each to be taken before the next: z_t and ledger follow.
 
@@ -237,7 +248,11 @@ class EDPHook:
         self._count(1, more=True)
         gradients = [self._gradient(p) for p in self.parameters]
         # Not in place: where gradients are zeroed instead of dropped, they are views of DDP's bucket.
-        scaled = torch._foreach_mul(gradients, self._clip_factor(gradients) / self.micro_batches)
+        factor = self._clip_factor(gradients) / self.micro_batches
+        scaled = torch._foreach_mul(gradients, factor)
+        if factor.device.type != "cpu" or factor == 0:
+            for x in scaled:
+                x.masked_fill_(factor == 0, 0.0)  # 0 · NaN is not 0
         if self._pending:
             torch._foreach_add_(self._pending, scaled)
         else:
@@ -262,11 +277,8 @@ class EDPHook:
 
     def check(self) -> None:
         """Raises NonFiniteGradient if the last step's aggregate is not finite. On a GPU this waits for it."""
-        if self._last_bucket is not None and not bool(torch.isfinite(self._last_bucket[0])):
-            raise NonFiniteGradient(
-                f"a gradient was NaN or infinite in epoch {self.epoch}, step {self._step - 1}: "
-                "the learning rate may be too high"
-            )
+        if self._last_bucket is not None and not bool(torch.isfinite(self._last_bucket.sum())):
+            raise NonFiniteGradient(f"the aggregate was NaN or infinite in epoch {self.epoch}, step {self._step - 1}")
 
     def _reduce(self, _state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """DDP's hook: Algorithm 1 on the bucket that holds every gradient of this worker."""
@@ -329,13 +341,13 @@ class EDPHook:
         return parameter.grad
 
     def _clip_factor(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """`c` of one micro-batch, a scalar tensor, from its gradients."""
+        """`c` of one micro-batch, a scalar tensor, from its gradients; 0 where they are not finite."""
         return self._clip_factors(layer_norms(gradients, self.layer, len(self.layer_names))[None])[0]
 
     def _clip_factors(self, norms_mk: torch.Tensor) -> torch.Tensor:
         """`c = min(1, C/‖g/α‖)`, or as `clip` says, of each micro-batch (M,), from its norms by layer (M, K).
 
-        NaN, which poisons the aggregate visibly, where a gradient is not finite.
+        0 where a gradient is not finite.
         """
         if self.alpha is None:
             # The paper's way: scales read off the first private gradient, without noise. All workers use worker 0's.
@@ -361,7 +373,7 @@ class EDPHook:
             streams = range(self.first, self.first + self.per_worker)
         if self._correlated is not None:
             if scale is not None:
-                buffer.mul_(scale)
+                _multiply(buffer, scale)
             std *= self._correlated.gain
             noise = self._correlated.next(lambda past, factor: self._draw(past, std, streams, factor))
             torch._foreach_add_(gradients, noise)
@@ -372,7 +384,7 @@ class EDPHook:
         if scale is not None and on_cpu:
             factor = float(scale)
         elif scale is not None:
-            buffer.mul_(scale)  # on the device: a GPU is not waited for
+            _multiply(buffer, scale)  # on the device: a GPU is not waited for
         if not on_cpu and self.clip.moves:
             buffer.div_(stretch)
         self._draw(gradients, std, streams, factor)
@@ -385,3 +397,8 @@ class EDPHook:
             noise = stream(self._key, micro_batch, self._step)
             add_gaussian_(tensors, [std * s for s in self._noise_shape], noise, factor)
             factor = 1.0
+
+
+def _multiply(buffer: torch.Tensor, scale: torch.Tensor) -> None:
+    """`buffer·scale` in place, and 0 where `scale` is, whatever the buffer held."""
+    buffer.mul_(scale).masked_fill_(scale == 0, 0.0)

@@ -27,7 +27,8 @@ from edp.layer_scales import layer_of_parameter
 Sums = dict[int, Tensor]
 """A tensor of each parameter's shape, by the parameter's `id`."""
 Write = Callable[[Tensor, Sums, bool], None]
-"""Writes the weighted sum (weights (M,)) of what was noted into the parameters' sums; True: adds it there."""
+"""Writes the weighted sum (weights (M,)) of what was noted into the parameters' sums; True: adds it there.
+A micro-batch of weight 0 adds nothing, also where its gradient is not finite: `Book.finite`."""
 
 
 class Book:
@@ -42,6 +43,7 @@ class Book:
         self.micro_batch_of_example = torch.zeros(0, dtype=torch.long)
         self._device = self.parameters[0].device
         self.micro_batches = 0
+        self._some_dropped = False
         self.clear()
 
     def clear(self) -> None:
@@ -183,7 +185,7 @@ class Book:
 
         def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
             chosen = factor_m if order_m is None else factor_m[order_m]
-            _put(sums[id(parameter)], (chosen @ flat).view(parameter.shape), add)
+            _put(sums[id(parameter)], (chosen @ self.finite(flat)).view(parameter.shape), add)
 
         self.note([parameter], squares_m, write)
 
@@ -219,12 +221,13 @@ class Book:
         def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
             factor_n1 = factor_m[rows.micro_batch_n, None]
             narrow = outputs < width  # the factor goes to the narrower side
-            scaled = g_no * factor_n1 if narrow else g_no
+            slope_no = self.finite(g_no)
+            scaled = slope_no * factor_n1 if narrow else slope_no
             for x_ni, weight in inputs:
-                out = sums[id(weight)]
-                torch.addmm(out, scaled.t(), x_ni if narrow else x_ni * factor_n1, beta=float(add), out=out)
+                out, factors = sums[id(weight)], self.finite(x_ni)
+                torch.addmm(out, scaled.t(), factors if narrow else factors * factor_n1, beta=float(add), out=out)
             for bias in biases:
-                _put(sums[id(bias)], g_no.t() @ factor_n1[:, 0], add)
+                _put(sums[id(bias)], slope_no.t() @ factor_n1[:, 0], add)
 
         self.note([*(weight for _, weight in inputs), *biases], squares_m, write)
 
@@ -258,10 +261,19 @@ class Book:
         return torch.stack([torch.stack(squares).sum(0).clamp_min(0) for squares in self._squares], 1)
 
     def write(self, factor_m: Tensor, sums: Sums, *, add: bool = False) -> None:
-        """The sum over micro-batches of `factor · gradient` into each parameter's sum; forgets the notes."""
+        """The sum over micro-batches of `factor · gradient` into each parameter's sum; forgets the notes.
+
+        A micro-batch of factor 0 adds nothing, also where its gradient is not finite.
+        """
+        # A GPU is not asked, which would have to be waited for.
+        self._some_dropped = factor_m.device.type != "cpu" or not bool((factor_m != 0).all())
         for write in self._writes:
             write(factor_m, sums, add)
         self.clear()
+
+    def finite(self, values: Tensor) -> Tensor:
+        """For a `Write`: `values` with 0 for what is not finite, since 0 · NaN is not 0."""
+        return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) if self._some_dropped else values
 
 
 class _Packed:

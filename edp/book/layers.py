@@ -28,7 +28,7 @@ def linear(book: Book, layer: nn.Linear, x: Tensor) -> Tensor:
     kept, rows = x.detach(), book.rows(x, layer)
 
     def note(g: Tensor) -> None:
-        g_no = rows.take_gradient(g).to(layer.weight.dtype)
+        g_no = rows.take(g).to(layer.weight.dtype)
         if weights:
             x_ni, gram = book.packed(rows, kept, layer.weight)
             book.note_linear(rows, [(x_ni, weights[0])], biases, g_no, gram)
@@ -79,7 +79,7 @@ def embedding(book: Book, layer: nn.Embedding, index: Tensor) -> Tensor:
     rows = book.rows(output, layer)
 
     def note(g: Tensor) -> None:
-        g_nd = rows.take_gradient(g).to(weight.dtype)
+        g_nd = rows.take(g).to(weight.dtype)
         index_n = index.reshape(-1).index_select(0, rows.row_n)
         if layer.padding_idx is not None:
             g_nd = g_nd * (index_n != layer.padding_idx)[:, None]
@@ -93,7 +93,7 @@ def embedding(book: Book, layer: nn.Embedding, index: Tensor) -> Tensor:
 
         def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
             out = sums[id(weight)] if add else sums[id(weight)].zero_()
-            out.index_add_(0, index_n, g_nd * factor_m[rows.micro_batch_n, None])
+            out.index_add_(0, index_n, book.finite(g_nd) * factor_m[rows.micro_batch_n, None])
 
         book.note(weights, squares_m, write)
 

@@ -103,13 +103,9 @@ class Rows:
         return self.order_m.repeat_interleave(torch.cat(repeats))
 
     def take(self, x: Tensor) -> Tensor:
-        """Rows of `x` (…, d) as (N, d)."""
-        return x.reshape(-1, x.shape[-1]).index_select(0, self.row_n)
-
-    def take_gradient(self, g: Tensor) -> Tensor:
-        """The same of a gradient: 0 on rows that only fill up."""
-        g_nd = self.take(g)
-        return g_nd if self.real_n is None else g_nd * self.real_n[:, None]
+        """Rows of `x` (…, d) as (N, d); 0 on rows that only fill up, as what stands there is another example's."""
+        x_nd = x.reshape(-1, x.shape[-1]).index_select(0, self.row_n)
+        return x_nd if self.real_n is None else x_nd.masked_fill_(~self.real_n[:, None], 0)
 
     def gram(self, x_nd: Tensor) -> Tensor:
         """Inner products of all pairs of rows of a micro-batch, flat, block after block."""

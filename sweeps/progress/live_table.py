@@ -93,6 +93,8 @@ class Progress:
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""
         valid = f", validation SER {metrics['valid_ser']:.1%}" if "valid_ser" in metrics else ""
+        if dropped := metrics.get("dropped_gradients"):
+            valid += f", {dropped:.0f} gradients so far were not finite and were dropped"
         self.say(
             f"{what}: epoch {epoch} of {epochs}, {metrics['epoch_seconds']:.1f} s, "
             f"loss {metrics['train_loss']:.3f}{valid}"

@@ -30,20 +30,25 @@ def small_model() -> nn.Module:
     )
 
 
-def step_data(step: int, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def step_data(step: int, batch_size: int, bad: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs (B, INPUTS) and classes (B,) of a step; with `bad`, two examples of every second step have it in them."""
     generator = torch.Generator().manual_seed(1000 + step)
-    return (
-        torch.randn(batch_size, INPUTS, generator=generator),
-        torch.randint(CLASSES, (batch_size,), generator=generator),
-    )
+    x_bi = torch.randn(batch_size, INPUTS, generator=generator)
+    y_b = torch.randint(CLASSES, (batch_size,), generator=generator)
+    if bad is not None and step % 2:
+        x_bi[0, 1] = x_bi[batch_size // 2 + 1] = bad
+    return x_bi, y_b
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epochs: int, steps: int) -> torch.Tensor:
-    """Flat weights after `epochs` x `steps` steps of Algorithm 1, and of the clips that may take its clip's place."""
+def literal_training(
+    spec: EDPSpec, *, micro_batches: int, batch_size: int, epochs: int, steps: int, bad: float | None = None
+) -> torch.Tensor:
+    """Flat weights after `epochs` x `steps` steps of Algorithm 1, and of the clips that may take its clip's place; with
+    `bad` in the data, micro-batches whose gradient is not finite are left out."""
     model = small_model()
     optimizer = optimizer_of(model)
     parameters, layer, names = layer_of_parameter(model)
@@ -58,7 +63,7 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
     done, C = 0, spec.C
     for epoch in range(epochs):
         for _ in range(steps):
-            x, y = step_data(done, batch_size)
+            x, y = step_data(done, batch_size, bad)
             size = batch_size // micro_batches
             count = 0.0
             aggregate = [torch.zeros_like(p) for p in parameters]
@@ -77,7 +82,10 @@ def literal_training(spec: EDPSpec, *, micro_batches: int, batch_size: int, epoc
                 norm = math.sqrt(sum(float(g.square().sum()) for g in scaled))
                 factor = C / (norm + 0.01) if spec.clip == "automatic" else min(1.0, C / norm)
                 clipped = [factor * g for g in scaled]
-                count += 0.5 if norm <= C else -0.5
+                if math.isfinite(norm):
+                    count += 0.5 if norm <= C else -0.5
+                else:
+                    clipped = [torch.zeros_like(g) for g in scaled]
                 rescaled = [alpha[k] * g for g, k in zip(clipped, layer, strict=True)]
                 z = noise_multiplier(spec, epoch)
                 # The paper divides each micro-batch's noise by N; for an aggregate of std C·z/N it must be √N.
@@ -115,6 +123,7 @@ def hook_training(
     epochs: int,
     steps: int,
     pieces: int | None = None,
+    bad: float | None = None,
 ) -> tuple[torch.Tensor, Ledger]:
     """The same through DDP and the hook, on one of `world` workers.
 
@@ -131,7 +140,7 @@ def hook_training(
     sizes = {"batch_size": batch_size, "micro_batches": micro_batches, "workers": world}
     for epoch in range(epochs):
         for _ in hook.steps(shuffled_epoch(batch_size * steps, seed=0, epoch=epoch, **sizes)):
-            x, y = step_data(done, batch_size)
+            x, y = step_data(done, batch_size, bad)
             optimizer.zero_grad()
             mine = range(rank * micro_batches // world, (rank + 1) * micro_batches // world)
             if book is not None:
@@ -146,6 +155,7 @@ def hook_training(
             hook.check()
             optimizer.step()
             done += 1
+    assert (hook.dropped > 0) == (bad is not None), "either of two workers has one of them"
     return torch.cat([p.detach().flatten() for p in ddp.parameters()]), hook.ledger
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
 from edp.layer_scales import layer_of_parameter
-from tests.support.gradients import relative
+from tests.support.gradients import filled_up, relative
 
 VOCABULARY, LENGTH, WIDTH = 11, 5, 6
 
@@ -263,13 +263,6 @@ def test_rows_filled_up_for_a_gpu_are_the_same_rows(micro_batch_b: Tensor, monke
     model, batch = Tagger().double(), words(12)
     factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=torch.float64)
     expected = literal(model, batch, micro_batch_b, factor_m)
-
-    def filled_up(row_n: Tensor, micro_batch_n: Tensor, micro_batches: int, device: torch.device) -> Rows:
-        length_m = torch.bincount(micro_batch_n, minlength=micro_batches)
-        order_m = length_m.argsort(stable=True)
-        order_n = torch.argsort(order_m)[micro_batch_n].argsort(stable=True)
-        return Rows.filled_up(row_n[order_n], length_m, order_m, device)
-
     monkeypatch.setattr(Rows, "of", filled_up)
     found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
     assert relative([found[0]], [expected[0]]) < 1e-12

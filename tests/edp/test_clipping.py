@@ -78,10 +78,12 @@ def test_no_clipped_gradient_is_longer_than_the_clip_and_an_automatic_one_is_sho
 
 
 @pytest.mark.parametrize("clip", ["fixed", "automatic", "quantile"])
-def test_a_norm_that_is_not_finite_gives_nan_and_zero_stays_zero(clip: str) -> None:
-    found = clip_factors(torch.tensor([math.nan, math.inf, 0.0, 2.0]), 1.0, clip)
-    assert found.isnan().tolist() == [True, True, False, False]
+def test_a_norm_that_is_not_finite_gives_zero_and_counts_nothing(clip: str) -> None:
+    norms_g = torch.tensor([math.nan, math.inf, 0.0, 2.0])
+    found = clip_factors(norms_g, 1.0, clip)
+    assert found[:2].tolist() == [0, 0]
     assert float(found[2] * 0.0) == 0
+    assert float(count_within(norms_g, 1.0)) == -0.5
     assert float(found[3]) == pytest.approx(1 / 2.01 if clip == "automatic" else 0.5)
     assert clip_factors(torch.tensor(2.0), torch.tensor(1.0, dtype=torch.float64), clip).dtype == torch.float32
 

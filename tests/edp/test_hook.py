@@ -194,13 +194,51 @@ def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(noise: str, worker
     assert abs(float(aggregate.mean())) < 5 * expected / math.sqrt(len(aggregate))
 
 
-def _bad_gradient(rank: int, world: int, value: float) -> str:
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("more", "size", "pieces"),
+    [
+        ({}, 4, None),
+        ({}, 4, 1),
+        ({}, 1, None),
+        ({}, 1, 2),
+        ({"clip": "automatic"}, 4, 1),
+        ({"clip": "quantile", "C": 0.3}, 4, 2),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_micro_batch_whose_gradient_is_not_finite_adds_nothing_and_the_step_goes_on(
+    more: dict, size: int, pieces: int | None, bad: float
+) -> None:
+    spec = EDPSpec(**{"C": 0.1, "z0": 0.5, "reproducible_noise": 7} | more)
+    shape = {"micro_batches": 8, "batch_size": 8 * size, "epochs": 1, "steps": 4}
+    expected = literal_training(spec, **shape, bad=bad)
+    assert not torch.allclose(expected, literal_training(spec, **shape), atol=1e-4), "it matters"
+    for world in (1, 2):
+        for weights, _ in run_workers(hook_training, world, spec, *shape.values(), pieces, bad):
+            torch.testing.assert_close(weights, expected, rtol=0, atol=3e-6)
+
+
+def _bad_with_banded_noise(rank: int, world: int) -> bool:
     ddp = one_bucket_ddp(small_model())
-    spec = EDPSpec(C=0.1, z0=0.5)
-    hook = EDPHook(ddp, spec, micro_batches=world, single_example=False, rate=1.0)
+    spec = EDPSpec(C=0.1, z0=0.5, noise_correlation="banded", band=2)
+    hook = EDPHook(ddp, spec, micro_batches=1, single_example=False, rate=0.5)
     open_step(hook)
-    x = torch.full((1, 6), value if rank == 1 else 1.0)
-    ddp(x).square().sum().backward()
+    ddp(torch.full((1, 6), math.nan)).square().sum().backward()
+    return all(bool(p.grad.isfinite().all() and p.grad.any()) for p in ddp.parameters())
+
+
+def test_where_noise_is_correlated_it_is_all_that_is_left_of_a_gradient_that_is_not_finite() -> None:
+    assert run_workers(_bad_with_banded_noise, 1) == [True]
+
+
+def _bad_rule(rank: int, world: int) -> str:
+    """A rule for a layer that forgets what is not finite."""
+    ddp = one_bucket_ddp(small_model())
+    hook = EDPHook(ddp, EDPSpec(C=0.1, z0=0.5), micro_batches=world, single_example=False, rate=1.0)
+    hook.clip.factors = lambda norms_g: torch.full_like(norms_g, math.nan if rank == 1 else 1.0)
+    open_step(hook)
+    ddp(torch.ones(1, 6)).square().sum().backward()
     try:
         hook.check()
     except NonFiniteGradient as error:
@@ -208,9 +246,8 @@ def _bad_gradient(rank: int, world: int, value: float) -> str:
     return "went on"
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_stops_every_worker_with_the_reason(value: float) -> None:
-    for message in run_workers(_bad_gradient, 2, value):
+def test_an_aggregate_that_is_not_finite_stops_every_worker() -> None:
+    for message in run_workers(_bad_rule, 2):
         assert "NaN or infinite in epoch 0, step 0" in message
 
 

@@ -94,6 +94,7 @@ def earlier_epochs(
             found |= privacy_metrics(ledger, job.spec.edp.delta) | permitted_metrics(ledger, job.spec.edp.delta)
             spent = log.by_epoch[epoch]
             found |= {name: spent[name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
+            found["dropped_gradients"] = spent.get("dropped_gradients", 0.0)
             seconds = [metrics["epoch_seconds"] for n, metrics in log.by_epoch.items() if n <= epoch]
             found["seconds_per_epoch"] = float(np.median(seconds))
             measured.append(EpochResult(epoch, found))

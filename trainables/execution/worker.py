@@ -75,6 +75,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     log = EpochLog(job.output, keep, len(seconds), job.objectives) if rank == 0 else None
     if log is not None and log.curve:
         started -= log.curve[-1]["trial_seconds"]  # what the epochs before an interruption took
+    dropped_before = log.curve[-1].get("dropped_gradients", 0.0) if log is not None and log.curve else 0.0
     stop: Stop | None = None
     every = spec.training.validate_every
     try:
@@ -86,6 +87,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
                 continue
             valid = {} if job.with_valid else valid_metrics(released, corpus, job, device, objects)
             metrics = {"train_loss": train_loss, "epoch_seconds": float(np.mean(seconds[-every:]))} | valid
+            metrics["dropped_gradients"] = dropped_before + trainer.dropped
             if log is not None:  # rank 0
                 metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
                 write_ledger(trainer.ledger, job.output)  # first: it holds all that anything else tells of
@@ -111,6 +113,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         return None
     final |= privacy_metrics(trainer.ledger, spec.edp.delta) | permitted_metrics(trainer.ledger, spec.edp.delta)
     final |= _cost(job, started, device)
+    final["dropped_gradients"] = dropped_before + trainer.dropped
     final["seconds_per_epoch"] = float(np.median(seconds))
     tags = {"device": device.type, "pretrained_source": model.pretrained_source}
     early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None

@@ -154,11 +154,11 @@ class _Spelling(torch.autograd.Function):
 
         def write_letters(factor_m: Tensor, sums: Sums, add: bool) -> None:
             out = sums[id(cnn.embedding.weight)] if add else sums[id(cnn.embedding.weight)].zero_()
-            out += gradients(torch.tensordot(factor_m, count_mfl, 1)[None])[0][0]
+            out += gradients(torch.tensordot(factor_m, book.finite(count_mfl), 1)[None])[0][0]
 
         def write_filters(factor_m: Tensor, sums: Sums, add: bool) -> None:
             out = sums[id(cnn.convolution.weight)] if add else sums[id(cnn.convolution.weight)].zero_()
-            found_fe = gradients(torch.tensordot(factor_m, count_mfl, 1)[None])[1][0]
+            found_fe = gradients(torch.tensordot(factor_m, book.finite(count_mfl), 1)[None])[1][0]
             out += found_fe.unflatten(0, (3, filters)).permute(1, 2, 0)
 
         book.note([cnn.embedding.weight], letters_mle.square().sum((1, 2)), write_letters)

@@ -49,7 +49,7 @@ def _noted(book: Book, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept
         return found
 
     def note(g_nc: Tensor) -> None:
-        g_no = rows.take_gradient(g_nc).to(layer.weight.dtype)
+        g_no = rows.take(g_nc).to(layer.weight.dtype)
         book.note_linear(rows, [(x_ni, layer.weight)], [], g_no, gram)
 
     output = F.linear(_low(x_nd, kept), layer.weight.detach())

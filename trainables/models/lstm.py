@@ -99,7 +99,7 @@ def _noted_lstm(book: Book, lstm: PackedLSTM, input_ne: Tensor, packing: Packing
                 biases = [lstm.get_parameter(f"{kind}_l{layer}{suffix}") for kind in ("bias_ih", "bias_hh")]
                 kind = weights[0].dtype
                 inputs = [rows.take(x_ne).to(kind), rows.take(before_n2h[:, way])]
-                slope = rows.take_gradient(slope_n24h[:, way])
+                slope = rows.take(slope_n24h[:, way])
                 book.note_linear(rows, list(zip(inputs, weights, strict=True)), biases, slope)
 
         return note

@@ -34,6 +34,8 @@ from trainables.training.scales import layer_scales
 _SAMPLE = 16
 """How many of the longest utterances tell what a piece may hold."""
 
+_DIVERGED = 1e6
+"""A weight of this size says that training has diverged."""
 _SAME_AT_ONCE = 256
 """Utterances of a piece that is cut once: the shorter their list, the more alike they are, and the less is padding."""
 
@@ -82,6 +84,8 @@ class Trainer:
         if self.average is not None and checkpoint is not None and checkpoint.average is not None:
             self.average.load_state_dict(checkpoint.average)
         self.hook: EDPHook | None = None
+        self.dropped = 0
+        """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
         self.book = self._keep_book(model)
         self._most: int | None = training.memory_batch
         # Every step of a full batch of examples is the same, whatever their order, and so are its pieces.
@@ -164,7 +168,8 @@ class Trainer:
         """One epoch; returns the mean training loss of an utterance.
 
         Raises:
-            TrialFailed: on every rank, when a gradient or the loss was not finite.
+            TrialFailed: on every rank, when training has diverged. With a private method the weights alone say so,
+                whose ε is known: a loss that is not finite would tell of its example.
         """
         self.ddp.train()
         self._plan(epoch)
@@ -179,10 +184,14 @@ class Trainer:
                 self.hook.check()
         except NonFiniteGradient as error:
             raise TrialFailed(str(error)) from error
-        dist.all_reduce(loss)
-        mean = float(loss) / max(1, seen)
-        if not np.isfinite(mean):
+        dropped = self.hook.dropped if self.hook is not None else 0
+        total = torch.stack([loss, torch.tensor(float(dropped), device=self.device)])
+        dist.all_reduce(total)
+        mean, self.dropped = float(total[0]) / max(1, seen), round(float(total[1]))
+        if self.hook is None and not np.isfinite(mean):
             raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: the learning rate may be too high")
+        if self.hook is not None and not (largest := _largest(self.ddp.module)) < _DIVERGED:
+            raise TrialFailed(f"a weight is {largest:.3g} in epoch {epoch}: the learning rate may be too high")
         return mean
 
     def _plan(self, epoch: int) -> None:
@@ -288,7 +297,10 @@ class Trainer:
                 forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
                 loss_b = self.ddp(batch)
             (loss_b * weight_b).sum().backward()
-        return (loss_b.detach() * (weight_b > 0)).sum()
+        loss_b = loss_b.detach()
+        if self.hook is not None:  # which has dropped the gradients of the others
+            loss_b = loss_b.where(loss_b.isfinite(), 0.0)
+        return (loss_b * (weight_b > 0)).sum()
 
     def _shared_key(self) -> list[int]:
         """What all workers draw from and nobody else knows: Poisson's amplification needs a secret draw."""
@@ -308,6 +320,12 @@ def _trials_mistake() -> Iterator[None]:
         raise TrialFailed(f"model: {error}") from error
     except UserError as error:
         raise TrialFailed(str(error)) from error
+
+
+def _largest(model: torch.nn.Module) -> float:
+    """The largest absolute value of a trainable parameter; NaN where one is."""
+    norms = torch._foreach_norm([p.detach() for p in model.parameters() if p.requires_grad], torch.inf)
+    return float(torch.stack([norm.float() for norm in norms]).max())
 
 
 def _keys(seed: int, indices: Indices) -> torch.Tensor:

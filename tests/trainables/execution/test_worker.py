@@ -14,9 +14,11 @@ from tests.support.encoder_folders import make_encoder
 from tests.support.tiny import SPEC, corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.corpora import load_corpus
+from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
-from trainables.models import build_model
+from trainables.models import JointModel, build_model
+from trainables.records.epochs import read_curve
 from trainables.records.job import TrialJob, TrialResult
 from trainables.spec import TrialSpec
 from trainables.training.checkpoint import discard_checkpoint
@@ -167,6 +169,39 @@ def test_a_learning_rate_out_of_all_bounds_ends_the_trial_with_the_reason(corpus
             assert isinstance(reason, str), reason
             assert "the learning rate may be too high" in reason
         assert not (tmp_path / method / "model.pt").exists()
+
+
+def with_a_bad_utterance(rank: int, world: int, job: TrialJob) -> TrialResult | str | None:
+    """The first utterance of every batch has an infinite loss, whose gradient is NaN."""
+    plain = JointModel.forward
+
+    def spoilt(self: JointModel, batch: Batch) -> torch.Tensor:
+        loss_b = plain(self, batch)
+        return loss_b * torch.ones_like(loss_b).index_fill(0, torch.tensor([0]), torch.inf) if self.training else loss_b
+
+    JointModel.forward = spoilt
+    return trial(rank, world, job)
+
+
+def test_an_utterance_of_infinite_loss_ends_plain_sgd_and_is_dropped_from_private_training(
+    corpus: Path, tmp_path: Path
+) -> None:
+    for method in ("sgd", "edp", "dpsgd"):
+        training = {"method": method, "workers": 2, "epochs": 2}
+        job = TrialJob(spec(training=training), corpus, tmp_path / method)
+        found = run_workers(with_a_bad_utterance, 2, job)
+        if method == "sgd":
+            assert all("the learning rate may be too high" in reason for reason in found)
+            continue
+        assert isinstance(found[0], TrialResult), found
+        steps = found[0].ledger.steps
+        assert found[0].metrics["dropped_gradients"] >= 2 * steps, "one of each worker in each step"
+        curve = read_curve(tmp_path / method)
+        assert [epoch["dropped_gradients"] for epoch in curve] == [
+            found[0].metrics["dropped_gradients"] / 2,
+            found[0].metrics["dropped_gradients"],
+        ]
+        assert all(0 < epoch["train_loss"] < float("inf") for epoch in curve)
 
 
 def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from edp.book import keep_book
-from tests.support.gradients import relative
+from edp.book import Rows, keep_book
+from tests.support.gradients import filled_up, relative
 from tests.support.models import EXAMPLES, batch_of, build, literal
 from tests.support.toy import BERT, CLC, encoded
 from trainables.spec import ModelSpec
@@ -59,6 +59,40 @@ def test_norms_and_sums_are_those_of_a_loop(
         assert error / squares_mk[:, k].sqrt().norm().clamp_min(least) < within, name
     together, expected = (torch.cat([x.flatten() for x in tensors]) for tensors in (found, sums))
     assert relative([together], [expected]) < within
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("micro_batch_b", MICRO_BATCHES.values(), ids=MICRO_BATCHES.keys())
+@pytest.mark.parametrize("model", PARTS.values(), ids=PARTS.keys())
+def test_an_utterance_whose_gradient_is_not_finite_changes_nothing_for_the_others(
+    model: ModelSpec, micro_batch_b: Tensor, on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if on_gpu:
+        monkeypatch.setattr(Rows, "of", filled_up)
+    corpus = encoded(model, tmp_path)
+    net = build(model, corpus).double().train()
+    net.book = book = keep_book(net)
+    weight_b = 1 / torch.bincount(micro_batch_b).double()[micro_batch_b]
+
+    def noted(weight_b: Tensor) -> Tensor:
+        with book.examples(micro_batch_b, int(micro_batch_b.max()) + 1):
+            loss_b = net(batch_of(corpus, EXAMPLES, torch.float64))
+        (loss_b * weight_b).sum().backward()
+        return book.squares()
+
+    def written(factor_m: Tensor) -> Tensor:
+        sums = [torch.empty_like(p) for p in book.parameters]
+        book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
+        return torch.cat([x.flatten() for x in sums])
+
+    bad = int(micro_batch_b[0])  # the first, whose rows fill up the others' on a GPU
+    factor_m = torch.ones(int(micro_batch_b.max()) + 1, dtype=torch.float64).index_fill(0, torch.tensor([bad]), 0.0)
+    expected_mk, expected = noted(weight_b), written(factor_m)
+    found_mk = noted(weight_b.index_fill(0, torch.tensor([0]), torch.nan))
+    finite_m = found_mk.sum(1).isfinite()
+    assert finite_m.tolist() == (factor_m != 0).tolist()
+    torch.testing.assert_close(found_mk[finite_m], expected_mk[finite_m])
+    torch.testing.assert_close(written(factor_m), expected)
 
 
 @pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
