@@ -23,6 +23,7 @@ from sweeps.cli.pretrain import pretrain
 from sweeps.cli.repair import repair
 from sweeps.cli.stopped import Commands, Stopped
 from sweeps.cli.unexpected import logged_threads, unexpected
+from sweeps.cli.verify import verify
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 from sweeps.formatting.shell import command_line
@@ -61,6 +62,7 @@ app.add_typer(data, name="data")
 app.add_typer(bench, name="bench")
 app.command()(epsilon)
 app.command()(plan)
+app.command()(verify)
 app.command()(attack)
 app.command()(pretrain)
 app.command()(repair)

@@ -8,16 +8,13 @@ is trained on it. Everything here runs in one process, which is a process group 
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from trainables.attacks.membership_features import membership_indices
@@ -26,6 +23,7 @@ from trainables.evaluation.predictions import Predictions, collect_predictions
 from trainables.models import JointModel, build_model
 from trainables.records.files import save_arrays
 from trainables.spec import CanariesSpec, TrialSpec
+from trainables.training.alone import alone
 from trainables.training.trainer import Trainer, pick_device
 
 Arrays = dict[str, NDArray[Any]]
@@ -105,7 +103,7 @@ def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
     else:
         shadow_in, shadow_out, _ = same_corpus_parts(corpus, seed)
         chosen = {"test": shadow_in}
-    with _alone():
+    with alone():
         device = pick_device(reference_model.spec.training)
         model = _new_model(reference_model.spec, corpus, device)
         trainer = Trainer(model, corpus.with_train(chosen), reference_model.spec, device)
@@ -193,14 +191,3 @@ def _new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> 
 def _save(path: Path, arrays: Arrays) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     save_arrays(path, **arrays)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """A process group of this process, which training needs."""
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        try:
-            yield
-        finally:
-            dist.destroy_process_group()

@@ -1,0 +1,122 @@
+"""Measures whether a configuration's own steps are what its ledger says: sensitivity, noise, and what has neither."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edp.spec import UserError
+from sweeps.execution.frozen_states import ensure_states
+from sweeps.execution.prepare import check_encoders
+from sweeps.recipes.loading import load_config, load_recipe, read_yaml, recipe_names
+from sweeps.recipes.recipe import example_params
+from trainables.corpora import load_corpus
+from trainables.corpora.labels import Labels
+from trainables.corpora.types import Splits
+from trainables.data.embeddings import WordVectors
+from trainables.data.encoding import encode
+from trainables.records.job import TrialError, TrialFailed
+from trainables.spec import CLCSpec, TrialSpec
+from trainables.training.alone import alone
+
+EXAMPLES = 32
+"""Utterances of the corpus that the step which is measured holds at most."""
+_CLIPS = 16
+
+Say = Callable[[str], None]
+
+
+def load(config: str, overrides: list[str]) -> TrialSpec:
+    """The configuration of a file that `pick` wrote, or some configuration of a recipe's space.
+
+    Raises:
+        UserError: as `load_recipe`.
+    """
+    if config not in recipe_names() and Path(config).is_file() and "space" not in read_yaml(Path(config)):
+        return load_config(Path(config), overrides)
+    recipe = load_recipe(config, overrides)[1]
+    return recipe.trial(example_params(recipe.dimensions))
+
+
+def verify(config: str, overrides: list[str], say: Say, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Runs steps of `config` on a few utterances of its corpus, with its model, and holds them against the ledger.
+
+    Args:
+        say: told what is prepared.
+        progress: called with the steps run and in all.
+
+    Returns:
+        What `edp-sweep verify --json` prints.
+
+    Raises:
+        UserError: for a configuration that cannot be verified.
+        TrialError: for one that cannot be trained.
+    """
+    spec = small(load(config, overrides))
+    check_encoders([spec])
+    from trainables.training.verification import verify as measure  # torch takes seconds to import
+
+    splits = load_corpus(spec.corpus, "corpus")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / f"{spec.corpus.name}-verified"
+        say(f"encoding {EXAMPLES} utterances of {spec.corpus.name}")
+        labels = Labels.of([*splits.train, *splits.valid, *splits.test])  # all, for a model of its own size
+        corpus = encode(_cut(splits), spec.model, place, labels=labels, features=_vectors(splits, spec))
+        ensure_states([place], [spec.model], say)
+        with alone():
+            try:
+                found = measure(spec, corpus.open(place).for_model(spec.model), progress)
+            except TrialFailed as error:
+                raise TrialError(str(error)) from error
+    return {
+        "violations": [{"parameter": one.parameter, "what": one.what} for one in found.violations],
+        "sensitivity": {"declared": found.declared_sensitivity, "measured": found.measured_sensitivity},
+        "noise_std": {"declared": found.declared_std, "measured": found.measured_std},
+        "pairs": found.pairs,
+    }
+
+
+def small(spec: TrialSpec) -> TrialSpec:
+    """The same mechanism in one worker, on steps of a few utterances and micro-batches.
+
+    Raises:
+        UserError: for what has no mechanism, or one that a single step does not show.
+    """
+    training = spec.training
+    if training.method == "sgd":
+        raise UserError("training.method = sgd: nothing is clipped or noised; allowed: edp, dpsgd")
+    if spec.edp.noise_correlation != "none":
+        raise UserError(
+            f"edp.noise_correlation = {spec.edp.noise_correlation}: its noise is not that of a single step, which is "
+            "what is measured; allowed: none"
+        )
+    data = spec.model_dump()
+    data["training"] |= {"workers": 1, "batch_size": EXAMPLES}
+    if training.batch_size != "full" and isinstance(training.batch_size, int):
+        data["training"]["batch_size"] = min(EXAMPLES, training.batch_size)
+    if training.method != "dpsgd":
+        data["training"]["micro_batches"] = min(_CLIPS, training.micro_batches)
+    return TrialSpec.model_validate(data)
+
+
+def _cut(splits: Splits) -> Splits:
+    return replace(splits, train=splits.train[:EXAMPLES], valid=splits.valid[:2], test=splits.test[:2])
+
+
+def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:
+    """Word vectors drawn at random: no clip may depend on what public inputs are, and training them takes minutes."""
+    if not isinstance(spec.model, CLCSpec):
+        return None
+    words = sorted({token.lower() for one in splits.train[:EXAMPLES] for token in one.tokens})
+    rng = np.random.default_rng(0)
+    shape = spec.model.embedding_size
+    return WordVectors(
+        words,
+        rng.standard_normal((len(words), shape)).astype(np.float32),
+        rng.standard_normal((50, shape)).astype(np.float32),
+    )

@@ -1,0 +1,162 @@
+"""A configuration's own steps are held against its ledger: the right mechanism passes, each planted bug is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from edp.clipping import Clip
+from edp.hook import EDPHook
+from edp.mechanism import Mechanism
+from tests.support.tiny import SPEC
+from tests.support.toy import BERT, CLC, encoded
+from trainables.data.batch import Batch
+from trainables.models import JointModel
+from trainables.spec import ModelSpec, TrialSpec
+from trainables.training import verification
+from trainables.training.alone import alone
+from trainables.training.verification import Verified, verify
+
+EDP = {"method": "edp", "batch_size": 4, "micro_batches": 2}
+DPSGD = {"method": "dpsgd", "batch_size": 4}
+
+
+@pytest.fixture(autouse=True)
+def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "PAIRS", 2)
+
+
+def spec(model: ModelSpec, training: dict[str, Any], **edp: Any) -> TrialSpec:
+    training = {"workers": 1, "learning_rate": 0.1, **training}
+    settings = {"C": 0.3, "z0": 0.7, **edp}
+    return TrialSpec.model_validate(SPEC | {"model": model.model_dump(), "training": training, "edp": settings})
+
+
+def verified(folder: Path, model: ModelSpec = CLC, training: dict[str, Any] = EDP, **edp: Any) -> Verified:
+    with alone():
+        return verify(spec(model, training, **edp), encoded(model, folder), lambda done, total: None)
+
+
+@pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
+@pytest.mark.parametrize(
+    ("training", "edp"),
+    [
+        (EDP, {}),
+        (EDP, {"noise": "paper", "alpha_noise": "per_layer"}),
+        (EDP, {"unit": "micro_batch", "alpha": "none", "clip": "quantile"}),
+        (EDP, {"sampling": "poisson", "alpha": "public"}),
+        (EDP, {"alpha": "private", "z0": 50.0}),
+        (DPSGD, {}),
+        (DPSGD, {"sampling": "poisson", "alpha_noise": "per_layer"}),
+        ({**DPSGD, "batch_size": "full"}, {"alpha": "none"}),
+    ],
+    ids=str,
+)
+def test_what_the_ledger_says_is_what_is_measured_and_the_sensitivity_is_reached(
+    training: dict[str, Any], edp: dict[str, Any], model: ModelSpec, tmp_path: Path
+) -> None:
+    found = verified(tmp_path, model, training, **edp)
+    assert found.violations == []
+    assert found.measured_sensitivity == pytest.approx(found.declared_sensitivity, rel=0.02)
+    assert found.measured_std == pytest.approx(found.declared_std, rel=0.2)
+    assert found.pairs == 3
+
+
+def test_scales_that_are_read_off_the_data_bound_nobody(tmp_path: Path) -> None:
+    found = verified(tmp_path, alpha="paper")
+    assert (found.declared_sensitivity, found.violations) == (float("inf"), [])
+
+
+def named(found: Verified) -> dict[str, str]:
+    return {one.parameter: one.what for one in found.violations}
+
+
+def test_noise_left_out_of_one_layer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_mechanism = EDPHook._set_mechanism
+
+    def without_the_intent_head(hook: EDPHook) -> None:
+        set_mechanism(hook)
+        hook._noise_shape = [
+            0.0 if "intent" in hook.layer_names[k] else one
+            for k, one in zip(hook.layer.tolist(), hook._noise_shape, strict=True)
+        ]
+
+    monkeypatch.setattr(EDPHook, "_set_mechanism", without_the_intent_head)
+    found = named(verified(tmp_path))
+    assert found
+    assert all("intent" in name and "without noise" in what for name, what in found.items())
+
+
+def test_noise_that_is_too_small_or_always_the_same_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Mechanism, "micro_batch_noise_std", lambda self: 0.5 * self.C * self.z / self.N**0.5)
+        patch.setattr(Mechanism, "noise_std", lambda self: self.C * self.z / self.N)
+        assert any("instead of" in what for what in named(verified(tmp_path / "small")).values())
+    monkeypatch.setattr("edp.hook.secret_key", lambda: bytes(32))
+    assert "two runs have correlated noise" in named(verified(tmp_path / "same"))["all"]
+
+
+def test_a_sensitivity_that_is_halved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mechanism, "_turns_round", lambda self: False)
+    found = verified(tmp_path)
+    assert found.measured_sensitivity == pytest.approx(2 * found.declared_sensitivity, rel=0.02)
+    assert any("one unit can move" in what for what in named(found).values())
+
+
+@pytest.mark.parametrize("training", [EDP, DPSGD], ids=["edp", "dpsgd"])
+def test_one_gradient_of_a_step_that_is_not_clipped_is_named(
+    training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factors = Clip.factors
+
+    def all_but_one(clip: Clip, norms_g: Tensor) -> Tensor:
+        found = factors(clip, norms_g)
+        found[len(found) // 2] = 1.0
+        return found
+
+    monkeypatch.setattr(Clip, "factors", all_but_one)
+    assert any("units together can move" in what for what in named(verified(tmp_path, training=training)).values())
+
+
+def test_a_parameter_that_gets_a_gradient_and_no_noise_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw: Callable[..., None] = EDPHook._draw
+
+    def all_but_the_last(hook: EDPHook, tensors: list[Tensor], std: float, streams: range, factor: float) -> None:
+        draw(hook, tensors[:-1], std, streams, factor)
+        tensors[-1].mul_(factor)
+
+    monkeypatch.setattr(EDPHook, "_draw", all_but_the_last)
+    monkeypatch.setattr(EDPHook, "_set_mechanism", _one_shape_less(EDPHook._set_mechanism))
+    assert named(verified(tmp_path)) == {"lstm.bias_hh_l1_reverse": "its gradient is released without noise"}
+
+
+def _one_shape_less(set_mechanism: Callable[[EDPHook], None]) -> Callable[[EDPHook], None]:
+    def changed(hook: EDPHook) -> None:
+        set_mechanism(hook)
+        del hook._noise_shape[-1]
+
+    return changed
+
+
+def test_a_buffer_that_moves_with_the_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, init = JointModel.forward, JointModel.__init__
+
+    def with_a_mean(model: JointModel, *args: Any, **named: Any) -> None:
+        init(model, *args, **named)
+        model.register_buffer("mean_loss", torch.zeros(()))
+
+    def counting(model: JointModel, batch: Batch) -> Tensor:
+        loss_b = forward(model, batch)
+        model.mean_loss += loss_b.detach().mean()
+        return loss_b
+
+    monkeypatch.setattr(JointModel, "__init__", with_a_mean)
+    monkeypatch.setattr(JointModel, "forward", counting)
+    assert named(verified(tmp_path)) == {"mean_loss": "it changes with the data, without clip and noise"}

@@ -1,0 +1,300 @@
+"""A configuration's own steps, measured against what its ledger would say of them.
+
+Everything goes through `Trainer` and `EDPHook` as a trial's steps do, on one worker, with the weights of the start. Two
+runs of a step with the same noise differ by what the data moved, which the sensitivity bounds. A step whose losses are
+multiplied by 0 is noise alone.
+
+Pairs of neighbours are the worst that the model can be shown: in one micro-batch all losses are turned up so far that
+the clip decides, and the unit that goes had turned the mean round. One pair is of a step with everybody and with nobody
+in it, which no more than all units may move: an example that is not clipped shows there, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edp.mechanism import Mechanism
+from edp.sampling import Epoch, Indices
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.models import JointModel, build_model
+from trainables.spec import TrialSpec
+from trainables.training.checkpoint import Checkpoint
+from trainables.training.pieces import Piece
+from trainables.training.trainer import Trainer, pick_device
+
+PAIRS = 6
+"""Single units that go, each of another micro-batch."""
+LOUD = 1e4
+"""What losses are multiplied by, so that every gradient is far beyond the clip."""
+ROUNDING = 1e-3
+"""How much more than declared, as a share, single precision is allowed."""
+SIGMAS = 5.0
+"""Standard errors that a figure of the noise may be off: less likely than 1 in 10^6 by chance."""
+
+Gradients = dict[str, Tensor]
+"""Something of each trainable parameter, flat."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What is not as the ledger says."""
+
+    parameter: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Sensitivity and noise of one step's aggregate, both in the gradient's own unit."""
+
+    violations: list[Violation]
+    declared_sensitivity: float
+    """By how much one unit moves the aggregate at most; infinite where the layer scales are read off the data."""
+    measured_sensitivity: float
+    declared_std: float
+    measured_std: float
+    pairs: int
+
+
+class _Probe(Trainer):
+    """A trainer whose examples are others' and whose losses are multiplied."""
+
+    def __init__(self, base: JointModel, *args: Any) -> None:
+        super().__init__(copy.deepcopy(base), *args)
+        self._stands_for_e = np.arange(self.examples)
+        self._loud_e = np.ones(self.examples, np.float32)
+        self._loud_b: Tensor | None = None
+        self.ddp.module.register_forward_hook(self._multiply)
+
+    def _multiply(self, _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
+        return loss_b if self._loud_b is None else loss_b * self._loud_b.to(loss_b)
+
+    def _backward_piece(self, piece: Piece, kept: Any, factor: float, number: int, *, reduce: bool) -> Tensor:
+        self._loud_b = torch.from_numpy(self._loud_e[piece.indices])
+        piece = replace(piece, indices=self._stands_for_e[piece.indices])
+        losses = super()._backward_piece(piece, None, factor, number, reduce=reduce)
+        self._loud_b = None
+        return losses
+
+    def release(self, case: _Case, number: int = 0) -> Gradients:
+        """The aggregate of a step of these micro-batches, the only one of its epoch."""
+        self._stands_for_e, self._loud_e = case.stands_for_e, case.loud_e
+        hook, epoch = self.hook, Epoch(number, self.spec.edp.sampling, self.examples, self.batch_size, [[case.step]])
+        assert hook is not None
+        step = next(hook.steps(epoch))
+        self.optimizer.zero_grad(set_to_none=True)
+        self._backward(step)
+        names = {id(p): name for name, p in self.ddp.module.named_parameters()}
+        return {
+            names[id(p)]: torch.zeros(0) if p.grad is None else p.grad.detach().flatten().double()
+            for p in hook.parameters
+        }
+
+    def scales(self) -> list[float]:
+        """α of each of the hook's parameters."""
+        assert self.hook is not None
+        assert self.hook.alpha is not None, "known after a step"
+        found: list[float] = self.hook.alpha[self.hook.layer].tolist()
+        return found
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A step, and what its examples are made of."""
+
+    step: list[Indices]
+    stands_for_e: Indices
+    loud_e: np.ndarray
+
+
+def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int], None]) -> Verified:
+    """Measures one step of `spec` on a small corpus; in a process group of one worker.
+
+    Args:
+        progress: called with the steps run and in all.
+
+    Raises:
+        trainables.records.job.TrialFailed: for a model that cannot be trained as asked.
+    """
+    device = pick_device(spec.training)
+    base = build_model(
+        spec.model,
+        corpus.labels,
+        seed=spec.training.seed,
+        vocabulary_size=corpus.vocabulary_size,
+        state_sizes=corpus.state_sizes,
+    ).to(device)
+    first = _Probe(base, corpus, spec, device)
+    run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
+    step = [np.asarray(m) for m in next(iter(first.sampled(0)))[0] if len(m)]
+    noise = run.noise(step)
+    violations, measured, mechanism = list(noise.violations), 0.0, run.mechanism
+    declared = mechanism.sensitivity() / mechanism.N
+    slack = ROUNDING + 1e-7 * noise.length / (mechanism.C / mechanism.N)
+    for with_it, without, units in run.pairs(step):
+        moved = run.moved(with_it, without)
+        limit = declared if units == 1 else units * mechanism.C * run.stretch / mechanism.N
+        if units == 1:
+            measured = max(measured, _norm(moved.values()))
+        violations += _too_far(moved, limit * (1 + slack), units)
+    violations += run.changed()
+    found = list({one.parameter: one for one in violations}.values())
+    return Verified(found, declared, measured, mechanism.noise_std(), noise.std, run.done_pairs)
+
+
+@dataclass(frozen=True)
+class _Noise:
+    violations: list[Violation]
+    std: float
+    length: float
+    """Norm of the noise where the clip is: what is added to it is rounded to so many ten-millionths."""
+
+
+class _Runs:
+    """Steps from the same start, each by a hook of its own."""
+
+    def __init__(
+        self,
+        base: JointModel,
+        corpus: EncodedCorpus,
+        spec: TrialSpec,
+        device: torch.device,
+        start: Checkpoint,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self._base, self._corpus, self._spec, self._device, self._start = base, corpus, spec, device, start
+        self._progress, self._done, self.done_pairs = progress, 0, 0
+        self._before = {name: x.clone() for name, x in base.state_dict().items()}
+        self._changed: set[str] = set()
+        self._outside: set[str] = set()
+        self.stretch = 1.0
+        self.mechanism: Mechanism
+
+    def _probe(self, seed: int | None) -> _Probe:
+        edp = self._spec.edp if seed is None else self._spec.edp.model_copy(update={"reproducible_noise": seed})
+        spec = self._spec.model_copy(update={"edp": edp})
+        return _Probe(self._base, self._corpus, spec, self._device, self._start)
+
+    def _ran(self, probe: _Probe) -> None:
+        now = probe.ddp.module.state_dict()
+        self._changed |= {name for name, x in self._before.items() if not torch.equal(x, now[name])}
+        hook = probe.hook
+        assert hook is not None
+        known = {id(p) for p in hook.parameters}
+        names = {id(p): name for name, p in probe.ddp.module.named_parameters()}
+        trained = [p for group in probe.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        self._outside |= {names.get(id(p), "a parameter of no layer") for p in trained if id(p) not in known}
+        self.mechanism = hook.ledger.entries[-1].mechanism
+        self.stretch = self.mechanism.max_alpha if self.mechanism.alpha_noise == "isotropic" else 1.0
+        self._done += 1
+        self._progress(self._done, 3 + 2 * (PAIRS + 1))
+
+    def moved(self, with_it: _Case, without: _Case) -> Gradients:
+        """By how much the aggregate differs, the noise being the same, where the clip is: in the scaled space.
+
+        Where noise does not follow the scales, in units of the largest one: so far could a gradient of such a length
+        move it that pulls at that layer alone.
+        """
+        found = []
+        for case in (with_it, without):
+            probe = self._probe(seed=self.done_pairs)
+            found.append(probe.release(case))
+            self._ran(probe)
+        self.done_pairs += 1
+        names_and_scales = zip(found[0], probe.scales(), strict=True)
+        return {name: (found[0][name] - found[1][name]) * (self.stretch / scale) for name, scale in names_and_scales}
+
+    def noise(self, step: list[Indices]) -> _Noise:
+        """The noise of three steps, two of them of one run, with its secret key."""
+        silent = _Case(step, np.arange(self._examples), np.zeros(self._examples, np.float32))
+        one, other = self._probe(None), self._probe(None)
+        found = []
+        for probe, number in ((one, 0), (one, 1), (other, 0)):
+            released = probe.release(silent, number)
+            self._ran(probe)
+            per_layer = self.mechanism.alpha_noise == "per_layer"
+            shapes = probe.scales() if per_layer else [1.0] * len(released)
+            found.append({name: x / shape for (name, x), shape in zip(released.items(), shapes, strict=True)})
+        flat = [torch.cat(list(x.values())) for x in found]
+        length = _norm(x / scale for x, scale in zip(released.values(), probe.scales(), strict=True))
+        return _Noise(list(self._of_noise(found, flat)), float(flat[0].square().mean().sqrt()), length)
+
+    @property
+    def _examples(self) -> int:
+        return self._corpus.size("train")
+
+    def _of_noise(self, found: list[Gradients], flat: list[Tensor]) -> Iterator[Violation]:
+        std = self.mechanism.noise_std()
+        for name, x in found[0].items():
+            measured, n = float(x.square().mean().sqrt()), len(x)
+            if std == 0 or n == 0 or measured < 1e-3 * std:
+                yield Violation(name, "its gradient is released without noise")
+            elif abs(measured / std - 1) > SIGMAS / math.sqrt(2 * n) + ROUNDING:
+                yield Violation(name, f"noise of std {measured:.4g} instead of {std:.4g}")
+        n = len(flat[0])
+        pairs = {
+            "two steps have": (flat[0], flat[1]),
+            "two runs have": (flat[0], flat[2]),
+            "neighbouring numbers have": (flat[0][1:], flat[0][:-1]),
+            "halves of the weights have": (flat[0][: n // 2], flat[0][n // 2 : 2 * (n // 2)]),
+        }
+        for which, (a, b) in pairs.items():
+            scale = float(a.norm() * b.norm())
+            correlation = float(a @ b) / scale if scale > 0 else 0.0
+            if abs(correlation) > SIGMAS / math.sqrt(max(1, len(a))):
+                yield Violation("all", f"{which} correlated noise: {correlation:.3g}")
+
+    def pairs(self, step: list[Indices]) -> Iterator[tuple[_Case, _Case, int]]:
+        """Steps with and without a unit, or without any, and how many units go."""
+        unit = self._spec.edp.unit
+        for m in np.linspace(0, len(step) - 1, min(PAIRS, len(step))).round().astype(int):
+            stands_for_e, loud_e = np.arange(self._examples), np.ones(self._examples, np.float32)
+            mine = step[m]
+            # All are the same utterance, so that the one that goes can turn the mean right round.
+            stands_for_e[mine] = mine[-1]
+            loud_e[mine] = LOUD
+            left = mine[1:]
+            if unit == "example" and len(left):
+                loud_e[mine[0]] = -LOUD * len(mine)
+            elif unit == "micro_batch":
+                left = mine[:0]
+            with_it = _Case(step, stands_for_e, loud_e)
+            yield with_it, replace(with_it, step=self._without(step, m, left)), 1
+        if self.mechanism.alpha == "paper":
+            return  # scales of nobody's gradient are others
+        loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
+        yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(step)
+
+    def _without(self, step: list[Indices], m: int, left: Indices) -> list[Indices]:
+        """With Poisson sampling a micro-batch of one is there with its example only; elsewhere its place stays."""
+        single = self._spec.training.method == "dpsgd" and self._spec.edp.sampling == "poisson"
+        return [*step[:m], *([] if single and not len(left) else [left]), *step[m + 1 :]]
+
+    def changed(self) -> Iterator[Violation]:
+        """What a step changes, or an optimiser would, outside of the mechanism."""
+        for name in sorted(self._changed):
+            yield Violation(name, "it changes with the data, without clip and noise")
+        for name in sorted(self._outside):
+            yield Violation(name, "it is trained without clip and noise")
+
+
+def _too_far(moved: Gradients, limit: float, units: int) -> Iterator[Violation]:
+    who = "one unit" if units == 1 else f"all {units} units together"
+    far = {name: _norm([x]) for name, x in moved.items() if not _norm([x]) <= limit}
+    for name, distance in far.items():
+        yield Violation(name, f"{who} can move it by {distance:.4g}, more than {limit:.4g}")
+    total = _norm(moved.values())
+    if not far and not total <= limit:
+        yield Violation("all", f"{who} can move the aggregate by {total:.4g}, more than {limit:.4g}")
+
+
+def _norm(parts: Any) -> float:
+    return math.sqrt(sum(float(x.square().sum()) for x in parts))
