@@ -242,10 +242,11 @@ class _Runs:
         n = len(flat[0])
         pairs = {
             "two steps have": (flat[0], flat[1]),
-            "two runs have": (flat[0], flat[2]),
             "neighbouring numbers have": (flat[0][1:], flat[0][:-1]),
             "halves of the weights have": (flat[0][: n // 2], flat[0][n // 2 : 2 * (n // 2)]),
         }
+        if not self.mechanism.replayable:  # whose noise is the same in every run, and whose ε is infinite
+            pairs["two runs have"] = (flat[0], flat[2])
         for which, (a, b) in pairs.items():
             scale = float(a.norm() * b.norm())
             correlation = float(a @ b) / scale if scale > 0 else 0.0

@@ -1,0 +1,68 @@
+"""`edp-sweep verify` says whether a configuration's own steps are what its ledger says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edp.mechanism import Mechanism
+from sweeps.commands.verify import EXAMPLES, load, small
+from sweeps.recipes.loading import recipe_names, write_yaml
+from tests.conftest import Command
+from tests.support.tiny import spec
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    write_yaml(spec(), tmp_path / "picked.yaml")
+    return tmp_path / "picked.yaml"
+
+
+def test_what_is_right_is_one_document_and_exit_code_0(config: Path, command: Command) -> None:
+    code, out, err = command("verify", str(config), "--set", "edp.z0=2", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["violations"] == []
+    assert document["sensitivity"] == {
+        "declared": pytest.approx(2 * 0.5 / 8),
+        "measured": pytest.approx(2 * 0.5 / 8, rel=0.05),
+    }
+    assert document["noise_std"] == {"declared": pytest.approx(0.5 * 2 / 8), "measured": pytest.approx(0.125, rel=0.2)}
+    assert document["pairs"] == 7
+    assert [path.name for path in config.parent.iterdir()] == ["picked.yaml"], "nothing is left behind"
+
+
+def test_a_violation_is_named_and_exit_code_1(config: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mechanism, "_turns_round", lambda self: False)
+    code, out, _ = command("verify", str(config))
+    assert code == 1
+    assert "VIOLATION" in out
+    assert "one unit can move" in out
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["training.method=sgd"], "training.method = sgd: nothing is clipped or noised; allowed: edp, dpsgd"),
+        (["edp.noise_correlation=banded", "edp.band=2"], "edp.noise_correlation = banded"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused_in_one_line(
+    settings: list[str], words: str, config: Path, command: Command
+) -> None:
+    code, _, err = command("verify", str(config), *(word for one in settings for word in ("--set", one)))
+    assert code == 2
+    assert words in err
+    code, _, err = command("verify", str(config.parent / "nothing.yaml"))
+    assert (code, "no such" in err) == (2, True)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_one_that_can_be_verified(name: str) -> None:
+    found = small(load(name, []))
+    whole = load(name, [])
+    assert found.edp == whole.edp
+    assert found.training.workers == 1
+    assert found.training.batch_in(EXAMPLES) <= EXAMPLES
