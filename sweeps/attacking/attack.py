@@ -158,7 +158,22 @@ def _of_training(place: Sweep, run_id: str | None, tracking_uri: str | None) -> 
 def _with_model(target: Target) -> Target:
     if not (target.folder / "model.pt").is_file():
         raise UserError(f"run = {target.name}: {target.folder} holds no model.pt; allowed: a run that ended well")
+    if trained_on(target.folder / "model.pt") == "train+valid":
+        raise UserError(
+            f"run = {target.name}: its model was trained on train+valid, and attacks compare with utterances that it "
+            "has not seen, of which RMIA takes the validation split for its population; allowed: a model trained on "
+            "train, as edp-sweep train does without --on"
+        )
     return target
+
+
+def trained_on(model: Path) -> str | None:
+    """The splits that a model was trained on, by its own record; None in what an earlier version wrote down."""
+    import torch  # takes seconds
+
+    with reading(model):
+        found: str | None = torch.load(model, map_location="cpu", mmap=True, weights_only=True).get("trained_on")
+    return found
 
 
 def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Sweep | None:
@@ -295,6 +310,7 @@ def _document(
     return {
         "run": target.name,
         "run_id": target.run_id,
+        "trained_on": trained_on(target.folder / "model.pt"),
         "attacks": [result.document() for result in results],
         "strongest": strongest(results).name,
         "references": references,

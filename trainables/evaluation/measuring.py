@@ -160,9 +160,10 @@ def _seen(predictions: Predictions) -> tuple[Any, Any]:
 
 
 def contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:
-    """What `model.pt` holds: weights, labels, and of a pretrained architecture what it is."""
+    """What `model.pt` holds: weights, labels, what it was trained on, and of a pretrained architecture what it is."""
     architecture = getattr(model, "architecture", None)
     return {
         "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},
         "labels": corpus.labels.to_dict(),
+        "trained_on": "train" if corpus.size("valid") else "train+valid",
     } | ({} if architecture is None else {"encoder": architecture})
