@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +38,7 @@ def load(config: str, overrides: list[str]) -> TrialSpec:
     Raises:
         UserError: as `load_recipe`.
     """
-    if config not in recipe_names() and Path(config).is_file() and "space" not in read_yaml(Path(config)):
+    if config not in recipe_names() and os.path.isfile(config) and "space" not in read_yaml(Path(config)):
         return load_config(Path(config), overrides)
     recipe = load_recipe(config, overrides)[1]
     return recipe.trial(example_params(recipe.dimensions))
