@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from sweeps.cli.app import Storage, TrackingUri, app, main
-from sweeps.cli.console import file_named, out
+from sweeps.cli.console import PATH, file_named, out
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 
@@ -28,7 +28,8 @@ def ui(
     password_file: Annotated[
         Path | None,
         typer.Option(
-            help="its first line is the page's password; without it, a --host that others reach gets a new one"
+            help="its first line is the page's password; without it, a --host that others reach gets a new one",
+            **PATH,
         ),
     ] = None,
     browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,

@@ -90,11 +90,11 @@ def start_sweep(
     if name is not None:
         check_name("name", name)
     stem, recipe = load_recipe(recipe_name, overrides)
+    if recipe.search.secret:
+        check_candidates(recipe)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
     with claimed(sweep.folder, sweep.name):
         uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
-        if recipe.search.secret:
-            check_candidates(recipe)
         if recipe.search.study is not None:
             study_storage(recipe.search.study)
         trials = list(_corner_trials(recipe))

@@ -31,6 +31,7 @@ from trainables.spec import TrialSpec
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # the traceback of what we say in a line
 
 # MLflow's own patience is minutes a call. What a sweep cannot send it sends later (`sweeps.tracking.backfill`).
 for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR", "1")):

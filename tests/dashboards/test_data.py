@@ -33,6 +33,7 @@ from sweeps.search.target_epsilon import planned
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import add_trials, sweep_of
+from trainables.records.ledger_file import write_ledger
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -236,7 +237,9 @@ def test_the_page_says_what_trials_that_failed_have_cost(tmp_path: Path) -> None
     search = trials(sweep, recipe)
     config = search.ask("a")
     assert config is not None
-    search.tell("a", "died", planned(recipe.trial(config.params | {"z0": 1.0}), 1_350), [])
+    ledger = planned(recipe.trial(config.params | {"z0": 1.0}), 1_350)
+    write_ledger(ledger, sweep.trial_folder(config.number))
+    search.tell("a", "died", ledger, [])
     found = snapshot(sweep)
     assert found.epsilon_of_sweep > 0
     assert parts.state_line(found).endswith(f"ε of the whole sweep: {found.epsilon_of_sweep:.3g}")

@@ -17,6 +17,9 @@ from typing import Any, NoReturn
 
 import pytest
 import typer
+from mlflow.store.model_registry import sqlalchemy_store as registry_store
+from mlflow.store.tracking import sqlalchemy_store as tracking_store
+from mlflow.tracking import _model_registry, _tracking_service
 from optuna.storages._rdb.storage import _VersionManager
 from rich.console import Console
 
@@ -106,6 +109,19 @@ def _with_consoles() -> list[ModuleType]:
     return [module for module in own if hasattr(module, "out") or hasattr(module, "err")]
 
 
+def _forget_stores() -> None:
+    """MLflow keeps connections to each store's file, also when another one stands in its place."""
+    for registry in (
+        _tracking_service.registry.TrackingStoreRegistry,
+        _model_registry.registry.ModelRegistryStoreRegistry,
+    ):
+        registry._get_store_with_resolved_uri.cache_clear()
+    for store in (tracking_store.SqlAlchemyStore, registry_store.SqlAlchemyStore):
+        for engine in store._engine_map.values():
+            engine.dispose()
+        store._engine_map.clear()
+
+
 def run_line(*words: str) -> Ended:
     """Runs `edp-sweep WORDS…`; what it prints is caught."""
     from dashboards.cli import main
@@ -125,6 +141,7 @@ def run_line(*words: str) -> Ended:
                 code = int(ended.code or 0)
             except Began:
                 pass
+    _forget_stores()
     return Ended(words, code, streams[0].getvalue(), streams[1].getvalue())
 
 
