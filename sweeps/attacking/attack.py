@@ -172,7 +172,7 @@ def trained_on(model: Path) -> str | None:
     import torch  # takes seconds
 
     with reading(model):
-        found: str | None = torch.load(model, map_location="cpu", mmap=True, weights_only=True).get("trained_on")
+        found: str | None = torch.load(model, map_location="cpu", weights_only=True).get("trained_on")
     return found
 
 
