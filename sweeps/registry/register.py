@@ -60,8 +60,9 @@ class Registered:
         return f"models:/{self.name}/{self.version}"
 
     def document(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {"name": self.name, "version": self.version, "uri": self.uri, "compared": self.compared}
+        """What `--json` prints; `compared` only where it is false."""
+        old = {} if self.compared else {"compared": False}
+        return {"name": self.name, "version": self.version, "uri": self.uri} | old
 
     def line(self, tracking_uri: str) -> str:
         """What happened, and how to serve it."""

@@ -71,7 +71,7 @@ def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: t
     # Nothing is wider than the window, here or on a telephone.
     for width in (1400, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
+        page.wait_for_function("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
@@ -202,7 +202,7 @@ def test_dark_and_light_follow_the_system_and_then_the_button(chromium: Any, ser
 def test_both_axes_and_the_colour_can_be_changed(page: Any) -> None:
     page.click("#x")
     page.get_by_role("option", name="Intent accuracy").click()
-    page.wait_for_function("document.querySelector('#scatter .xtitle')?.textContent.includes('Intent accuracy')")
+    page.wait_for_function("() => document.querySelector('#scatter .xtitle')?.textContent.includes('Intent accuracy')")
     assert "right is better" in settled(page, "#hint", "better")
 
 
