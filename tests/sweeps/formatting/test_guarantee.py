@@ -27,7 +27,7 @@ def test_what_was_not_measured_neither_has_a_guarantee_nor_lacks_one() -> None:
 def test_every_document_says_so_of_every_model_and_keeps_it_out_of_the_metrics(
     tmp_path: Path, command: Command
 ) -> None:
-    sweep_of(tmp_path, "made", 6, tracked=False)
+    sweep_of(tmp_path, "made", 6)
     where = ("--storage", str(tmp_path), "--json")
     documents = {}
     for words in (("status", "made"), ("front", "made"), ("pick", "made", "--output", str(tmp_path / "picked.yaml"))):
