@@ -29,6 +29,7 @@ from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, trie
 from tests.support.synthetic import sweep_of
 from trainables.attacks.roc import measure
 from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.records.files import save_tensors
 
 __all__ = ["fenced", "tally"]
 
@@ -198,7 +199,7 @@ def whole(fenced: Path) -> Path:
     attacks = {"attacks": [found.document()], "curves": {"shadow": {"fpr": list(found.fpr), "tpr": list(found.tpr)}}}
     for trial in base.trials():
         for point in trial.points:
-            (point.folder / "model.pt").write_bytes(b"a model")
+            save_tensors({"trained_on": "train"}, point.folder / "model.pt")
             np.savez(point.folder / "attack_features.npz", **seen)
             if trial.number == 0:
                 (point.folder / "attacks.json").write_text(json.dumps(attacks))
