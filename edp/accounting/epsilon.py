@@ -29,11 +29,11 @@ from edp.mechanism import Mechanism, mechanism_of
 from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec
 
-# Past this, ε = μ²/2 no longer fits a float.
-_MU_INFINITE = 1e150
-Epoch = tuple[int, list[LedgerEntry]]
+EpochEntries = tuple[int, list[LedgerEntry]]
 """An epoch's number, and what was executed in it."""
 
+# Past this, ε = μ²/2 no longer fits a float.
+_MU_INFINITE = 1e150
 # The full Rényi accountant, the last resort, is worth its time for so many noise levels.
 _FEW_LEVELS = 8
 
@@ -90,7 +90,7 @@ def epsilon_curve(
     delta: float,
     *,
     wanted: Container[int] | None = None,
-    each: Callable[[Sequence[Epoch]], Iterable[Epoch]] = iter,
+    each: Callable[[Sequence[EpochEntries]], Iterable[EpochEntries]] = iter,
 ) -> list[tuple[int, float, float]]:
     """(epoch, epsilon, epsilon_paper) after each epoch, counted from 0: what a run that stopped there would have
     guaranteed.
@@ -209,7 +209,7 @@ def planned_ledger(
     return Ledger(alpha_release=release, entries=entries)
 
 
-def _epochs(ledger: Ledger) -> Iterator[Epoch]:
+def _epochs(ledger: Ledger) -> Iterator[EpochEntries]:
     """Each epoch's entries. An epoch's number that comes back after another one is an epoch of its own."""
     for epoch, entries in groupby(ledger.entries, key=lambda entry: entry.epoch):
         yield epoch, list(entries)

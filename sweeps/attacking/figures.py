@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.leakage import audit_words, compared_words, permitted_words
 from trainables.attacks.roc import AttackResult
+from trainables.records.files import atomic_write
 
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2")
 _LAYOUT = {"template": "plotly_white", "height": 460, "margin": {"t": 60, "r": 30}}
@@ -115,6 +116,5 @@ def write_attack_page(document: dict[str, Any], results: list[AttackResult], pat
     words = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
     style = "<style>body{font-family:sans-serif;max-width:1100px;margin:1em auto;padding:0 1em}</style>"
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(f"{head}{style}<h1>{title}</h1>{words}{''.join(parts)}</html>", encoding="utf-8")
-    partial.replace(path)
+    with atomic_write(path) as partial:
+        partial.write_text(f"{head}{style}<h1>{title}</h1>{words}{''.join(parts)}</html>", encoding="utf-8")

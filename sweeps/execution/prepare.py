@@ -23,7 +23,7 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.execution.client import OnEpoch
 from trainables.pretraining.overlap import check_corpus, check_utterances
-from trainables.records.files import atomic_write, reading
+from trainables.records.files import reading
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
@@ -177,8 +177,7 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     seen = folder / "attack_features.npz"
     with reading(seen), np.load(seen) as features:
         attack = fit_attack(features["members"], features["non_members"])
-    with atomic_write(prepared.attack) as partial:
-        save_attack(attack, partial)
+    save_attack(attack, prepared.attack)
 
 
 def cache_key(*parts: object) -> str:

@@ -12,6 +12,8 @@ from typing import Literal
 
 import ray
 
+from sweeps.progress.watching import watched
+
 Place = str | tuple[str, int]
 
 _EVERY_S = 2.0
@@ -31,7 +33,6 @@ def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], No
         last_words: told the same, last.
     """
     node = ray._private.worker._global_node
-    done = threading.Event()
     places: dict[str, Place] = {}
     if node is not None:
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
@@ -39,7 +40,7 @@ def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], No
         if os.path.exists(node.raylet_socket_name):
             places["this machine's Ray (raylet)"] = node.raylet_socket_name
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         refused, silent = dict.fromkeys(places, 0), dict.fromkeys(places, 0)
         while not done.wait(_EVERY_S):
             for name, place in places.items():
@@ -55,12 +56,8 @@ def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], No
                     finally:
                         os._exit(1)
 
-    thread = threading.Thread(target=watch, name="ray_liveness", daemon=True)
-    thread.start()
-    try:
+    with watched(watch, "ray_liveness"):
         yield
-    finally:
-        done.set()
 
 
 def _ask(place: Place) -> Literal["here", "refused", "silent"]:

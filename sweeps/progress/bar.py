@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from sweeps.formatting.lines import print_line
+from sweeps.progress.watching import watched
 
 PATIENCE_S = 10.0
 """Seconds without a word; then twice as many, and so on."""
@@ -49,19 +50,14 @@ def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterab
 @contextmanager
 def spoken_of(what: str, say: Callable[[str], None], patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Says that `what` goes on while the block runs for long, where nobody knows how far it has come."""
-    done, began = threading.Event(), time.monotonic()
+    began = time.monotonic()
 
-    def speak() -> None:
+    def speak(done: threading.Event) -> None:
         wait = patience_s
         while not done.wait(wait):
             passed = time.monotonic() - began
             say(f"{what}: for {passed:.0f} s so far")
             wait = passed
 
-    thread = threading.Thread(target=speak, name="spoken_of", daemon=True)
-    thread.start()
-    try:
+    with watched(speak, "spoken_of"):
         yield
-    finally:
-        done.set()
-        thread.join()

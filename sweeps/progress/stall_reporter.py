@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import ray
 
 from sweeps.progress.live_table import Progress
+from sweeps.progress.watching import watched
 from trainables.execution.client import GroupSpec
 
 PATIENCE_S = 60.0
@@ -25,10 +26,9 @@ def stall_reporter(progress: Progress, group: GroupSpec, patience_s: float = PAT
         group: the processes that each of them needs.
         patience_s: seconds until the first word.
     """
-    done = threading.Event()
     said: dict[tuple[str, float], float] = {}
 
-    def look() -> None:
+    def look(done: threading.Event) -> None:
         while not done.wait(min(_EVERY_S, patience_s)):
             now = time.monotonic()
             for what, since in list(progress.waiting.items()):
@@ -37,12 +37,8 @@ def stall_reporter(progress: Progress, group: GroupSpec, patience_s: float = PAT
                     said[key] = 2 * waited
                     progress.say(f"{what} has waited {waited:.0f} s for {wanted(group)}")
 
-    thread = threading.Thread(target=look, name="stall_reporter", daemon=True)
-    thread.start()
-    try:
+    with watched(look, "stall_reporter"):
         yield
-    finally:
-        done.set()
 
 
 def wanted(group: GroupSpec) -> str:

@@ -118,8 +118,8 @@ def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:
 def _interval(point: Point, objective: Objective) -> list[list[float]] | None:
     """How far the 95 % interval reaches below and above, (2, 1), where there is one."""
     name = metric_of(objective)
-    ends = [point.metrics.get(f"{name}_{end}") for end in ("lower", "upper")]
-    if name != objective or None in ends:
+    low, high = (point.metrics.get(f"{name}_{end}") for end in ("lower", "upper"))
+    if name != objective or low is None or high is None:
         return None
     value = point.metrics[name]
-    return [[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]]  # type: ignore[operator]
+    return [[max(0.0, value - low)], [max(0.0, high - value)]]

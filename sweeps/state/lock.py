@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -37,8 +38,8 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"name = {name!r}: {error.strerror} ({path}); allowed: a folder that can be written") from None
     with ExitStack() as held:
-        try:
-            held.enter_context(_lock(path).acquire(_PATIENCE_S))
+        try:  # the other kind of lock outlives a holder that was killed
+            held.enter_context(FileLock(path, fallback_to_soft=False).acquire(_PATIENCE_S))
         except Timeout:
             holder = " ".join(path.read_text(errors="replace")[:200].split()) or "elsewhere"
             raise UserError(f"name = {name!r} is running ({holder}); allowed: a sweep that has stopped") from None
@@ -52,10 +53,6 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
             yield
         finally:
             _held.remove(folder)
-
-
-def _lock(path: Path) -> FileLock:
-    return FileLock(path, fallback_to_soft=False)  # the other kind outlives a holder that was killed
 
 
 @contextmanager
@@ -85,12 +82,15 @@ def held_lock() -> Path | None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody holds the lock of `folder`, or nobody can tell."""
-    path = folder / _FILE
-    if not path.exists():
-        return False
+    """Whether somebody holds the lock of `folder`, or nobody can tell.
+
+    A look, also where nothing may be written, which `FileLock` would try: its lock is the kernel's own.
+    """
     try:
-        with _lock(path).acquire(0):
-            return False
-    except (Timeout, OSError):  # held, or a file system without locks
+        with (folder / _FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # held, or a file system without locks
         return True
+    return False

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ConfigDict
 
 from edp.spec import Frozen
-from trainables.records.files import BrokenFile, atomic_write, digest, read_json
+from trainables.records.files import BrokenFile, atomic_write, digest, read_json_if_any
 from trainables.records.ledger_file import LEDGER
 
 FILE, FEATURES = "trial.json", "features"
@@ -61,9 +61,9 @@ def read_trial(folder: Path) -> FrozenTrial | None:
         BrokenFile: for a file that is not whole.
     """
     path = folder / FILE
-    if not path.exists():
+    kept = read_json_if_any(path, TrialFile)
+    if kept is None:
         return None
-    kept = read_json(path, TrialFile)
     try:
         trial = create_trial(
             state=TrialState[kept.state],

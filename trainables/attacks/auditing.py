@@ -132,4 +132,4 @@ def _of_examples(ledger: Ledger) -> Ledger:
         entry.model_copy(update={"mechanism": entry.mechanism.model_copy(update={"unit": "example"})})
         for entry in ledger.entries
     )
-    return ledger.model_copy(update={"entries": entries})
+    return ledger.model_copy(update={"entries": entries, "discarded": tuple(map(_of_examples, ledger.discarded))})

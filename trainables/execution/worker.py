@@ -23,13 +23,12 @@ from trainables.evaluation.measuring import (
     privacy_metrics,
     valid_metrics,
 )
-from trainables.models import build_model
 from trainables.records.epochs import EpochLog, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.ledger_file import read_ledger, write_ledger
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import load_checkpoint, restored_ledger, save_checkpoint
-from trainables.training.trainer import Trainer, pick_device
+from trainables.training.trainer import Trainer, new_model, pick_device
 
 T = TypeVar("T")
 
@@ -54,13 +53,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     corpus = EncodedCorpus.open(job.corpus).for_model(spec.model)
     if job.with_valid:
         corpus = corpus.with_valid_in_train()
-    model = build_model(
-        spec.model,
-        corpus.labels,
-        seed=spec.training.seed,
-        vocabulary_size=corpus.vocabulary_size,
-        state_sizes=corpus.state_sizes,
-    ).to(device)
+    model = new_model(spec, corpus, device)
     checkpoint, written = load_checkpoint(job.output, spec), read_ledger(job.output)
 
     def write_ahead(ledger: Ledger) -> None:

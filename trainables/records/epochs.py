@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edp.ledger import Ledger
-from trainables.records.files import BrokenFile, atomic_write, read_json, save_tensors
+from trainables.records.files import BrokenFile, atomic_write, read_json_if_any, save_tensors
 from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import (
     TRADE_OFF,
@@ -136,7 +136,7 @@ def read_curve(folder: Path) -> list[Metrics]:
         BrokenFile: for a file that is not whole.
     """
     path = folder / "curve.json"
-    curve = read_json(path, list[Metrics]) if path.exists() else []
+    curve = read_json_if_any(path, list[Metrics]) or []
     if not all(math.isfinite(metrics.get("epoch", 1)) for metrics in curve):
         raise BrokenFile(f"{path} is broken (an epoch without a number); allowed: the file that was written there")
     return curve

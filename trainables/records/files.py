@@ -49,6 +49,15 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
         raise BrokenFile(f"{path} is broken ({what[:200]}); allowed: the file that was written there") from None
 
 
+def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
+    """As `read_json`; None where nothing was ever written.
+
+    Raises:
+        BrokenFile: as `read_json`.
+    """
+    return read_json(path, kind) if path.exists() else None
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """For a block that takes apart what `path` holds: whatever it stumbles over is a fault of the file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edp.ledger import Ledger
-from trainables.records.files import atomic_write, read_json
+from trainables.records.files import atomic_write, read_json_if_any
 
 LEDGER = "ledger.json"
 
@@ -32,5 +32,4 @@ def read_ledger(folder: Path) -> Ledger | None:
     Raises:
         BrokenFile: for a file that is not whole.
     """
-    path = folder / LEDGER
-    return read_json(path, Ledger) if path.exists() else None
+    return read_json_if_any(folder / LEDGER, Ledger)

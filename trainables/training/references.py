@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from trainables.attacks.membership_features import membership_indices
 from trainables.data.encoded_corpus import EncodedCorpus, Split
 from trainables.evaluation.predictions import Predictions, collect_predictions
-from trainables.models import JointModel, build_model
+from trainables.models import JointModel
 from trainables.records.files import save_arrays
 from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.alone import alone
-from trainables.training.trainer import Trainer, pick_device
+from trainables.training.trainer import Trainer, new_model, pick_device
 
 Arrays = dict[str, NDArray[Any]]
 Kind = Literal["sgd", "own"]
@@ -105,7 +105,7 @@ def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
         chosen = {"test": shadow_in}
     with alone():
         device = pick_device(reference_model.spec.training)
-        model = _new_model(reference_model.spec, corpus, device)
+        model = new_model(reference_model.spec, corpus, device)
         trainer = Trainer(model, corpus.with_train(chosen), reference_model.spec, device)
         for epoch in range(reference_model.spec.training.epochs):
             trainer.run_epoch(epoch)
@@ -136,7 +136,7 @@ def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
     """
     corpus = EncodedCorpus.open(folder).for_model(spec.model)
     device = pick_device(spec.training)
-    model = _new_model(spec, corpus, device)
+    model = new_model(spec, corpus, device)
     model.load_state_dict(torch.load(model_file, map_location=device, weights_only=True)["state_dict"])
     return _losses(model, corpus, spec.corpus.seed, device, features=True)
 
@@ -180,12 +180,6 @@ def _seen(
 def _features(predictions: Predictions) -> NDArray[np.float32]:
     assert predictions.features is not None, "they were asked for"
     return predictions.features
-
-
-def _new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
-    seed, size = spec.training.seed, corpus.vocabulary_size
-    model = build_model(spec.model, corpus.labels, seed=seed, vocabulary_size=size, state_sizes=corpus.state_sizes)
-    return model.to(device)
 
 
 def _save(path: Path, arrays: Arrays) -> None:

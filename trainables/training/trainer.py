@@ -22,7 +22,7 @@ from edp.spec import UserError
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.states import has_states
-from trainables.models import JointModel
+from trainables.models import JointModel, build_model
 from trainables.models.precision import in_bfloat16
 from trainables.records.job import TrialFailed
 from trainables.spec import TrainingSpec, TrialSpec
@@ -52,8 +52,30 @@ def pick_device(training: TrainingSpec) -> torch.device:
     return torch.device("cuda", index)
 
 
+def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
+    """The model that a trial starts with, on `device`: the same on every worker."""
+    return build_model(
+        spec.model,
+        corpus.labels,
+        seed=spec.training.seed,
+        vocabulary_size=corpus.vocabulary_size,
+        state_sizes=corpus.state_sizes,
+    ).to(device)
+
+
 class Trainer:
-    """The training loop of one trial on one worker."""
+    """The training loop of one trial on one worker.
+
+    Args:
+        model: of `new_model`; with a checkpoint it gets the weights of that.
+        corpus: encoded; its training split is trained on.
+        checkpoint: of the same configuration, to go on from; None: from the start.
+        ledger: that the run goes on with (`restored_ledger`); None: nothing was executed yet.
+        write_ahead: told the ledger as it will be, before anything of it runs.
+
+    Raises:
+        TrialFailed: where model, mechanism and corpus do not fit together.
+    """
 
     def __init__(
         self,

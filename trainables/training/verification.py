@@ -24,11 +24,11 @@ from torch import Tensor
 from edp.mechanism import Mechanism
 from edp.sampling import Epoch, Indices
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.models import JointModel, build_model
+from trainables.models import JointModel
 from trainables.spec import TrialSpec
 from trainables.training.checkpoint import Checkpoint
 from trainables.training.pieces import Piece
-from trainables.training.trainer import Trainer, pick_device
+from trainables.training.trainer import Trainer, new_model, pick_device
 
 PAIRS = 6
 """Single units that go, each of another micro-batch."""
@@ -125,13 +125,7 @@ def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int]
         trainables.records.job.TrialFailed: for a model that cannot be trained as asked.
     """
     device = pick_device(spec.training)
-    base = build_model(
-        spec.model,
-        corpus.labels,
-        seed=spec.training.seed,
-        vocabulary_size=corpus.vocabulary_size,
-        state_sizes=corpus.state_sizes,
-    ).to(device)
+    base = new_model(spec, corpus, device)
     first = _Probe(base, corpus, spec, device)
     run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
     step = [np.asarray(m) for m in next(iter(first.sampled(0)))[0] if len(m)]

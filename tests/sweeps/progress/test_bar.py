@@ -77,7 +77,7 @@ def test_only_the_rows_that_are_shown_are_priced(command: Command, monkeypatch: 
 
     def counted(*args: object) -> float:
         next(priced)
-        return price(*args)  # type: ignore[arg-type]
+        return price(*args)
 
     monkeypatch.setattr(accounting, "epsilon_of", counted)
     assert "ε = 820.6" in command(*_POISSON, "--epochs", "5000", "--rate", "0.01")[1]

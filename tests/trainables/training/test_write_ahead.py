@@ -48,7 +48,7 @@ def _killed_after(rank: int, world: int, job: TrialJob, log: Path, last: str) ->
         write("scales")
         return found
 
-    EDPHook._record_step = recorded  # type: ignore[method-assign]
+    EDPHook._record_step = recorded
     scales.private_alpha = estimated
     trial(rank, world, job)
 
