@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from sweeps.cli.console import out, print_json
+from sweeps.cli.console import err, out, print_json
 from sweeps.formatting.lines import print_line
 
 
@@ -29,18 +29,20 @@ def plan(
     from sweeps.recipes.loading import load_recipe
 
     overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
-    load_recipe(recipe, overrides)  # as in `run`
+    loaded = load_recipe(recipe, overrides)[1]  # as in `run`
 
     from sweeps.commands.plan import plan as price
 
-    document = price(recipe, overrides, epsilon).document()
+    document = price(loaded, epsilon, lambda line: print_line(err, line)).document()
     if as_json:
         print_json(document)
-    else:
-        _show(recipe, document)
+        return
+    if epsilon is not None:
+        overrides.append(f"edp.epsilon={epsilon!r}")
+    _show([recipe, *(word for setting in overrides for word in ("--set", setting))], document)
 
 
-def _show(recipe: str, document: dict[str, Any]) -> None:
+def _show(words: list[str], document: dict[str, Any]) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for head in ("way", "ε of choosing", "ε of the release", "ε in all"):
         table.add_column(head, justify="left" if head == "way" else "right", no_wrap=True)
@@ -54,5 +56,5 @@ def _show(recipe: str, document: dict[str, Any]) -> None:
     print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. What each ε covers:")
     for way in document["ways"]:
         print_line(out, f"  {way['name']}: {way['covers']}")
-    run = shlex.join(["edp-sweep", "run", recipe, "--plan", document["cheapest"]])
+    run = shlex.join(["edp-sweep", "run", *words, "--plan", document["cheapest"]])
     print_line(out, f"The cheapest is {document['cheapest']}: {run}")

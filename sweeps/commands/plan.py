@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +11,22 @@ from edp.spec import UserError
 from sweeps.commands.run import resume_sweep, start_sweep
 from sweeps.commands.train import train
 from sweeps.formatting.names import check_name, folder_name
+from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
-from sweeps.recipes.loading import load_recipe, write_yaml
+from sweeps.recipes.loading import load_config, load_recipe, write_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.summary import epsilon_of_sweep
-from sweeps.search.plan import Plan, price
+from sweeps.search.plan import Prices, price
 from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from trainables.corpora import load_corpus
 from trainables.records.epochs import read_curve
+from trainables.records.files import atomic_write, read_json_if_any
 from trainables.spec import TrialSpec
 
 
-def plan(recipe_name: str, overrides: list[str], target: float | None) -> Plan:
+def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Prices:
     """Prices every way to choose among a recipe's trials and to release.
 
     Args:
@@ -31,11 +35,17 @@ def plan(recipe_name: str, overrides: list[str], target: float | None) -> Plan:
     Raises:
         UserError: where there is no target, or no noise meets it.
     """
-    _, recipe = load_recipe(recipe_name, overrides)
+    return _priced(recipe, target, say)[0]
+
+
+def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
+    """The prices, and the number of private training utterances that they are for."""
     wanted = target if target is not None else recipe.edp.epsilon
     if wanted is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
-    return price(recipe, _examples(recipe), wanted)
+    with spoken_of("reading the corpus", say):
+        examples = len(load_corpus(recipe.corpus, "corpus").train)
+    return price(recipe, examples, wanted), examples
 
 
 def run_plan(
@@ -50,7 +60,8 @@ def run_plan(
 ) -> dict[str, Any]:
     """Searches, chooses and releases as a way of `plan` says, at the recipe's `edp.epsilon` for all of it.
 
-    What was stopped goes on when the same command, with the same name, is started again.
+    What was stopped goes on when the same command, with the same name, is started again: search and release alike. What
+    a stopped release had begun is in its ledger, and so in ε.
 
     Args:
         way_name: a way's, or `cheapest`: of those that run.
@@ -61,7 +72,8 @@ def run_plan(
     Raises:
         UserError: for a way that the recipe has not, before anything is made.
     """
-    priced = plan(recipe_name, overrides, None)
+    stem, recipe = load_recipe(recipe_name, overrides)
+    priced, examples = _priced(recipe, None, progress.say)
     runnable = {way.name: way for way in priced.ways if way.name != "subset"}
     if "random_stopping" not in runnable:
         del runnable["all_trials"]  # what it costs is known beforehand with shuffled epochs only
@@ -69,7 +81,6 @@ def run_plan(
         allowed = ", ".join((*runnable, "cheapest"))
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}")
     way = runnable[way_name] if way_name in runnable else next(iter(runnable.values()))
-    stem, recipe = load_recipe(recipe_name, overrides)
     # A front of the private search is not released, and is chosen from by validation SER.
     settings = [
         *overrides,
@@ -82,13 +93,8 @@ def run_plan(
     if way.name == "stand_in":
         assert recipe.search.stand_in is not None
         settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
-    sweep = _searched(
-        Sweep(storage, f"{check_name('name', name or folder_name(stem))}-choice"),
-        recipe_name,
-        settings,
-        tracking_uri,
-        progress,
-    )
+    name = check_name("name", name or folder_name(stem))
+    sweep = _searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress)
     point = _chosen(sweep)
     found: dict[str, Any] = {
         "plan": way.name,
@@ -100,14 +106,23 @@ def run_plan(
     if way.name != "stand_in":
         total = epsilon_of_sweep(sweep.recipe, sweep.trials())
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
-    config = sweep.folder / "released.yaml"
-    write_yaml(_released(recipe, point), config)
-    release = train(config, [], storage=storage, tracking_uri=tracking_uri, progress=progress)
-    return (
-        found
-        | {key: release[key] for key in ("output", "metrics", "run_id")}
-        | {"epsilon": release["metrics"]["epsilon"]}
-    )
+    return found | _release(_released(recipe, point, examples), sweep, f"{name}-release", tracking_uri, progress)
+
+
+def _release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
+    """The training of what `sweep` chose: as it was found, as it was left, or a new one."""
+    config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
+    if config.exists() and load_config(config, []) != spec:
+        raise UserError(f"name: {config} was released with other settings; allowed: another --name")
+    write_yaml(spec, config)
+    release = read_json_if_any(result, dict[str, Any])
+    if release is None:
+        release = train(
+            config, [], storage=sweep.folder.parent, tracking_uri=tracking_uri, progress=progress, name=name
+        )
+        with atomic_write(result) as partial:
+            partial.write_text(json.dumps(release))
+    return {key: release[key] for key in ("output", "metrics", "run_id")} | {"epsilon": release["metrics"]["epsilon"]}
 
 
 def _searched(sweep: Sweep, recipe: str, settings: list[str], tracking_uri: str | None, progress: Progress) -> Sweep:
@@ -131,14 +146,10 @@ def _chosen(sweep: Sweep) -> Point:
     return min(points, key=lambda point: read_curve(sweep.trial_folder(point.trial))[-1]["valid_ser"])
 
 
-def _released(recipe: Recipe, point: Point) -> TrialSpec:
+def _released(recipe: Recipe, point: Point, examples: int) -> TrialSpec:
     """The chosen configuration on the private corpus, with the noise that it needs there."""
     params = {**{key: value for key, value in point.params.items() if key != "z0"}, "training.epochs": point.epoch}
     try:
-        return settle(recipe, params, _examples(recipe)).spec
+        return settle(recipe, params, examples).spec
     except Refused as refusal:
         raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g}: {refusal}") from None
-
-
-def _examples(recipe: Recipe) -> int:
-    return len(load_corpus(recipe.corpus, "corpus").train)

@@ -40,6 +40,7 @@ def train(
     with_valid: bool = False,
     model_name: str | None = None,
     with_encoder: bool = False,
+    name: str | None = None,
 ) -> dict[str, Any]:
     """Trains `config` on the path that a sweep's trial takes, and tracks it as a run of experiment `train`.
 
@@ -47,6 +48,7 @@ def train(
         with_valid: the final model: the validation utterances are trained on too. The test split stays untouched.
         model_name: registers the model under this name.
         with_encoder: as `sweeps.registry.register.register`.
+        name: of the folder; one of a training that was stopped is gone on with. None: a new folder.
 
     Returns:
         What `edp-sweep train --json` prints.
@@ -60,7 +62,8 @@ def train(
         check_model_name(model_name)
     check_encoders([spec])
     check_memory([spec], spec.training.workers)
-    made = Sweep.new(storage, f"train-{folder_name(config.stem)}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+    when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared = locate(spec, made.cache)
     with spoken_of("reading the corpora", progress.say):

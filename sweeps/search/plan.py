@@ -25,6 +25,7 @@ from edp.spec import EDPSpec, UserError
 from sweeps.recipes.recipe import Recipe, example_params
 from sweeps.search.random_stopping import SHAPE
 from sweeps.search.target_epsilon import plan_of
+from trainables.spec import TrialSpec
 
 SUBSET = 0.1
 """Share of the utterances that a search by `subset` sees."""
@@ -47,7 +48,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Prices:
     """The ways that a recipe has to `target`, the cheapest one first."""
 
     target: float
@@ -59,7 +60,7 @@ class Plan:
         return {**asdict(self), "cheapest": self.ways[0].name}
 
 
-def price(recipe: Recipe, examples: int, target: float) -> Plan:
+def price(recipe: Recipe, examples: int, target: float) -> Prices:
     """Prices all ways for a recipe on `examples` private training utterances.
 
     With shuffled epochs a training is one Gaussian mechanism, whatever the configuration, and so are prices exact. With
@@ -99,7 +100,7 @@ def price(recipe: Recipe, examples: int, target: float) -> Plan:
             _on_subset(z, z, delta, trials),
         )
         ways.append(Way("subset", choice, one, both, trials, f"all trainings; {_SCORES}"))
-    return Plan(target, delta, tuple(sorted(ways, key=lambda way: -way.epsilon_of_release)))
+    return Prices(target, delta, tuple(sorted(ways, key=lambda way: -way.epsilon_of_release)))
 
 
 def _best_of(z: float, delta: float, trials: int) -> float:
@@ -111,6 +112,6 @@ def _on_subset(z: float, z_release: float, delta: float, trials: int) -> float:
     return subset_epsilon(z, z_release, delta, trials, SHAPE, SUBSET)
 
 
-def _first(recipe: Recipe) -> Any:
+def _first(recipe: Recipe) -> TrialSpec:
     """A trial of the first values of the space, its noise to be solved for."""
     return recipe.trial({**example_params(recipe.dimensions), "z0": 1.0})

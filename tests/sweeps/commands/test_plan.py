@@ -36,9 +36,10 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     assert (found["target"], found["delta"], found["cheapest"]) == (4.0, 0.0005, "stand_in")
     keys = {"name", "epsilon_of_choice", "epsilon_of_release", "epsilon_total", "trials", "covers"}
     assert all(set(way) == keys for way in found["ways"])
-    code, out, err = command("plan", str(recipe))
+    code, out, err = command("plan", str(recipe), "--trials", "3", "--epsilon", "2")
     assert code == 0, err
-    assert "The cheapest is stand_in: edp-sweep run" in out
+    line = f"edp-sweep run {recipe} --set search.trials=3 --set edp.epsilon=2.0 --plan stand_in"
+    assert line in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,20 @@ def test_the_release_alone_touches_the_private_corpus(
     assert epsilon(ledger, found["delta"]) == pytest.approx(found["epsilon"])
     assert 7.99 < found["epsilon"] <= 8
 
-    # What is there already is not searched again.
+    # What is there already is not searched for or trained again: ε would not be that of one training.
     code, out, err = command(*words)
     assert code == 0, err
-    assert json.loads(out)["chosen"] == found["chosen"]
+    assert json.loads(out) == found
     assert "trial 0" not in err
+    assert "training" not in err
+
+    # Where the result is gone it is trained again, and both trainings are in ε.
+    (tmp_path / "runs" / "s-choice" / "s-release.json").unlink()
+    code, out, err = command(*words)
+    assert code == 0, err
+    ledger = Ledger.model_validate_json((tmp_path / "runs" / "train-s-release" / "ledger.json").read_text())
+    assert json.loads(out)["epsilon"] == pytest.approx(epsilon(ledger, found["delta"]))
+    assert 10 < json.loads(out)["epsilon"] < 16
+
+    code, _, err = command(*words, "--set", "training.seed=5")
+    assert (code, "other settings" in err) == (2, True)
