@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from sweeps.cli.app import Storage, TrackingUri, app, main
+from sweeps.cli.app import Storage, TrackingUri, app
 from sweeps.cli.console import PATH, file_named, out
+from sweeps.cli.main import main
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 

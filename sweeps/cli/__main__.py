@@ -1,5 +1,5 @@
 """`python -m sweeps.cli`."""
 
-from sweeps.cli.app import main
+from sweeps.cli.main import main
 
 main()
