@@ -90,6 +90,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Gives a name beside `path` to write to; when the block ends well that becomes `path`, whole and on disk.
 
     The name is nobody else's, so that of two that write at once the last one wins.
+
+    Raises:
+        BrokenFile: where a folder has taken the place of `path`.
     """
     partial = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.partial")
     try:
@@ -97,8 +100,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, IsADirectoryError) and path.is_dir():
+            raise BrokenFile(f"{path} is a folder; allowed: a file, or nothing") from None
         raise
 
 

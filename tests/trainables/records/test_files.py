@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.support.tiny import spec
-from trainables.records.files import atomic_write, disk_full, why_not
+from trainables.records.files import BrokenFile, atomic_write, disk_full, why_not
 from trainables.training.checkpoint import BEFORE, NAME, Checkpoint, load_checkpoint, save_checkpoint, spec_key
 
 
@@ -36,6 +36,14 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         fail_half_way()
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_in_the_files_place_is_named_and_nothing_stays_behind(tmp_path: Path) -> None:
+    path = tmp_path / "front.svg"
+    path.mkdir()
+    with pytest.raises(BrokenFile, match="front.svg is a folder; allowed: a file"), atomic_write(path) as partial:
+        partial.write_text("new")
     assert list(tmp_path.iterdir()) == [path]
 
 
