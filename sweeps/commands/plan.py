@@ -21,6 +21,7 @@ from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from trainables.corpora import load_corpus
+from trainables.pretraining.overlap import check_public
 from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json_if_any
 from trainables.spec import TrialSpec
@@ -33,7 +34,7 @@ def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Pr
         target: ε of all of it; None: the recipe's `edp.epsilon`.
 
     Raises:
-        UserError: where there is no target, or no noise meets it.
+        UserError: where there is no target, or no noise meets it; for a stand-in that holds the private corpus.
     """
     return _priced(recipe, target, say)[0]
 
@@ -44,8 +45,10 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
     if wanted is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
     with spoken_of("reading the corpus", say):
-        examples = len(load_corpus(recipe.corpus, "corpus").train)
-    return price(recipe, examples, wanted), examples
+        splits = load_corpus(recipe.corpus, "corpus")
+        if recipe.search.stand_in is not None:
+            check_public(recipe.corpus, splits, {"search.stand_in": recipe.search.stand_in})
+    return price(recipe, len(splits.train), wanted), len(splits.train)
 
 
 def run_plan(

@@ -22,7 +22,7 @@ from trainables.data.embeddings import WordVectors
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.execution.client import OnEpoch
-from trainables.pretraining.overlap import check_corpus, check_utterances
+from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
 from trainables.records.files import reading
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
@@ -97,7 +97,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
 
     Raises:
-        UserError: naming file, line and problem; and for a private corpus that stands in what its encoder has seen.
+        UserError: naming file, line and problem; and for a private corpus that stands in what is taken for public.
     """
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
@@ -110,6 +110,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     }
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
+        check_public(spec.corpus, found[prepared.corpus], public_corpora(spec))
     if spec.canaries.count and prepared.corpus in found:
         found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries, spec.corpus.seed)
     return found

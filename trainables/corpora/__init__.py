@@ -5,7 +5,7 @@
 """
 
 from trainables.corpora.generators import GENERATED, generate, stream
-from trainables.corpora.load import check_corpus, corpus_digest, load_corpus
+from trainables.corpora.load import check_corpus, corpus_digest, is_generated, load_corpus
 from trainables.corpora.public import DOWNLOADED, PUBLIC, corpus_in, find_corpus, keep
 from trainables.corpora.readers import read_corpus
 from trainables.corpora.splits import split_corpus
@@ -23,6 +23,7 @@ __all__ = [
     "corpus_in",
     "find_corpus",
     "generate",
+    "is_generated",
     "keep",
     "load_corpus",
     "read_corpus",

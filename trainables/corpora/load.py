@@ -73,7 +73,7 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
         UserError: for a corpus that is not found.
     """
     digest = hashlib.sha256(f"{_SPLIT_VERSION}\n{spec.seed}\n".encode())
-    if _is_generated(spec):
+    if is_generated(spec):
         digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())
         return digest.hexdigest()
     path = find_corpus(spec, field)
@@ -84,13 +84,14 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     return digest.hexdigest()
 
 
-def _is_generated(spec: CorpusSpec) -> bool:
+def is_generated(spec: CorpusSpec) -> bool:
+    """Whether the corpus comes from a grammar, and so holds nobody's words."""
     return spec.path is None and spec.name in GENERATED
 
 
 def _all_utterances(spec: CorpusSpec, field: str) -> tuple[list[Record], list[Utterance]]:
     """Every utterance, and for a corpus of files where it stands."""
-    if _is_generated(spec):
+    if is_generated(spec):
         return [], generate(spec.name, _generated(spec, field), spec.seed)
     records = read_records(find_corpus(spec, field), spec.format)
     utterances = [record.utterance for record in records]

@@ -1,15 +1,18 @@
-"""An encoder is public, so a private corpus must not be in it: by name, by digest, or by its utterances.
+"""What is public must not hold what is private: an encoder, and every corpus that is read without privacy.
 
-What an encoder was trained on stands in its folder: `pretraining.json` names the corpora, `utterances.npy` holds a hash
-of each utterance, so that the corpora themselves are not needed.
+A private corpus is looked for in them by name, by digest, and by its utterances. What an encoder was trained on stands
+in its folder: `pretraining.json` names the corpora, `utterances.npy` holds a hash of each utterance, so that the
+corpora themselves are not needed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from edp.spec import UserError
-from trainables.corpora import Splits, Utterance, corpus_digest
-from trainables.spec import CorpusSpec, ModelSpec
+from trainables.corpora import Splits, Utterance, corpus_digest, is_generated, load_corpus
+from trainables.spec import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
 MOST = 0.01
@@ -34,6 +37,8 @@ class Overlap:
 
     shared: int
     distinct: int
+    most_frequent: tuple[int, ...] = ()
+    """How often the three shared utterances that stand most often in the corpus stand there."""
 
     @property
     def share(self) -> float:
@@ -52,15 +57,19 @@ def hashes_of(utterances: Iterable[Utterance]) -> np.ndarray:
     They have no salt, so that two parties get the same: who guesses an utterance can tell whether it is there. They
     are for public corpora.
     """
-    texts = {normal_form(utterance.tokens) for utterance in utterances} - {""}
-    hashes = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts]
-    return np.unique(np.array(hashes, np.uint64))
+    return np.unique(_hashed({normal_form(utterance.tokens) for utterance in utterances} - {""}))
+
+
+def _hashed(texts: Iterable[str]) -> np.ndarray:
+    return np.array([int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts], np.uint64)
 
 
 def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
     """How many of `private` stand in `public`, as `hashes_of` gives it."""
-    own = hashes_of(private)
-    return Overlap(int(np.isin(own, public, assume_unique=True).sum()), len(own))
+    times = Counter(normal_form(utterance.tokens) for utterance in private)
+    del times[""]
+    shared = sorted(itertools.compress(times.values(), np.isin(_hashed(times), public)), reverse=True)
+    return Overlap(len(shared), len(times), tuple(shared[:3]))
 
 
 def pretrained_on(folder: Path) -> dict[str, Any] | None:
@@ -120,14 +129,56 @@ def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> No
             f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so nobody knows whether it has "
             f"seen corpus = {corpus.name}; allowed: the folder as edp-sweep pretrain wrote it"
         ) from None
+    _refuse(f"model.pretrained = {folder}", corpus, splits, public)
+
+
+def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
+    """The corpora that a trial takes for public, by field: what is learnt of them no ε covers."""
+    model = spec.model
+    found = {"shadow.corpus": spec.shadow.corpus}
+    if isinstance(model, CLCSpec):
+        if model.embeddings.corpus is not None:
+            found["model.embeddings.corpus"] = model.embeddings.corpus
+        return found
+    found["model.vocabulary"] = model.vocabulary
+    others = model.features.public if model.features is not None else ()
+    return found | {f"model.features.public.{i}": other for i, other in enumerate(others)}
+
+
+def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpec]) -> None:
+    """Refuses a private corpus of which more than 1 % stand in one that is taken for public; warns of fewer.
+
+    Of a generated corpus, which holds nobody's words, it only warns: attacks on it would be misjudged.
+
+    Args:
+        splits: what `corpus` holds.
+        public: by the field that names it.
+
+    Raises:
+        UserError: with the counts.
+    """
+    seen: dict[str, str] = {}
+    for field, other in public.items():
+        digest = corpus_digest(other, field)
+        if seen.setdefault(digest, field) == field:
+            found = load_corpus(other, field)
+            _refuse(f"{field} = {other.name}", corpus, splits, hashes_of([*found.train, *found.valid, *found.test]))
+
+
+def _refuse(what: str, corpus: CorpusSpec, splits: Splits, public: np.ndarray) -> None:
     found = overlap([*splits.train, *splits.valid, *splits.test], public)
     line = (
-        f"{found.shared:,} of the {found.distinct:,} distinct utterances of corpus = {corpus.name} stand in what it saw"
+        f"{what}: {found.shared:,} of the {found.distinct:,} distinct utterances of corpus = {corpus.name} "
+        f"({found.share:.2%}) stand in it too, the most frequent {_times(found.most_frequent)} there"
     )
-    if found.share > MOST:
-        raise UserError(f"model.pretrained = {folder}: {line}; allowed: at most {MOST:.0%}")
+    if found.share > MOST and not is_generated(corpus):
+        raise UserError(f"{line}; allowed: at most {MOST:.0%}")
     if found.shared:
-        _log.warning("model.pretrained = %s: %s", folder, line)
+        _log.warning("%s", line)
+
+
+def _times(counts: tuple[int, ...]) -> str:
+    return " and ".join(filter(None, (", ".join(map(str, counts[:-1])), f"{counts[-1]} times"))) if counts else ""
 
 
 def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndarray]]:

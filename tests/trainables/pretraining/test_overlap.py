@@ -14,9 +14,18 @@ from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe
 from trainables.corpora import Splits, Utterance, generate
 from trainables.pretraining.folder import describe, write_folder
-from trainables.pretraining.overlap import check_corpus, check_utterances, hashes_of, normal_form, overlap
+from trainables.pretraining.overlap import (
+    Overlap,
+    check_corpus,
+    check_public,
+    check_utterances,
+    hashes_of,
+    normal_form,
+    overlap,
+    public_corpora,
+)
 from trainables.pretraining.run import Record, pieces_of, start_of
-from trainables.spec import BERTSpec, CorpusSpec
+from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 
 
 def said(text: str) -> Utterance:
@@ -65,6 +74,58 @@ def test_distinct_utterances_are_counted_as_a_set_of_texts_counts_them() -> None
     assert found.shared == len(texts & {normal_form(u.tokens) for u in public}) == 2
     assert found.share == 0.5
     assert overlap([], hashes_of(public)).share == overlap(private, hashes_of([])).share == 0
+
+
+def test_how_often_the_shared_ones_stand_there_is_counted() -> None:
+    private = [said(text) for text in (*["play jazz"] * 7, *["stop", "Stop!"] * 2, "next", "louder", *["mine"] * 9)]
+    assert overlap(private, hashes_of([said(text) for text in ("stop", "next", "louder", "play jazz")])) == Overlap(
+        shared=4, distinct=5, most_frequent=(7, 4, 1)
+    )
+
+
+def test_every_corpus_that_is_taken_for_public_is_searched_for_the_private_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    private = [*generate("video", 300, seed=1), *[said(f"my very own words {n}") for n in range(100)]]
+    splits, spec = Splits(private, [], []), CorpusSpec(name="mine")
+
+    def other(shared: int) -> CorpusSpec:
+        folder = writers.jsonl([*generate("health", 60, seed=2), *private[:shared]], tmp_path / f"other{shared}")
+        return CorpusSpec(name=f"other{shared}", path=str(folder))
+
+    check_public(spec, splits, {"shadow.corpus": other(0)})
+    assert not caplog.records
+    check_public(spec, splits, {"shadow.corpus": other(2)})
+    assert "shadow.corpus = other2: 2 of the" in caplog.text
+    with pytest.raises(
+        UserError, match=r"search.stand_in = other30: \d+ of the .*, the most frequent .* times there; allo"
+    ):
+        check_public(spec, splits, {"shadow.corpus": other(0), "search.stand_in": other(30)})
+    caplog.clear()
+    ours = CorpusSpec(name="video", utterances=200)  # a grammar's words are nobody's
+    check_public(ours, splits, {"shadow.corpus": other(30)})
+    assert "corpus = video" in caplog.text
+
+
+def test_a_trials_public_corpora_are_all_there_are() -> None:
+    one, two = CorpusSpec(name="snips"), CorpusSpec(name="atis")
+    fields = {"method": "sgd"}
+    bert = TrialSpec(
+        corpus={"name": "nlu_eval"},
+        shadow={"corpus": two},
+        training=fields,
+        model=BERTSpec(pretrained="minilm", trainable="heads", vocabulary=one, features={"public": [one, two]}),
+    )
+    assert public_corpora(bert) == {
+        "shadow.corpus": two,
+        "model.vocabulary": one,
+        "model.features.public.0": one,
+        "model.features.public.1": two,
+    }
+    clc = TrialSpec(
+        corpus={"name": "nlu_eval"}, shadow={"corpus": two}, training=fields, model=CLCSpec(embeddings={"corpus": one})
+    )
+    assert public_corpora(clc) == {"shadow.corpus": two, "model.embeddings.corpus": one}
 
 
 def test_hashes_tell_no_utterance_and_are_the_same_everywhere() -> None:
