@@ -76,7 +76,7 @@ def make(
     source = islice(stream(name, seed), utterances)
     with output(path) as file:
         for one in shown(source, f"making {name}", utterances, err):
-            file.write(json.dumps(one._asdict(), ensure_ascii=False) + "\n")
+            file.write(json.dumps({k: v for k, v in one._asdict().items() if k != "user"}, ensure_ascii=False) + "\n")
     if not is_printed(path):
         print_line(out, f"wrote {utterances:,} utterances to {path}")
 
@@ -115,4 +115,10 @@ def check(
         out,
         "{name}: {utterances:,} utterances ({distinct:,} distinct), {intents} intents, {slot_types} slot types; "
         "split {train:,} : {valid:,} : {test:,}".format(**summary),
+    )
+    print_line(
+        out,
+        "users: {train_users:,} in train, at most {most_of_a_user:,} of its utterances each".format(**summary)
+        if summary["train_users"]
+        else "users: not known; who contributed several utterances is protected less than epsilon says",
     )

@@ -23,7 +23,7 @@ from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.execution.client import OnEpoch
 from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
-from trainables.records.files import reading
+from trainables.records.files import read_json, reading
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
@@ -147,7 +147,9 @@ def encode_missing(
 
 
 def _is_encoded(folder: Path) -> bool:
-    return (folder / "meta.json").is_file()
+    """Whether a corpus is there, and encoded as now: one from before users were read is encoded again."""
+    meta = folder / "meta.json"
+    return meta.is_file() and "users" in read_json(meta, dict[str, Any])
 
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:

@@ -28,7 +28,9 @@ def three_file_published_splits(utterances: Sequence[Utterance], folder: Path) -
 def jsonl(utterances: Sequence[Utterance], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "corpus.jsonl"
-    path.write_text("".join(json.dumps(u._asdict()) + "\n" for u in utterances), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps({k: v for k, v in u._asdict().items() if v}) + "\n" for u in utterances), encoding="utf-8"
+    )
     return path
 
 

@@ -10,7 +10,7 @@ Steinke, Nasr and Jagielski (2023). A canary is made of an utterance of the trai
 
 Beside it stand its siblings, the same with other words, which are never trained on: an auditor who compares a canary's
 loss with theirs need not know how hard such an utterance is in itself (the "exposure" of Carlini et al. 2019). What the
-losses show is `trainables.attacks.auditing`'s.
+losses show is `trainables.attacks.auditing`'s. Where users are known, a canary is a user of its own.
 
 Shapes: m canaries, s siblings of each. Rows of the split `canaries`: first all m, then the siblings of each in turn.
 """
@@ -92,7 +92,7 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
     taken = {one.tokens for one in corpus}
     canaries: list[Utterance] = []
     siblings: list[Utterance] = []
-    for _ in range(spec.count):
+    for number in range(spec.count):
         frame = frames[int(rng.integers(len(frames)))]
         match spec.kind:
             case "values":
@@ -103,8 +103,10 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
             case "outliers":
                 make = partial(_out_of_order, _mislabelled(frame, *labels, rng), words, rng)
         canary, *others = (_untaken(make, taken) for _ in range(1 + SIBLINGS))
-        canaries.append(canary)
-        siblings += others
+        # A user of its own, whom no file can name: what is audited is one unit, whichever that is.
+        user = f"\0{number}" if frame.user else ""
+        canaries.append(canary._replace(user=user))
+        siblings += [other._replace(user=user) for other in others]
     return replace(splits, canaries=canaries + siblings)
 
 

@@ -50,6 +50,7 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     """
     splits = load_corpus(spec)
     everything = list(chain(splits.train, splits.valid, splits.test))
+    users = splits.train_users
     return CorpusSummary(
         name=spec.name,
         utterances=len(everything),
@@ -59,6 +60,8 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         train=len(splits.train),
         valid=len(splits.valid),
         test=len(splits.test),
+        train_users=len(users) or None,
+        most_of_a_user=max(users.values(), default=None),
     )
 
 

@@ -8,8 +8,11 @@ line n of each file |
 | `nlu_eval` | a CSV file, `;` between columns, with a header | a row: `scenario`, `intent`,
 `answer_annotation` |
 | `jsonl` | one file or a folder of them, also packed with gzip | a line: `{"tokens": [...], "tags": [...], "intent":
-"..."}` |
+"...", "user": "..."}` |
 | `conll` | one file or a folder of them | a block of lines, see `_conll` |
+
+Who said an utterance is optional: the key `user`, the column `user` or `userid`, or a comment `# user: NAME`. Every
+utterance of a corpus has one, or none has.
 
 Blanks at the end of a line, CR LF and blank lines at the end of a file are normal.
 """
@@ -24,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edp.spec import UserError
-from trainables.corpora.text import Record, checked, problem, read_lines, read_text, split_blanks
+from trainables.corpora.text import Record, all_or_none, checked, problem, read_lines, read_text, split_blanks
 from trainables.corpora.types import Utterance
 
 THREE_FILES = ("seq.in", "seq.out", "label")
@@ -59,7 +62,7 @@ def read_records(path: Path, format: str) -> list[Record]:
         raise UserError(f"corpus.format = {format}; allowed: auto, {', '.join(FORMATS)}")
     files = corpus_files(path, resolved)
     units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
-    return [record for unit in units for record in reader(unit)]
+    return all_or_none([record for unit in units for record in reader(unit)])
 
 
 def detect_format(path: Path) -> str:
@@ -140,6 +143,7 @@ def _nlu_eval(path: Path) -> Iterator[Record]:
     missing = [name for name in needed if name not in (reader.fieldnames or ())]
     if missing:
         raise problem(path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}")
+    users = next((name for name in ("user", "userid") if name in (reader.fieldnames or ())), None)
     while True:
         begins = reader.line_num + 1
         try:
@@ -155,7 +159,8 @@ def _nlu_eval(path: Path) -> Iterator[Record]:
         if not scenario or not intent:
             raise problem(path, line, "the row has no scenario or no intent")
         tokens, tags = _annotated(row["answer_annotation"], path, line)
-        yield checked(tokens, tags, f"{scenario}_{intent}", path, line)
+        user = row[users] if users is not None else None
+        yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=user)
 
 
 def _annotated(text: str, path: Path, line: int) -> tuple[list[str], list[str]]:
@@ -184,7 +189,7 @@ _NOT_IN_A_WORD = re.compile("[ \t\r\n\ud800-\udfff]")
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    """One object a line with `tokens`, `tags`, `intent`; other keys are the user's own, blank lines are
+    """One object a line with `tokens`, `tags`, `intent`, perhaps `user`; other keys are ignored, blank lines are
     skipped."""
     for line, text in enumerate(read_lines(path), start=1):
         if not text.strip():
@@ -210,7 +215,7 @@ def _jsonl(path: Path) -> Iterator[Record]:
                     raise problem(path, line, f"{key} holds {word!r}; needed: one word a string, without blanks")
         if not isinstance(row["intent"], str) or _SURROGATE.search(row["intent"]):
             raise problem(path, line, "intent must be a string")
-        yield checked(row["tokens"], row["tags"], row["intent"].strip(), path, line)
+        yield checked(row["tokens"], row["tags"], row["intent"].strip(), path, line, user=row.get("user"))
 
 
 class _DoubleKeyError(Exception):
@@ -225,13 +230,14 @@ def _without_double_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return row
 
 
-_INTENT_COMMENT = re.compile(r"#\s*intent\s*[:=]\s*(.*?)\s*$")
+_COMMENT = re.compile(r"#\s*(intent|user)\s*[:=]\s*(.*?)\s*$")
 
 
 def _conll(path: Path) -> Iterator[Record]:
     """Blocks of lines, a blank line between: first the intent, then a token a line.
 
         # intent: book_flight        (or: # intent = book_flight)
+        # user: u17                  (if users are known)
         to      O
         new     B-city
         york    I-city
@@ -243,14 +249,19 @@ def _conll(path: Path) -> Iterator[Record]:
     tokens: list[str] = []
     tags: list[str] = []
     intent, first = "", 0
+    user: str | None = None
     for line, text in enumerate([*read_lines(path), ""], start=1):
         columns = split_blanks(text)
         if not tokens and text.startswith("#"):
-            comment = _INTENT_COMMENT.match(text)
-            if comment and intent:
-                raise problem(path, line, f"a second intent before any token; the first is on line {first}")
-            if comment:
-                intent, first = comment[1], line
+            comment = _COMMENT.match(text)
+            if comment and (intent if comment[1] == "intent" else user is not None):
+                raise problem(path, line, f"a second {comment[1]} before any token; the comments begin on line {first}")
+            if comment and not (intent or user is not None):
+                first = line
+            if comment and comment[1] == "intent":
+                intent = comment[2]
+            elif comment:
+                user = comment[2]
         elif columns:
             if len(columns) < 2:
                 raise problem(path, line, f"{text.strip()!r} is one column; needed: a token and its tag")
@@ -261,10 +272,12 @@ def _conll(path: Path) -> Iterator[Record]:
         elif tokens:
             if not intent:
                 raise problem(path, first, "the utterance has no intent; put a line `# intent: NAME` before it")
-            yield checked(tokens, tags, intent, path, first, a_tag_a_line=True)
-            tokens, tags, intent = [], [], ""
-        elif intent:
-            raise problem(path, first, f"empty utterance: no tokens after the intent {intent}")
+            yield checked(tokens, tags, intent, path, first, a_tag_a_line=True, user=user)
+            tokens, tags, intent, user = [], [], "", None
+        elif intent or user is not None:
+            raise problem(
+                path, first, f"empty utterance: no tokens after {f'the intent {intent}' if intent else 'a user'}"
+            )
 
 
 _READERS = {"three_file": _three_file, "nlu_eval": _nlu_eval, "jsonl": _jsonl, "conll": _conll}

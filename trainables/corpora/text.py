@@ -78,10 +78,42 @@ def split_blanks(line: str) -> list[str]:
     return [word for word in re.split(r"[ \t]+", line) if word]
 
 
+MOST_OF_A_NAME = 200
+"""Characters of a user's name."""
+
+
+def checked_user(user: object, path: Path, line: int) -> str:
+    """The user of an utterance, a string or a whole number, as a string. What is wrong is said without the name.
+
+    Raises:
+        UserError: for one that is empty, too long, does not print, or is neither.
+    """
+    name = str(user) if isinstance(user, int) and not isinstance(user, bool) else user
+    if not isinstance(name, str):
+        raise problem(path, line, "user must be a string or a whole number")
+    name = name.strip()
+    if not name:
+        raise problem(path, line, "the user is empty; needed: a user in every utterance, or in none")
+    if len(name) > MOST_OF_A_NAME:
+        raise problem(path, line, f"the user has {len(name)} characters; allowed: at most {MOST_OF_A_NAME}")
+    if not name.isprintable():
+        raise problem(path, line, "the user has characters that do not print; allowed: letters, digits and the like")
+    return name
+
+
 def checked(
-    tokens: list[str], tags: list[str], intent: str, path: Path, line: int, a_tag_a_line: bool = False
+    tokens: list[str],
+    tags: list[str],
+    intent: str,
+    path: Path,
+    line: int,
+    a_tag_a_line: bool = False,
+    user: object = None,
 ) -> Record:
     """The record of one utterance, once it has passed every check that an utterance can be put to alone.
+
+    Args:
+        user: who said it, a string or a whole number; None where the file does not say.
 
     Raises:
         UserError: for no tokens, not one tag a token, no intent, or tags that are not strict BIO (with the
@@ -97,7 +129,25 @@ def checked(
     if fault is not None:
         position, text = fault
         raise problem(path, line + position if a_tag_a_line else line, f"tag {position + 1} is {text}")
-    return Record(Utterance(tuple(tokens), tuple(tags), intent), path, line)
+    name = checked_user(user, path, line) if user is not None else ""
+    return Record(Utterance(tuple(tokens), tuple(tags), intent, name), path, line)
+
+
+def all_or_none(records: list[Record]) -> list[Record]:
+    """`records`, of which each has a user or none has.
+
+    Raises:
+        UserError: naming the first one that has none where others have.
+    """
+    without = [record for record in records if not record.utterance.user]
+    if without and len(without) < len(records):
+        raise problem(
+            without[0].path,
+            without[0].line,
+            f"the utterance has no user, and {len(records) - len(without)} others have one; needed: a user in every "
+            "utterance, or in none",
+        )
+    return records
 
 
 def bio_fault(tags: Sequence[str]) -> tuple[int, str] | None:

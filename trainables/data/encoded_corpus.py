@@ -39,7 +39,7 @@ class EncodedCorpus:
         self._arrays = {
             (split, kind): np.load(folder / f"{split}_{kind}.npy", mmap_mode="r")
             for split in meta["sizes"]
-            for kind in ("offsets", "tokens", "tags", "intents")
+            for kind in ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))
         }
 
     @classmethod
@@ -91,7 +91,7 @@ class EncodedCorpus:
         travels as the folder, which knows nothing of it.
         """
         joined = self._copy()
-        for kind in self._kinds("tokens", "tags", "intents", "rows", "numbers"):
+        for kind in self._kinds("tokens", "tags", "intents", "users", "rows", "numbers"):
             joined._arrays["train", kind] = np.concatenate([self._arrays[s, kind] for s in ("valid", "train")])
             joined._arrays["valid", kind] = self._arrays["valid", kind][:0]
         first, second = self._arrays["valid", "offsets"], self._arrays["train", "offsets"]
@@ -115,6 +115,22 @@ class EncodedCorpus:
     def lengths(self, split: Split) -> np.ndarray:
         """Tokens of each utterance, (size,) int64."""
         return np.diff(self._arrays[split, "offsets"])
+
+    @property
+    def train_users(self) -> np.ndarray | None:
+        """The user of each training utterance, numbers from 0 without gaps, (size,) int64; None: users are not known.
+
+        Equal numbers are one user, in train and in what `with_valid_in_train` puts before it.
+        """
+        if ("train", "users") not in self._arrays:
+            return None
+        return np.unique(self._arrays["train", "users"], return_inverse=True)[1]
+
+    @property
+    def most_of_a_user(self) -> int | None:
+        """How many training utterances are one user's, at most; None where users are not known."""
+        users = self.train_users
+        return None if users is None else int(np.bincount(users).max())
 
     def batch(self, split: Split, indices: np.ndarray) -> Batch:
         """The utterances at `indices`, in that order, with their labels."""
@@ -157,7 +173,7 @@ class EncodedCorpus:
         return np.asarray(self._arrays[split, "intents"][indices])
 
     def utterances(self, split: Split, indices: np.ndarray) -> list[Utterance]:
-        """The utterances as they were read."""
+        """The utterances as they were read, less their users, of whom numbers alone are kept."""
         words, labels = self.words(), self.labels
         return [
             Utterance(tuple(words[w] for w in word_ids), tuple(labels.tags[t] for t in tag_ids), labels.intents[i])
@@ -181,7 +197,7 @@ class EncodedCorpus:
             ("train", kind): np.concatenate([self._flat(split, kind, rows)[0] for split, rows in chosen.items()])
             for kind in self._kinds("tokens", "tags", "rows")
         }
-        for kind in self._kinds("numbers"):
+        for kind in self._kinds("numbers", "users"):
             flat["train", kind] = np.concatenate([self._arrays[split, kind][rows] for split, rows in chosen.items()])
         offsets = {("train", "offsets"): np.concatenate([[0], lengths_n.cumsum()]), ("train", "intents"): intents_n}
         other._arrays = self._arrays | flat | offsets

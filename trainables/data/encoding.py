@@ -1,9 +1,9 @@
 """A corpus as memory-mapped arrays, encoded once a sweep and read by every worker, never pickled into a
 trial.
 
-A folder holds flat arrays a split (`offsets`, `tokens`, `tags`, `intents`), a table by word type,
-`words.json`, `meta.json`, and `features/`, which is all that a released model needs to encode new utterances:
-that one is public, the rest is the private corpus.
+A folder holds flat arrays a split (`offsets`, `tokens`, `tags`, `intents`; where users are known, `users`, as numbers
+from 0), a table by word type, `words.json`, `meta.json`, and `features/`, which is all that a released model needs to
+encode new utterances: that one is public, the rest is the private corpus.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def encode(
             "labels": labels.to_dict(),
             "sizes": {name: len(utterances) for name, utterances in every.items()},
             "planted": splits.planted,
+            "users": any(utterance.user for utterance in every["train"]),
             "vocabulary_size": features.size if isinstance(features, WordPieces) else None,
             "digest": digest,
         }
@@ -117,6 +118,8 @@ def _write_splits(
     corpus.
     """
     words: dict[str, int] = {}
+    users: dict[str, int] = {}
+    known = any(utterance.user for utterance in every["train"])
     tag_ids = {tag: index for index, tag in enumerate(labels.tags)}
     intent_ids = {intent: index for index, intent in enumerate(labels.intents)}
     total, done = sum(len(utterances) for utterances in every.values()), 0
@@ -125,6 +128,7 @@ def _write_splits(
         tokens = np.empty(sum(len(u.tokens) for u in utterances), np.int32)
         tags = np.empty(len(tokens), np.int16)
         intents = np.empty(len(utterances), np.int16)
+        user_ids = np.empty(len(utterances), np.int32)
         offsets = np.zeros(len(utterances) + 1, np.int64)
         for row, utterance in enumerate(utterances):
             start, end = offsets[row], offsets[row] + len(utterance.tokens)
@@ -135,10 +139,14 @@ def _write_splits(
                 raise UserError(f"corpus: split {split} has the label {error}, which the schema lacks") from None
             tokens[start:end] = [words.setdefault(word, len(words)) for word in utterance.tokens]
             offsets[row + 1] = end
+            user_ids[row] = users.setdefault(utterance.user, len(users))
             done += 1
             if progress and (done % _PROGRESS_EVERY == 0 or done == total):
                 progress(done, total)
-        for kind, array in (("offsets", offsets), ("tokens", tokens), ("tags", tags), ("intents", intents)):
+        arrays: dict[str, np.ndarray] = {"offsets": offsets, "tokens": tokens, "tags": tags, "intents": intents}
+        if known:
+            arrays["users"] = user_ids
+        for kind, array in arrays.items():
             np.save(folder / f"{split}_{kind}.npy", array)
             digest.update(array.tobytes())
     digest.update(json.dumps(list(words)).encode())
