@@ -42,7 +42,7 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 def test_a_folder_in_the_files_place_is_named_and_nothing_stays_behind(tmp_path: Path) -> None:
     path = tmp_path / "front.svg"
     path.mkdir()
-    with pytest.raises(BrokenFile, match="front.svg is a folder; allowed: a file"), atomic_write(path) as partial:
+    with pytest.raises(BrokenFile, match=r"front\.svg is a folder; allowed: a file"), atomic_write(path) as partial:
         partial.write_text("new")
     assert list(tmp_path.iterdir()) == [path]
 
