@@ -205,11 +205,13 @@ def _settle_paths(data: dict[str, Any]) -> None:
         embeddings["path"] = _absolute("model.embeddings.path", embeddings["path"])
     pretrained = model.get("pretrained")
     # A name of Hugging Face's looks like a path; it is one where there is such a folder. `minilm` is never one.
-    named = pretrained if isinstance(pretrained, str) and pretrained != "minilm" else ""
-    if named.startswith((".", "~")) or (named and Path(named).is_dir()):
-        model["pretrained"] = _absolute("model.pretrained", named)
+    if isinstance(pretrained, str) and pretrained != "minilm":
+        folder_of_encoder = _absolute("model.pretrained", pretrained)
+        if pretrained.startswith((".", "~")) or Path(folder_of_encoder).is_dir():
+            model["pretrained"] = folder_of_encoder
     public = {
         "shadow.corpus": _section(data, "shadow").get("corpus"),
+        "search.stand_in": _section(data, "search").get("stand_in"),
         "model.embeddings.corpus": embeddings.get("corpus"),
         "model.vocabulary": model.get("vocabulary"),
         **_listed("model.features.public", _section(model, "features").get("public")),
@@ -228,7 +230,9 @@ def _absolute(field: str, path: str) -> str:
     """`path` as seen from everywhere: workers have other working directories."""
     try:
         return str(as_path(path).expanduser().resolve())
-    except (UserError, ValueError, RuntimeError, OSError) as error:
+    except UserError as error:
+        raise UserError(f"{field} = {error}") from None
+    except (ValueError, RuntimeError, OSError) as error:
         raise UserError(f"{field} = {short(path)}: {error}; allowed: a path") from None
 
 

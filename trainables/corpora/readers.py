@@ -202,6 +202,8 @@ def _jsonl(path: Path) -> Iterator[Record]:
             raise problem(path, line, "not an utterance: JSON nested too deep") from None
         except _DoubleKeyError as error:
             raise problem(path, line, f"the key {error} stands twice") from None
+        except ValueError:  # Python's own limit, against numbers that take for ever to read
+            raise problem(path, line, "not an utterance: a number of thousands of digits") from None
         if not isinstance(row, dict):
             raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
         for key in ("tokens", "tags", "intent"):

@@ -15,7 +15,7 @@ class CorpusSpec(Frozen):
     name: Annotated[
         str,
         Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
             description="a public one (edp-sweep data fetch --help), communication, health, video, or any with a path",
         ),
     ]

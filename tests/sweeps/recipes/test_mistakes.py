@@ -162,3 +162,45 @@ def test_a_corpus_is_named_by_the_setting_that_asks_for_it(settings: list[str], 
     with pytest.raises(UserError) as caught:
         locate(recipe.baseline(), tmp_path)
     assert str(caught.value).startswith(says)
+
+
+def texts(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """The settings that take any text, whatever section they stand in."""
+    for name, field in model.model_fields.items():
+        if path == "" and name in ("model", "space"):
+            continue
+        types = set(_types(field.annotation))
+        if str in types:
+            yield f"{path}{name}"
+        for inner in types:
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from texts(inner, f"{path}{name}.")
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 300, f"/{'x' * 300}", "x/" * 3000, r'"a\0b"', '""'], ids=["long", "root", "deep", "nul", "empty"]
+)
+def test_a_text_that_no_file_system_takes_is_refused_or_never_asked_for(text: str, tmp_path: Path) -> None:
+    fields = [
+        *(("health_clc", field) for field in (*texts(Recipe), *texts(CLCSpec, "model."))),
+        *(("atis_bert", field) for field in texts(BERTSpec, "model.")),
+    ]
+    assert {
+        ("health_clc", "corpus.path"),
+        ("health_clc", "search.stand_in.path"),
+        ("atis_bert", "model.pretrained"),
+    } < {*fields}
+    for name, field in fields:
+        said = said_of(name, field, text, tmp_path)
+        assert said is None or ("\n" not in said and field.rpartition(".")[2] in said)
+
+
+def said_of(name: str, field: str, text: str, cache: Path) -> str | None:
+    stand_in = ["search.stand_in.name=video"] if field.startswith("search.stand_in.") else []
+    try:
+        _, recipe = load_recipe(name, [*stand_in, f"{field}={text}"])
+        if name == "health_clc":  # no other has all its corpora everywhere
+            locate(recipe.baseline(), cache)
+    except UserError as error:
+        return str(error)
+    return None

@@ -129,6 +129,7 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
     ),
     "no folder of three": ("three_file", {"notes.md": "x"}, "no three_file corpus is there"),
     "broken JSON": ("jsonl", {"c.jsonl": OK_JSON + "{\n"}, "c.jsonl, line 2: not JSON"),
+    "a number of 5,000 digits": ("jsonl", {"c.jsonl": f'{{"user": {"9" * 5000}}}\n'}, "c.jsonl, line 1: not"),
     "JSON nested deep": ("jsonl", {"c.jsonl": "[" * 200_000 + "\n"}, "c.jsonl, line 1: not"),
     "not an object": ("jsonl", {"c.jsonl": "\n" + "[1]\n"}, "c.jsonl, line 2: not an object"),
     "a missing key": (
