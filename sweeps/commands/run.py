@@ -152,17 +152,21 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
         tracking_uri: where the store has moved, or its password.
 
     Raises:
-        UserError: when the sweep is still running, or the corpora or the cluster can no longer do it.
+        UserError: when the sweep is still running, `tracking_uri` holds no run of it, or the corpora or the cluster can
+            no longer do it.
         SweepStopped: when it was stopped again.
     """
     with driver_lock(sweep.folder, sweep.name):
         record, recipe = sweep.record, sweep.recipe
         sweep.told(recipe)  # a study that has lost its trials would run them again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
-        tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say)
-        if tracking_uri is not None:  # which could be opened
-            sweep.update(tracking_uri=redacted(tracking_uri))
+        artifacts = sweep.folder.parent / "mlflow-artifacts"
+        tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=tracking_uri is None)
+        if tracking_uri is not None:
+            tracker.check_holds(record.run_id)
+        moved = {"tracking_uri": redacted(uri)}  # is written down when nothing is left that could refuse
         if record.state == "finished":
+            sweep.update(**moved)
             finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep
         prepared = locate(recipe.baseline(), sweep.cache)
@@ -171,7 +175,7 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
         with ray_session(sweep.log):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-            sweep.update(state="running", pid=os.getpid(), error=None)
+            sweep.update(state="running", pid=os.getpid(), error=None, **moved)
             tracker.reopen(record.run_id)
             _run(sweep, recipe, prepared, corpora, placed, tracker, progress)
     return sweep

@@ -63,7 +63,7 @@ def as_path(text: str | Path) -> Path:
     """`text` as a path that the system can be asked for.
 
     Raises:
-        UserError: for what is empty, too long, or holds a NUL byte.
+        UserError: for what is empty, too long, holds a NUL byte, or leads through a folder that is somebody else's.
     """
     given = str(text)
     raw = os.fsencode(given) if _encodable(given) else b"\0"
@@ -76,7 +76,8 @@ def as_path(text: str | Path) -> Path:
         )
     try:
         Path(given).resolve()
-    except (OSError, RuntimeError) as error:  # a working folder that is gone; a link that leads to itself
+        Path(given).exists()
+    except (OSError, RuntimeError) as error:  # a working folder that is gone, or not one's own; a loop of links
         reason = error.strerror if isinstance(error, OSError) else os.strerror(errno.ELOOP)
         raise UserError(
             f"{short(given, _SHOWN)} leads nowhere ({reason}); allowed: a path that can be followed"

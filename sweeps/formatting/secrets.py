@@ -20,8 +20,9 @@ _PLAIN = re.compile(
     r"[\w./:,-]*"
 )
 _KEY = re.compile(r"[A-Za-z_]+")
-_VARIABLE = re.compile(r"(\$\w+|\$\{\w+\})+")
+_VARIABLE = re.compile(r"(\$\w+|\$\{\w+\})+", re.ASCII)
 _NAMED = re.compile(r"(?i)([;/#,]\w*(?:pass|pwd|token|secret|api_?key|credential)\w*=)(.+)", re.DOTALL)
+_BEGINS_OPTIONS = frozenset("?;=")
 _ENDS_PASSWORD = frozenset("?#;")
 _ENDS = re.compile(r"[@&#;/?]")
 _FRAGMENT = re.compile(r"(#)(.+)", re.DOTALL)
@@ -47,8 +48,8 @@ def redacted(text: str, *addresses: str) -> str:
     def hide(secret: str) -> str:
         if not secret or _VARIABLE.fullmatch(secret):
             return secret
-        # Where a password or an option ends, drivers do not agree.
-        parts = {secret, *_ENDS.split(secret)}
+        # Where a password or an option ends, drivers do not agree; nor whether there is a user before it.
+        parts = {secret, secret.partition(":")[2], *_ENDS.split(secret)}
         secrets.update(decode(part) for part in parts for decode in (str, unquote, unquote_plus))
         return HIDDEN
 
@@ -67,7 +68,7 @@ def redacted(text: str, *addresses: str) -> str:
 def _without_secrets(found: re.Match[str], hide: Hide) -> str:
     scheme, slashes, rest = found.groups()
     address, page, route = rest.partition("#/")
-    if scheme in ("http", "https") and "?" not in address and "@" not in route:
+    if scheme in ("http", "https") and _BEGINS_OPTIONS.isdisjoint(address) and "@" not in route:
         rest = address  # and a place in a page, such as a run in MLflow's
     else:
         page, route = "", ""

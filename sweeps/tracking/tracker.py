@@ -198,6 +198,22 @@ class Tracker:
         )
         return self.client.get_experiment(number)
 
+    def check_holds(self, run_id: str) -> None:
+        """Refuses a store that has not this run: it is another sweep's.
+
+        Raises:
+            UserError: naming the store.
+        """
+        try:
+            self.client.get_run(run_id)
+        except _TROUBLE as error:
+            if getattr(error, "error_code", None) != "RESOURCE_DOES_NOT_EXIST":
+                raise refusal(self.uri, error) from None
+            raise UserError(
+                f"tracking-uri = {redacted(self.uri)!r} holds no run {run_id}; allowed: the store that holds the runs "
+                "(--tracking-uri, where it has moved)"
+            ) from None
+
     def start(
         self,
         name: str,

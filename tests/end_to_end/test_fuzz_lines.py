@@ -277,6 +277,7 @@ def _empty(here: Path) -> None:
 @given(lines())
 @example(["resume", "base/", "--storage", "../runs"])
 @example(["status", "base/0", "--storage", "../runs"])
+@example(["resume", "other", "--tracking-uri", "sqlite:///nowhere/x.db", "--storage", "../runs"])
 @example(["run", "quickstart", "--set", "model.hidden_size=1000000000000", "--storage", "../runs"])
 @example(["run", "quickstart", "--name", "base", "--storage", "../runs"])
 @example(["run", "quickstart", "--tracking-uri", "oracle://x", "--storage", "../runs"])

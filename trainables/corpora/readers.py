@@ -107,11 +107,15 @@ def corpus_files(path: Path, format: str) -> list[Path]:
 
 
 def _candidates(path: Path, format: str) -> list[Path]:
-    if format == "three_file":
-        folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
-        return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    return [file for file in files if file.name.endswith(SUFFIXES[format]) and not file.name.startswith(".")]
+    try:
+        if format == "three_file":
+            folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
+            return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        named = (file for file in found if file.name.endswith(SUFFIXES[format]) and not file.name.startswith("."))
+        return [file for file in named if file.is_file()]
+    except OSError as error:  # a folder on the way that is not this user's
+        raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None
 
 
 def _three_file(folder: Path) -> Iterator[Record]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edp.spec import UserError
 from sweeps.formatting.names import as_path, check_model_name, check_name, folder_name, is_name, short
+from tests.support.permissions import unreadable
 
 NO_NAMES = [
     "",
@@ -69,6 +70,11 @@ def test_a_link_that_leads_to_itself_is_no_path(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="leads nowhere"):
         as_path(str(tmp_path / "loop" / "below"))
     assert as_path(str(tmp_path)) == tmp_path
+
+
+def test_what_lies_in_a_folder_of_somebody_elses_is_no_path(tmp_path: Path) -> None:
+    with unreadable(tmp_path), pytest.raises(UserError, match=r"leads nowhere \(Permission denied"):
+        as_path(str(tmp_path / "below"))
 
 
 def test_what_is_nested_or_long_is_shown_in_short() -> None:

@@ -48,6 +48,8 @@ def shows(text: str) -> set[str]:
 @example("postgresql", PLACES[0], "α/β?γ@δ", "x", str)
 @example("https", PLACES[1], "α#/β", "x", str)
 @example("https", PLACES[1], "α&β=γ", "token", str)
+@example("http", PLACES[0], ":::α", "x", str)
+@example("http", "{scheme}://host/db;token={secret}", "#/:α", "x", str)
 def test_a_secret_is_hidden_wherever_it_stands(
     scheme: str, place: str, secret: str, option: str, written: object
 ) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from edp.spec import UserError
 from tests.support import writers
+from tests.support.permissions import unreadable
 from trainables.corpora import Utterance, corpus_digest, generate, read_corpus
+from trainables.corpora.readers import detect_format
 from trainables.spec import CorpusSpec
 
 AWKWARD = [
@@ -256,3 +258,9 @@ def test_a_broken_corpus_ends_in_one_line_that_names_file_line_and_problem(fault
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file or folder"):
         read_corpus(tmp_path / "nowhere", "auto")
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    writers.jsonl_folder(AWKWARD, tmp_path / "corpus")
+    with unreadable(tmp_path), pytest.raises(UserError, match="cannot be read: Permission denied"):
+        detect_format(tmp_path / "corpus")
