@@ -21,7 +21,7 @@ from sweeps.results.summary import epsilon_of_sweep
 from sweeps.results.ties import ties
 from sweeps.state.records import Point, SweepRecord, TrialRecord
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import check_there
+from sweeps.tracking.store_check import check_there
 from trainables.records.pareto import dominates
 
 

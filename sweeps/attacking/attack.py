@@ -29,8 +29,8 @@ from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep, all_sweeps
-from sweeps.tracking.store_check import check_store
-from sweeps.tracking.tracker import Tracker, refusal
+from sweeps.tracking.store_check import check_store, refusal
+from sweeps.tracking.tracker import Tracker
 from trainables.attacks.auditing import audit_of, contradiction
 from trainables.attacks.canary import read_coins
 from trainables.attacks.roc import AttackResult, strongest

@@ -1,4 +1,4 @@
-"""A tracking store looked at before anything is made: nothing is written to it, and no experiment is begun in it."""
+"""Which tracking store, and whether it can be opened: looked at before anything is made, and without writing to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,25 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from edp.spec import UserError
-from sweeps.tracking.tracker import refusal, settled_uri
+from sweeps.formatting.errors import missing_driver
+from sweeps.formatting.secrets import HIDDEN, redacted
+
+
+def settled_uri(given: str | None, stored: str) -> str:
+    """The store to use: the one given, the stored one, or where that lacks its password, MLFLOW_TRACKING_URI.
+
+    Raises:
+        UserError: when the password is nowhere.
+    """
+    uri = given or stored
+    if HIDDEN in uri:
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if not uri:
+            raise UserError(
+                f"tracking-uri = {stored!r}: what *** stands for is not kept; give the whole with --tracking-uri, "
+                "or in MLFLOW_TRACKING_URI"
+            )
+    return uri
 
 
 def check_store(uri: str) -> str:
@@ -64,3 +82,35 @@ def _check_folder(file: Path) -> None:
     nearest = next(folder for folder in file.absolute().parents if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise PermissionError(f"{nearest} is no folder that can be written")
+
+
+def check_there(uri: str) -> None:
+    """Refuses a SQLite store that is not there: MLflow would make an empty one of it, and find nothing.
+
+    Raises:
+        UserError: naming the file.
+    """
+    try:
+        place = make_url(uri)
+    except ArgumentError:  # MLflow has others, and says so itself
+        return
+    if place.get_backend_name() == "sqlite" and place.database and not Path(place.database).exists():
+        raise UserError(
+            f"tracking-uri = {redacted(uri)!r} is not there; allowed: the store that holds the runs (--tracking-uri, "
+            "where it has moved)"
+        )
+
+
+def refusal(uri: str, error: Exception) -> UserError:
+    """The line that says why the store at `uri` cannot be opened, without its password."""
+    if isinstance(error, ImportError):
+        return UserError(f"tracking-uri = {redacted(uri)!r} cannot be opened: {missing_driver(error)}")
+    return UserError(
+        f"tracking-uri = {redacted(uri)!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
+        f"http(s)://SERVER ({reason_of(uri, error)})"
+    )
+
+
+def reason_of(uri: str, error: Exception) -> str:
+    """What the store at `uri` or its driver said, in one line without secrets."""
+    return redacted(" ".join(str(error).split()) or type(error).__name__, uri)[:200]

@@ -20,13 +20,12 @@ import requests
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
-from sweeps.formatting.errors import missing_driver
-from sweeps.formatting.secrets import HIDDEN, redacted
+from sweeps.formatting.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
+from sweeps.tracking.store_check import check_there, reason_of, refusal, settled_uri
 from trainables.spec import TrialSpec
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
@@ -46,23 +45,6 @@ _PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
 
 
 Sent = TypeVar("Sent")
-
-
-def settled_uri(given: str | None, stored: str) -> str:
-    """The store to use: the one given, the stored one, or where that lacks its password, MLFLOW_TRACKING_URI.
-
-    Raises:
-        UserError: when the password is nowhere.
-    """
-    uri = given or stored
-    if HIDDEN in uri:
-        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-        if not uri:
-            raise UserError(
-                f"tracking-uri = {stored!r}: what *** stands for is not kept; give the whole with --tracking-uri, "
-                "or in MLFLOW_TRACKING_URI"
-            )
-    return uri
 
 
 @functools.cache
@@ -109,23 +91,6 @@ def charted(metrics: Mapping[str, float]) -> dict[str, float]:
         if 0 < metrics.get(key, math.inf) < math.inf
     }
     return {**metrics, **logs}
-
-
-def check_there(uri: str) -> None:
-    """Refuses a SQLite store that is not there: MLflow would make an empty one of it, and find nothing.
-
-    Raises:
-        UserError: naming the file.
-    """
-    try:
-        place = make_url(uri)
-    except ArgumentError:  # MLflow has others, and says so itself
-        return
-    if place.get_backend_name() == "sqlite" and place.database and not Path(place.database).exists():
-        raise UserError(
-            f"tracking-uri = {redacted(uri)!r} is not there; allowed: the store that holds the runs (--tracking-uri, "
-            "where it has moved)"
-        )
 
 
 class Tracker:
@@ -315,18 +280,4 @@ class Tracker:
         return answer
 
     def _reason(self, error: Exception) -> str:
-        return _reason(self.uri, error)
-
-
-def refusal(uri: str, error: Exception) -> UserError:
-    """The line that says why the store at `uri` cannot be opened, without its password."""
-    if isinstance(error, ImportError):
-        return UserError(f"tracking-uri = {redacted(uri)!r} cannot be opened: {missing_driver(error)}")
-    return UserError(
-        f"tracking-uri = {redacted(uri)!r} cannot be opened; allowed: sqlite:///FILE, a database URL, or "
-        f"http(s)://SERVER ({_reason(uri, error)})"
-    )
-
-
-def _reason(uri: str, error: Exception) -> str:
-    return redacted(" ".join(str(error).split()) or type(error).__name__, uri)[:200]
+        return reason_of(self.uri, error)
