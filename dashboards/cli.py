@@ -59,14 +59,18 @@ def report(
         Path,
         typer.Option("--output", "-o", parser=file_named, metavar="FILE", help="where to write it; - prints it"),
     ] = Path("report.html"),
+    verify: Annotated[
+        bool, typer.Option("--verify", help="measure clip and noise of the chosen configuration too, in minutes")
+    ] = False,
     storage: Storage = Path("runs"),
     tracking_uri: TrackingUri = None,
 ) -> None:
     """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
     from dashboards.report import write_report
+    from sweeps.cli.verify import with_bar
     from sweeps.state.sweep import Sweep
 
-    chosen = write_report(Sweep.existing(storage, name), output, tracking_uri)
+    chosen = write_report(Sweep.existing(storage, name), output, tracking_uri, with_bar if verify else None)
     if not is_printed(output):
         print_line(out, f"wrote {output}, about trial {chosen.name}")
 

@@ -5,7 +5,9 @@ Everything in it is read from what the sweep left; nothing is trained or attacke
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,15 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from mlflow.exceptions import MlflowException
-from pydantic import TypeAdapter
 
-from dashboards.report_figures import Curve, roc_svg
+from dashboards.report_attacks import attacks_of
+from dashboards.report_figures import roc_svg
+from dashboards.report_questions import Known, Verified, questions
 from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
 from sweeps.formatting.guarantee import NO_GUARANTEE
-from sweeps.formatting.leakage import audit_words, compared_words, permitted_words, shadow_words, tpr_text
+from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
 from sweeps.formatting.outputs import check_output, output
 from sweeps.recipes.parts import Objective
 from sweeps.recipes.recipe import Recipe
@@ -35,18 +38,19 @@ from sweeps.results.ties import ties
 from sweeps.state.records import ConfirmedRun, Point, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker, environment_tags
-from trainables.attacks.roc import AttackResult, measure
-from trainables.attacks.shadow import attack_scores, load_attack
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.records.files import read_json, reading
+from trainables.records.files import atomic_write, read_json, read_json_if_any, reading
 from trainables.spec import CLCSpec, TrialSpec
 
+Verify = Callable[[TrialSpec], dict[str, Any]]
 
-def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None) -> Point:
+
+def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, verify: Verify | None = None) -> Point:
     """Writes the report of a sweep that has a front.
 
     Args:
         tracking_uri: of the store, where it has moved since the sweep.
+        verify: measures the chosen configuration's clip and noise; what it found is kept for later reports.
 
     Returns:
         The point that it is about: the one that was picked last, else the one that `edp-sweep pick` would choose.
@@ -67,10 +71,20 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None) -> P
     )
     picked = _picked(tracker, trials)
     chosen = picked or choose(front, recipe.search.objectives, {})
+    if verify is not None:
+        _keep_verified(chosen, verify(picked_spec(recipe, chosen)))
     page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked is not None, tracker))
     with output(path) as file:
         file.write(page)
     return chosen
+
+
+_VERIFIED = "verified.json"
+
+
+def _keep_verified(point: Point, document: dict[str, Any]) -> None:
+    with atomic_write(point.folder / _VERIFIED) as partial:
+        partial.write_text(json.dumps(document, indent=1))
 
 
 def _template() -> Any:
@@ -107,9 +121,26 @@ def _facts(
     prepared = _prepared(sweep, recipe)
     points = [point for trial in trials for point in trial.points]
     tied = ties(trials, front, recipe.search.objectives)
-    attacks, curves, compared = _attacks(chosen, prepared, spec)
+    attacks, curves, compared = attacks_of(chosen, prepared, spec)
     cost = epsilon_of_sweep(recipe, trials)
+    corpus, versions, confirmed = _corpus(prepared), _versions(tracker, sweep), _confirmed(sweep, chosen)
+    known = Known(
+        name=sweep.name,
+        spec=spec,
+        chosen=chosen,
+        baseline=baseline,
+        examples=corpus["sizes"]["train"] if corpus else sweep.record.examples,
+        cost=epsilon_text(math.nan if cost is None else cost),
+        verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
+        seeds=len(confirmed),
+        attacks=attacks,
+        versions=versions,
+    )
+    topics = questions(known)
     return {
+        "topics": topics,
+        "open": sum(answer.open for _, answers in topics for answer in answers),
+        "asked": sum(len(answers) for _, answers in topics),
         "sweep": sweep,
         "record": sweep.record,
         "recipe": recipe,
@@ -128,7 +159,7 @@ def _facts(
             state: sum(t.state == state for t in trials) for state in ("complete", "stopped", "failed", "refused")
         },
         "searched": ", ".join(recipe.dimensions),
-        "corpus": _corpus(prepared),
+        "corpus": corpus,
         "public": _public(spec),
         "privacy": privacy_tags(spec, chosen.metrics, None),
         "neighbours": NEIGHBOURS[spec.edp.sampling],
@@ -144,8 +175,8 @@ def _facts(
         "shadow": shadow_words(spec.shadow.corpus.name),
         "roc": Markup(roc_svg(curves)) if curves else None,
         "costs": _costs(trials, baseline),
-        "versions": _versions(tracker, sweep),
-        "confirmed": _confirmed(sweep, chosen),
+        "versions": versions,
+        "confirmed": confirmed,
         "config": yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False),
         "source": yaml.safe_dump(recipe.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
     }
@@ -234,34 +265,6 @@ def _public(spec: TrialSpec) -> list[str]:
     else:
         words = f"pretrained {model.pretrained}" if model.pretrained else f"a vocabulary from {model.vocabulary.name}"
     return [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
-
-
-def _attacks(point: Point, prepared: Prepared | None, spec: TrialSpec) -> tuple[list[dict[str, Any]], list[Curve], str]:
-    """What attacks found on a point's model, and what they compared it with: the full set where `edp-sweep attack` was
-    run, else the sweep's own.
-
-    Raises:
-        BrokenFile: for a file that is not whole.
-    """
-    found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
-    curves = [Curve(one.name, one.auc, one.fpr, one.tpr) for one in found]
-    return [one.document() for one in found], curves, f"{compared[0].upper()}{compared[1:]}."
-
-
-def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list[AttackResult], str]:
-    kept = point.folder / "attacks.json"
-    if kept.is_file():
-        document = read_json(kept, dict[str, Any])
-        with reading(kept):
-            every = [one | document["curves"][one["name"]] for one in document["attacks"]]
-            return TypeAdapter(list[AttackResult]).validate_python(every), compared_words(document)
-    seen = point.folder / "attack_features.npz"
-    if prepared is None or not seen.is_file() or not prepared.attack.is_file():
-        return [], compared
-    attack = load_attack(prepared.attack)
-    with reading(seen), np.load(seen) as features:
-        scores = (attack_scores(attack, features[name]) for name in ("members", "non_members"))
-        return [measure("shadow", *scores)], compared
 
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:

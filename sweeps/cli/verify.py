@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from sweeps.cli.console import err, out, print_json
 from sweeps.formatting.lines import print_line
+from trainables.spec import TrialSpec
 
 
 def verify(
@@ -21,23 +22,29 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:
     """Measures clip and noise of a few steps against the ledger; exit code 1 where they are not what it says."""
-    from sweeps.commands.verify import verify as run_verify
+    from sweeps.commands.verify import load
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("steps", total=None)
-        document = run_verify(
-            config,
-            settings or [],
-            lambda line: bar.update(task, description=line),
-            lambda done, total: bar.update(task, description="steps", completed=done, total=total),
-        )
+    document = with_bar(load(config, settings or []))
     if as_json:
         print_json(document)
     else:
         show(document)
     if document["violations"]:
         raise typer.Exit(1)
+
+
+def with_bar(spec: TrialSpec) -> dict[str, Any]:
+    """What `--json` prints of a configuration, measured under a progress bar."""
+    from sweeps.commands.verify import verify as run_verify
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("steps", total=None)
+        return run_verify(
+            spec,
+            lambda line: bar.update(task, description=line),
+            lambda done, total: bar.update(task, description="steps", completed=done, total=total),
+        )
 
 
 def show(document: dict[str, Any]) -> None:

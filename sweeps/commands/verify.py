@@ -44,8 +44,8 @@ def load(config: str, overrides: list[str]) -> TrialSpec:
     return recipe.trial(example_params(recipe.dimensions))
 
 
-def verify(config: str, overrides: list[str], say: Say, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Runs steps of `config` on a few utterances of its corpus, with its model, and holds them against the ledger.
+def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Runs steps of `spec` on a few utterances of its corpus, with its model, and holds them against the ledger.
 
     Args:
         say: told what is prepared.
@@ -58,7 +58,7 @@ def verify(config: str, overrides: list[str], say: Say, progress: Callable[[int,
         UserError: for a configuration that cannot be verified.
         TrialError: for one that cannot be trained.
     """
-    spec = small(load(config, overrides))
+    spec = small(spec)
     check_encoders([spec])
     from trainables.training.verification import verify as measure  # torch takes seconds to import
 

@@ -14,7 +14,8 @@ import pytest
 from dashboards.report import write_report
 from edp.spec import UserError
 from sweeps.commands.pick import keep
-from sweeps.formatting.figures import epsilon_cell, epsilon_text
+from sweeps.formatting.figures import epsilon_cell, epsilon_text, number
+from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.results.summary import epsilon_of_sweep
 from sweeps.state.records import Point
@@ -22,6 +23,8 @@ from sweeps.state.sweep import Sweep
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 from trainables.attacks.roc import measure
+from trainables.records.files import BrokenFile
+from trainables.spec import TrialSpec
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,53 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
         f"({chosen.ledger.steps})" if chosen.ledger else "",
     ):
         assert said in text, said
+
+
+def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp_path: Path) -> None:
+    chosen = write_report(sweep, tmp_path / "report.html")
+    assert chosen.ledger is not None
+    first = chosen.ledger.entries[0].mechanism
+    text = words(tmp_path / "report.html")
+    for said in (
+        "δ = 0.0005 with 1,350 training utterances: δ·n = 0.68.",
+        f"{chosen.ledger.steps} noised steps in {chosen.epoch} epochs.",
+        f"At most {number(first.sensitivity())} in the sum of 8 clipped gradients",
+        "Shuffled epochs, every unit in one step of each; accounted for as that",
+        f"Open. Not of this configuration: edp-sweep report {sweep.name} --verify does it.",
+        "Open. There was none: the recipe has no canaries.",
+    ):
+        assert said in text, said
+    asked, opened = (int(re.findall(pattern, text)[0]) for pattern in (r"(\d+) questions of", r"(\d+) are open"))
+    assert asked > opened == text.count("Open. ")
+
+
+def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep: Sweep, tmp_path: Path) -> None:
+    asked: list[TrialSpec] = []
+    found = {
+        "violations": [{"parameter": "crf.start", "what": "gets gradient and no noise"}],
+        "sensitivity": {"declared": 0.25, "measured": 0.125},
+        "noise_std": {"declared": 0.5, "measured": 0.625},
+        "pairs": 7,
+    }
+
+    def verify(spec: TrialSpec) -> dict[str, Any]:
+        asked.append(spec)
+        return found
+
+    page = tmp_path / "report.html"
+    chosen = write_report(sweep, page, verify=verify)
+    assert asked == [picked_spec(sweep.recipe, chosen)]
+    said = (
+        "0.25 declared, at most 0.125 measured; standard deviation of the noise 0.5 and 0.625. crf.start: gets gradient"
+    )
+    assert said in words(page)
+    write_report(sweep, page)
+    assert said in words(page)
+    assert "Open. Yes, over 7 pairs of neighbours" in words(page), "a violation is no answer"
+    (chosen.folder / "verified.json").write_text("{}")
+    with pytest.raises(BrokenFile, match=r"verified\.json is broken"):
+        write_report(sweep, page)
+    (chosen.folder / "verified.json").unlink()
 
 
 def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp_path: Path) -> None:
