@@ -26,6 +26,8 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 from hypothesis import settings
 
+from tests.support import reaper
+
 settings.register_profile("untimed", deadline=None)  # no test depends on how long something takes
 settings.load_profile("untimed")
 
@@ -69,6 +71,11 @@ def _lane(file: Path) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     config.option.loadscopereorder = False  # the two of Ray first, though others hold more tests: they last longest
     return _RayInTwoProcesses(config, log)
+
+
+def pytest_configure() -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes are the session's too
+        reaper.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
