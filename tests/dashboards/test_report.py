@@ -177,6 +177,13 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     permitted = f"a TPR of {100 * point.metrics['permitted_tpr_at_1pct_fpr']:.3g} % at 1 % FPR"
     assert f"what no attack can exceed: the ledger permits any attack {permitted}" in text
 
+    document = json.loads((point.folder / "attacks.json").read_text())
+    document["curves"]["rmia"]["tpr"][1] = 1e308
+    (point.folder / "attacks.json").write_text(json.dumps(document))
+    with pytest.raises(BrokenFile, match=r"attacks\.json is broken"):
+        write_report(sweep, tmp_path / "report.html")
+    (point.folder / "attacks.json").unlink()
+
 
 def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_path: Path) -> None:
     point = write_report(sweep, tmp_path / "report.html")

@@ -6,10 +6,11 @@ Scores are higher for members, whatever the attack. Intervals are at 95 %.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
@@ -17,6 +18,9 @@ from trainables.attacks.intervals import CONFIDENCE, Interval, clopper_pearson, 
 
 Scores = NDArray[np.float64]
 Ranks = NDArray[np.int64]
+# Held of what is read from a file.
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
 
 _RESAMPLES, _AT_ONCE = 1_000, 50
 
@@ -26,22 +30,22 @@ class AttackResult:
     """What one attack found on one model."""
 
     name: str
-    auc: float
-    auc_ci: Interval
+    auc: Share
+    auc_ci: tuple[Share, Share]
     """Bootstrap over utterances, members and non-members apart; of an AUC of 0 or 1 `separated_interval`."""
-    tpr_at_1pct_fpr: float
-    tpr_at_1pct_fpr_ci: Interval
+    tpr_at_1pct_fpr: Share
+    tpr_at_1pct_fpr_ci: tuple[Share, Share]
     """Clopper–Pearson over members, for the threshold that the non-members at hand set."""
-    tpr_at_01pct_fpr: float
-    tpr_at_01pct_fpr_ci: Interval
-    members: int
-    non_members: int
-    fpr: list[float] = field(repr=False)
-    tpr: list[float] = field(repr=False)
-    realised_1pct_fpr: float | None = None
+    tpr_at_01pct_fpr: Share
+    tpr_at_01pct_fpr_ci: tuple[Share, Share]
+    members: Count
+    non_members: Count
+    fpr: list[Share] = field(repr=False)
+    tpr: list[Share] = field(repr=False)
+    realised_1pct_fpr: Share | None = None
     """Share of the non-members above the threshold: less than 1 % where ties, or few of them, leave none such. None in
     what an earlier version wrote down."""
-    realised_01pct_fpr: float | None = None
+    realised_01pct_fpr: Share | None = None
 
     def document(self) -> dict[str, Any]:
         """What `--json` prints: everything but the curve."""
