@@ -31,7 +31,7 @@ def attack(
 ) -> None:
     """The full set of attacks on one trained model."""
     from sweeps.attacking.attack import attack as run_attacks
-    from sweeps.attacking.attack import find_target
+    from sweeps.attacking.target import find_target
 
     target = find_target(run, storage, tracking_uri)
     document = run_attacks(target, references, reference_training, err)

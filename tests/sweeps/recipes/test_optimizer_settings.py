@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from edp.spec import UserError
-from sweeps.attacking.attack import reference_spec
 from sweeps.bench.methods import training_spec
 from sweeps.execution.prepare import shadow_trial
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.space import corners
 from trainables.spec import TrainingSpec
+from trainables.training.references import reference_spec
 
 
 @pytest.mark.parametrize(

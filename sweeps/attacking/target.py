@@ -1,0 +1,176 @@
+"""Which trained model an attack is on: from the name that a person types to its folder, configuration and run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from edp.spec import UserError
+from sweeps.formatting.names import as_path
+from sweeps.recipes.loading import load_config
+from sweeps.recipes.parts import ResourcesSpec
+from sweeps.state.records import Point
+from sweeps.state.shell import default_tracking_uri
+from sweeps.state.sweep import Sweep, all_sweeps
+from sweeps.tracking.store_check import check_store, refusal
+from trainables.records.files import reading
+from trainables.spec import TrialSpec
+
+
+@dataclass(frozen=True)
+class Target:
+    """A trained model, and where what is found out about it belongs."""
+
+    name: str
+    folder: Path
+    """Holds `model.pt` and `ledger.json`."""
+    spec: TrialSpec
+    sweep: Sweep
+    run_id: str | None
+    tracking_uri: str
+    experiment: str
+    resources: ResourcesSpec
+    epoch: int
+    """Epochs that it was trained for."""
+    artifacts: str = "attacks"
+    """Folder among its run's artifacts."""
+
+
+def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
+    """The model that `run` names: SWEEP/NUMBER (SWEEP/2@3: of trial 2 the third epoch), SWEEP/baseline, a folder of
+    `edp-sweep train` (its path, or its name in `storage`), or an MLflow run's id.
+
+    Raises:
+        UserError: when there is no such run, or it has left no model.
+    """
+    try:
+        places = [folder.resolve() for folder in (as_path(storage / as_path(run)), as_path(run))]
+    except UserError as error:
+        raise UserError(f"run = {error}") from None
+    for folder in places:
+        # A trial's folder has one too, and no cache beside it.
+        if (folder / "config.yaml").is_file() and (folder.parent / "cache").is_dir():
+            return _of_training(Sweep(folder.parent, folder.name), None, tracking_uri)
+    name, _, which = run.partition("/")
+    if which:
+        return _of_sweep(Sweep.existing(storage, name), which, tracking_uri)
+    for sweep in all_sweeps(storage):
+        try:
+            runs = {(sweep.record.baseline or {}).get("run_id"): "baseline"}
+            runs |= {trial.run_id: str(trial.number) for trial in sweep.trials()}
+        except UserError:
+            continue  # another sweep's broken files are no trouble of this one
+        if run in runs:
+            return _of_sweep(sweep, runs[run], tracking_uri)
+    place = _training_of_run(run, storage, tracking_uri)
+    if place is not None:
+        return _of_training(place, run, tracking_uri)
+    raise UserError(
+        f"run = {run!r}: no such run in {storage}; allowed: SWEEP/NUMBER, SWEEP/baseline, the folder of a "
+        "training, or an MLflow run's id"
+    )
+
+
+def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
+    record, recipe = sweep.record, sweep.recipe
+    if which == "baseline":
+        if record.baseline is None:
+            raise UserError(f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: wait for it")
+        folder, spec, run_id = sweep.folder / "baseline", recipe.baseline(), record.baseline["run_id"]
+    else:
+        ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
+        points = {point.name: point for trial in ended for point in trial.points}
+        spelled_out = {f"{trial.number}@{trial.points[-1].epoch}": trial.points[-1] for trial in ended}
+        if which not in points | spelled_out:
+            raise UserError(
+                f"run = {sweep.name}/{which}: no trial of this number has left a model; "
+                f"allowed: {', '.join(['baseline', *points])}"
+            )
+        return of_point(sweep, (spelled_out | points)[which], tracking_uri)
+    uri = tracking_uri or record.tracking_uri
+    name = f"{sweep.name}/{which}"
+    target = Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources, spec.training.epochs)
+    return _with_model(target)
+
+
+def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Target:
+    """The model of a sweep's point.
+
+    Raises:
+        UserError: when it is gone, or was trained on what it would be compared with.
+    """
+    record, recipe = sweep.record, sweep.recipe
+    return _with_model(
+        Target(
+            name=f"{sweep.name}/{point.name}",
+            folder=point.folder,
+            spec=recipe.trial(point.params),
+            sweep=sweep,
+            run_id=point.run_id,
+            tracking_uri=tracking_uri or record.tracking_uri,
+            experiment=record.recipe,
+            resources=recipe.resources,
+            epoch=point.epoch,
+            artifacts="attacks" if point.last else f"attacks-epoch-{point.epoch}",
+        )
+    )
+
+
+def _of_training(place: Sweep, run_id: str | None, tracking_uri: str | None) -> Target:
+    spec = load_config(place.folder / "config.yaml", [])
+    uri = tracking_uri or default_tracking_uri(place.folder.parent)
+    run_id = run_id or _run_of_training(place.name, uri)
+    return _with_model(
+        Target(place.name, place.folder, spec, place, run_id, uri, "train", ResourcesSpec(), spec.training.epochs)
+    )
+
+
+def _with_model(target: Target) -> Target:
+    if not (target.folder / "model.pt").is_file():
+        raise UserError(f"run = {target.name}: {target.folder} holds no model.pt; allowed: a run that ended well")
+    if trained_on(target.folder / "model.pt") == "train+valid":
+        raise UserError(
+            f"run = {target.name}: its model was trained on train+valid, and attacks compare with utterances that it "
+            "has not seen, of which RMIA takes the validation split for its population; allowed: a model trained on "
+            "train, as edp-sweep train does without --on"
+        )
+    return target
+
+
+def trained_on(model: Path) -> str | None:
+    """The splits that a model was trained on, by its own record; None in what an earlier version wrote down."""
+    import torch  # takes seconds
+
+    with reading(model):
+        found: str | None = torch.load(model, map_location="cpu", weights_only=True).get("trained_on")
+    return found
+
+
+def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Sweep | None:
+    """The folder of the training that an MLflow run tracked."""
+    if tracking_uri is None and not (storage / "mlflow.db").is_file():
+        return None  # asking would make one
+    uri = check_store(tracking_uri or default_tracking_uri(storage))
+    try:
+        place = Sweep(storage, MlflowClient(tracking_uri=uri).get_run(run).data.tags.get("sweep", ""))
+    except (MlflowException, UserError):  # no such run, or none that trained something here
+        return None
+    except Exception as error:  # as `Tracker`
+        raise refusal(uri, error) from None
+    return place if (place.folder / "config.yaml").is_file() else None
+
+
+def _run_of_training(name: str, uri: str) -> str | None:
+    uri = check_store(uri)
+    try:
+        client = MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name("train")
+        if experiment is None:
+            return None
+        found = client.search_runs([experiment.experiment_id], f"tags.sweep = '{name}'", max_results=1)
+    except Exception as error:  # as `Tracker`
+        raise refusal(uri, error) from None
+    return str(found[0].info.run_id) if found else None
