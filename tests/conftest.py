@@ -83,6 +83,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid))
 
 
+@pytest.fixture(scope="module")
+def one_worker() -> Iterator[None]:
+    """A process group of this process."""
+    from trainables.training.alone import alone
+
+    with alone():
+        yield
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
     """A Ray cluster of two CPUs in this process; its address."""

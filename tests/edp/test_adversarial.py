@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,15 +25,9 @@ from tests.edp.adversary import (
 )
 from tests.support.workers import run_workers
 
+pytestmark = pytest.mark.usefixtures("one_worker")
+
 TOLERANCE = 0.03
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    store = dist.FileStore(str(Path(tmp_path_factory.mktemp("group")) / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 CASES = [

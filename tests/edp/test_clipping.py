@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -29,16 +26,10 @@ from tests.edp.clip_workers import clips, executed, noise_at
 from tests.edp.literal import hook_training, literal_training
 from tests.support.workers import run_workers
 
+pytestmark = pytest.mark.usefixtures("one_worker")
+
 SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
 PLAN = {"micro_batches": 8, "steps_per_epoch": 20, "rate": 0.05, "single_example": False}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    store = dist.FileStore(str(Path(tmp_path_factory.mktemp("group")) / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,14 @@ from __future__ import annotations
 import functools
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.command_line import commands
 from tests.support.fuzzing import EXAMPLES, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of
 
@@ -195,14 +194,6 @@ VALUES = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(NASTY), st.sampled_
 SETTINGS = st.one_of(st.builds("{}={}".format, st.sampled_from(FIELDS), VALUES), WORDS)
 
 
-def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in sorted(group.commands.items()):
-        if hasattr(command, "commands"):
-            yield from _commands(command, (*words, name))
-        else:
-            yield (*words, name), command
-
-
 def _values(parameter: Any) -> st.SearchStrategy[str]:
     if choices := getattr(getattr(parameter, "type", None), "choices", None):
         return st.one_of(st.sampled_from([str(choice) for choice in choices]), WORDS)
@@ -220,11 +211,7 @@ def _option(parameter: Any) -> st.SearchStrategy[list[str]]:
     return st.tuples(named, _values(parameter)).map(list)
 
 
-@functools.cache
-def _known() -> list[tuple[tuple[str, ...], Any]]:
-    from dashboards.cli import app
-
-    return list(_commands(typer.main.get_command(app)))
+_known = functools.cache(commands)
 
 
 @st.composite

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from tests.conftest import Command
-
-
-def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in sorted(group.commands.items()):
-        if hasattr(command, "commands"):
-            yield from _commands(command, (*words, name))
-        else:
-            yield (*words, name), command
+from tests.support.command_line import commands
 
 
 def _paths() -> list[tuple[tuple[str, ...], str | None]]:
     """Each command with each of its options that is a path; None: its argument is."""
-    from dashboards.cli import app
-
     found: list[tuple[tuple[str, ...], str | None]] = []
-    for words, command in _commands(typer.main.get_command(app)):
+    for words, command in commands():
         for parameter in command.params:
             if parameter.metavar in ("PATH", "FILE"):
                 found.append((words, parameter.opts[0] if parameter.opts[0].startswith("-") else None))

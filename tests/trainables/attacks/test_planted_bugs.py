@@ -7,13 +7,11 @@ by where those went. Steps hold everybody, so that a canary's coordinates show a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from edp.accounting.epsilon import composition_of, epsilon
@@ -26,19 +24,13 @@ from edp.sampling import Epoch, Indices
 from edp.spec import EDPSpec
 from trainables.attacks.auditing import audit, contradiction
 
+pytestmark = pytest.mark.usefixtures("one_worker")
+
 CANARIES, EPOCHS, DELTA = 8000, 4, 5e-4
 LOUD = 100.0
 """How much longer than the clip a canary's gradient is."""
 NOISE = 1
 """The noise is always the same, for an audit shows more or less by its luck."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    store = dist.FileStore(str(Path(tmp_path_factory.mktemp("group")) / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 class Coordinates(nn.Module):
