@@ -49,6 +49,9 @@ def _row_markdown(result: Result, about: Measurement) -> str:
         "",
         "| point | SER (%) | ΔSER | MIA AUC (%) | ΔMIA | LiRA TPR at 1 % FPR (%) | ε honest | log10 ε claimed | s |",
         "|---|---|---|---|---|---|---|---|---|",
+        "| SGD, the paper's | {:.1f} | | {:.1f} | | | ∞ | | |".format(
+            *(100 * rate for rate in _baseline_of_paper(about))
+        ),
         *(_line(one, _baseline(one, sgd), notes.get(one.point)) for one in entries),
         "",
         f"Δ: in per cent of SGD's; of the paper's SGD for the paper's points. {MARK}: no formal guarantee. ±: half the "
@@ -139,7 +142,7 @@ def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
         points = sorted(
             (one.epsilon, one.ser) for one in entries if one.point.startswith(kind) and one.epsilon is not None
         )
-        line = "none" if kind == "paper" else "-"
+        line = "-" if kind == "private" else "none"
         axes.plot([x for x, _ in points], [y for _, y in points], ls=line, lw=0.9, ms=5, mec="#333", mew=0.6, **looks)
     for one in entries:
         if one.point == "sgd":
@@ -170,6 +173,6 @@ def _baseline(one: Entry, sgd: Entry | None) -> tuple[float, float] | None:
     return (sgd.ser, sgd.mia_auc) if sgd is not None and one is not sgd else None
 
 
-def _baseline_of_paper(one: Entry) -> tuple[float, float]:
+def _baseline_of_paper(one: Entry | Measurement) -> tuple[float, float]:
     ser, auc, _ = PAPER[_row(one)]
     return ser / 100, auc / 100
