@@ -240,6 +240,10 @@ def train(
     on: Annotated[
         Literal["train", "train+valid"], typer.Option(help="the final model also learns from the latter")
     ] = "train",
+    standard_split: Annotated[
+        bool,
+        typer.Option("--standard-split", help="the corpus' published split; short for --set corpus.split=published"),
+    ] = False,
     model_name: Register = None,
     with_encoder: WithEncoder = False,
     storage: Storage = _RUNS,
@@ -249,7 +253,8 @@ def train(
     """One configuration, trained and measured as a trial is."""
     from sweeps.recipes.loading import load_config
 
-    load_config(config, settings or [])  # as in `run`
+    overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
+    load_config(config, overrides)  # as in `run`
 
     from sweeps.commands.train import train as train_config
     from sweeps.progress.live_table import Progress
@@ -257,7 +262,7 @@ def train(
 
     result = train_config(
         config,
-        settings or [],
+        overrides,
         storage=storage,
         tracking_uri=tracking_uri,
         progress=Progress(err),

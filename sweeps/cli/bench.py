@@ -13,10 +13,12 @@ import typer
 
 from edp.spec import UserError
 from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.cli.table1 import table1
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.outputs import check_page, output
+from sweeps.formatting.outputs import check_page, make_folder, output
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
+bench.command()(table1)
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 Sizes = Annotated[
@@ -106,11 +108,7 @@ def search(
     from sweeps.bench.search import as_markdown, benchmark
 
     if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", error)
-            raise UserError(f"--output = {str(folder)!r}: {reason}; allowed: a folder that can be written") from None
+        make_folder(folder)
     with err.status("starting") as status:
         found = benchmark(seeds, trials, processes, status.update)
     if folder is not None:

@@ -97,7 +97,7 @@ def run_plan(
         assert recipe.search.stand_in is not None
         settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
     name = check_name("name", name or folder_name(stem))
-    sweep = _searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress)
+    sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress)
     point = _chosen(sweep)
     found: dict[str, Any] = {
         "plan": way.name,
@@ -109,11 +109,18 @@ def run_plan(
     if way.name != "stand_in":
         total = epsilon_of_sweep(sweep.recipe, sweep.trials())
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
-    return found | _release(_released(recipe, point, examples), sweep, f"{name}-release", tracking_uri, progress)
+    return found | release(_released(recipe, point, examples), sweep, f"{name}-release", tracking_uri, progress)
 
 
-def _release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
-    """The training of what `sweep` chose: as it was found, as it was left, or a new one."""
+def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
+    """The training of what `sweep` chose: as it was found, as it was left, or a new one.
+
+    Returns:
+        Its `output`, `metrics`, `run_id` and `epsilon`.
+
+    Raises:
+        UserError: where a training of this name has other settings.
+    """
     config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
     if config.exists() and load_config(config, []) != spec:
         raise UserError(f"name: {config} was released with other settings; allowed: another --name")
@@ -128,8 +135,12 @@ def _release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None,
     return {key: release[key] for key in ("output", "metrics", "run_id")} | {"epsilon": release["metrics"]["epsilon"]}
 
 
-def _searched(sweep: Sweep, recipe: str, settings: list[str], tracking_uri: str | None, progress: Progress) -> Sweep:
-    """The sweep of this name, run to its end: a new one, or one that was stopped."""
+def searched(sweep: Sweep, recipe: str, settings: list[str], tracking_uri: str | None, progress: Progress) -> Sweep:
+    """The sweep of this name, run to its end: a new one, or one that was stopped.
+
+    Raises:
+        UserError: where a sweep of this name has other settings.
+    """
     if not sweep.folder.exists():
         storage = sweep.folder.parent
         return start_sweep(

@@ -71,6 +71,19 @@ def check_page(plot: Path | None) -> None:
     check_output(plot, "--plot")
 
 
+def make_folder(path: Path, option: str = "--output") -> None:
+    """Makes a folder for what is written, where it is not there.
+
+    Raises:
+        UserError: when it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", error)
+        raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: a folder that can be written") from None
+
+
 def _target(path: Path, option: str) -> Path:
     """The file behind `path`."""
     target = Path(os.path.realpath(path))

@@ -19,7 +19,8 @@ _SPLIT_VERSION = "45:5:50 v1"  # part of every digest: change it when the same u
 
 
 def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
-    """Reads or generates a corpus whole and splits it 45:5:50 by `spec.seed`; published splits are pooled.
+    """Reads or generates a corpus whole and splits it 45:5:50 by `spec.seed`; published splits are pooled, unless
+    `spec.split` asks for them: they may have an utterance in two parts, and labels that train lacks.
 
     `spec.utterances` is how many a generated corpus has (10,000 if unset); of any other corpus it is the
     size of a random sample.
@@ -30,6 +31,8 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
     Raises:
         UserError: for every fault in the corpus: one line that names the file and the line it stands on.
     """
+    if spec.split == "published":
+        return _published(spec, field)
     records, utterances = _all_utterances(spec, field)
     try:
         return split_corpus(utterances, spec.seed)
@@ -75,7 +78,8 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     Raises:
         UserError: for a corpus that is not found.
     """
-    digest = hashlib.sha256(f"{_SPLIT_VERSION}\n{spec.seed}\n".encode())
+    split = _SPLIT_VERSION if spec.split == "paper" else spec.split
+    digest = hashlib.sha256(f"{split}\n{spec.seed}\n".encode())
     if is_generated(spec):
         digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())
         return digest.hexdigest()
@@ -85,6 +89,25 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     for file in corpus_files(path, format):
         digest.update(b"\n" + hashlib.sha256(read_bytes(file)).digest())
     return digest.hexdigest()
+
+
+def _published(spec: CorpusSpec, field: str) -> Splits:
+    """The parts as the corpus is published: folders of that name, or files."""
+    parts: dict[str, list[Utterance]] = {"train": [], "valid": [], "test": []}
+    wanted = f"{field}.split = published: {spec.name}"
+    if is_generated(spec):
+        raise UserError(f"{wanted} is generated, and was published nowhere; allowed: paper")
+    if spec.utterances is not None:
+        raise UserError(f"{wanted} is to be a sample of {spec.utterances}; allowed: paper, or no {field}.utterances")
+    for record in read_records(find_corpus(spec, field), spec.format):
+        folder, stem = record.path.parent.name, record.path.name.partition(".")[0]
+        part = next((name for name in (folder, stem) if name in parts), None)
+        if part is None:
+            raise UserError(f"{wanted} has no published split; allowed: paper, or a corpus with {', '.join(parts)}")
+        parts[part].append(record.utterance)
+    if missing := [name for name, utterances in parts.items() if not utterances]:
+        raise UserError(f"{wanted} lacks {' and '.join(missing)}; allowed: paper, or a corpus with {', '.join(parts)}")
+    return Splits(parts["train"], parts["valid"], parts["test"])
 
 
 def is_generated(spec: CorpusSpec) -> bool:

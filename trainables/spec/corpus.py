@@ -25,3 +25,10 @@ class CorpusSpec(Frozen):
     ] = "auto"
     utterances: Annotated[int | None, Field(ge=20, description="how many to generate (generated corpora)")] = None
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of the generator and of the 45:5:50 split")] = 0
+    split: Annotated[
+        Literal["paper", "published"],
+        Field(
+            description="paper: 45:5:50, no utterance in two parts; published: train, valid and test as the corpus has "
+            "them, to compare with published SER and F1"
+        ),
+    ] = "paper"

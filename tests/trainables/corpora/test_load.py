@@ -158,3 +158,28 @@ def test_the_digest_of_a_generated_corpus_follows_name_number_and_seed() -> None
 
 def test_reading_a_public_corpus_pools_its_published_splits() -> None:
     assert len(read_corpus(real_corpus("atis"), "auto")) == 4_478 + 500 + 893
+
+
+def test_the_published_split_is_as_the_corpus_has_it(tmp_path: Path) -> None:
+    path = writers.three_file_published_splits([*CORPUS, *CORPUS[:3]], tmp_path)
+    spec = CorpusSpec(name="mine", path=str(path), split="published")
+    splits = load_corpus(spec)
+    assert splits.test == CORPUS[:101]
+    assert splits.train == CORPUS[101:202]
+    assert splits.valid == [*CORPUS[202:], *CORPUS[:3]]  # three of which stand in test too
+    assert corpus_digest(spec) != corpus_digest(spec.model_copy(update={"split": "paper"}))
+
+
+def test_a_corpus_without_a_published_split_is_refused(tmp_path: Path) -> None:
+    path = str(writers.jsonl(CORPUS, tmp_path / "one"))
+    writers.three_file(CORPUS, tmp_path / "two" / "train")
+    writers.three_file(CORPUS, tmp_path / "two" / "test")
+    two = str(tmp_path / "two")
+    for spec, said in (
+        ({"name": "video"}, "video is generated, and was published nowhere; allowed: paper"),
+        ({"name": "mine", "path": path}, "mine has no published split; allowed: paper"),
+        ({"name": "mine", "path": two}, "mine lacks valid; allowed: paper"),
+        ({"name": "mine", "path": two, "utterances": 30}, "mine is to be a sample of 30"),
+    ):
+        with pytest.raises(UserError, match=f"^corpus.split = published: {said}"):
+            load_corpus(CorpusSpec.model_validate({**spec, "split": "published"}))

@@ -1,0 +1,178 @@
+"""The table and the figure of a result: the paper's points at the ε that they have, our front, SGD's line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sweeps.bench.table1 import PAPER, ROWS, Entry, Measurement, Note, Result, names_of, paper_entries
+from sweeps.commands.confirm import estimate
+from sweeps.formatting.figures import MARK, epsilon_cell, relative_change
+from sweeps.results.front_figure import STYLE, svg
+
+_NAMES = {
+    "sgd": "SGD",
+    "paper_none": "paper, no decay",
+    "paper_linear": "paper, linear decay",
+    "paper_exponential": "paper, exponential decay",
+    "edp_front": "the paper's mechanism, searched",
+    "private_8": "private recipe, ε = 8",
+    "private_3": "private recipe, ε = 3",
+    "private_1": "private recipe, ε = 1",
+}
+_LOOKS: dict[str, Any] = {
+    "paper": {"marker": "s", "color": "#c8553d", "label": "paper, at the ε it has"},
+    "edp_front": {"marker": "D", "color": "#31688e", "label": "its mechanism, searched here"},
+    "private": {"marker": "o", "color": "#3c8d40", "label": "private recipe"},
+}
+_RECOMMENDED = "private_8"
+
+
+def as_markdown(result: Result) -> str:
+    """A table for each row that was measured, and what it comes to."""
+    parts = [_row_markdown(result, about) for about in result.measurements]
+    return "\n".join(parts) if parts else "No row was measured.\n"
+
+
+def _row_markdown(result: Result, about: Measurement) -> str:
+    entries = _of(result, about)
+    sgd = next((one for one in entries if one.point == "sgd"), None)
+    notes = {note.point: note for note in about.points}
+    lines = [
+        f"### {about.corpus}, {about.model}",
+        "",
+        "| point | SER (%) | ΔSER | MIA AUC (%) | ΔMIA | LiRA TPR at 1 % FPR (%) | ε honest | log10 ε claimed | s |",
+        "|---|---|---|---|---|---|---|---|---|",
+        "| SGD, the paper's | {:.1f} | | {:.1f} | | | ∞ | | |".format(
+            *(100 * rate for rate in _baseline_of_paper(about))
+        ),
+        *(_line(one, _baseline(one, sgd), notes.get(one.point)) for one in entries),
+        "",
+        f"Δ: in per cent of SGD's; of the paper's SGD for the paper's points. {MARK}: no formal guarantee. ±: half the "
+        f"95 % interval over seeds. δ = {paper_entries(_row(about))[0].delta:g}.",
+        "",
+        *(f"- {line}" for line in verdicts(entries)),
+        "",
+        f"{about.trials} trials a search, {about.date}, {about.machine.get('processor')} with "
+        f"{about.machine.get('cores')} cores, torch {about.versions.get('torch')}:",
+        "",
+        f"    {next(one.command for one in entries if not one.point.startswith('paper_'))}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _line(one: Entry, baseline: tuple[float, float] | None, note: Note | None) -> str:
+    ser, auc = baseline or (math.nan, math.nan)
+    cells = [
+        _NAMES[one.point],
+        _percent(one.ser, note.sers if note else []),
+        _delta(one.ser, ser),
+        _percent(one.mia_auc, note.mia_aucs if note else []),
+        _delta(one.mia_auc, auc),
+        f"{100 * note.lira_tpr_at_1pct_fpr:.1f}" if note else "",
+        epsilon_cell(one.epsilon) if one.epsilon is not None else "∞",
+        f"{math.log10(one.epsilon_paper):.1f}" if one.epsilon_paper is not None else "",
+        f"{one.seconds:.0f}" if one.seconds is not None else "",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _delta(value: float, baseline: float) -> str:
+    return "" if math.isnan(baseline) else f"{relative_change(value, baseline):+.1f}"
+
+
+def _percent(mean: float, values: Sequence[float]) -> str:
+    """A mean, with half the 95 % interval where several seeds give one."""
+    if len(values) < 2:
+        return f"{100 * mean:.1f}"
+    found = estimate(list(values))
+    return f"{100 * mean:.1f} ± {50 * (found.upper - found.lower):.1f}"
+
+
+def verdicts(entries: Sequence[Entry]) -> list[str]:
+    """Whether our points are at or below each of the paper's in SER and MIA AUC, and by how much, in points of a per
+    cent."""
+    paper = [one for one in entries if one.point.startswith("paper_")]
+    lines = []
+    for name in ("edp_front", _RECOMMENDED):
+        ours = [one for one in entries if one.point == name]
+        for theirs in paper if ours else ():
+            best = min(ours, key=lambda one: max(one.ser - theirs.ser, one.mia_auc - theirs.mia_auc))
+            gaps = (best.ser - theirs.ser, best.mia_auc - theirs.mia_auc)
+            verb = "dominates" if max(gaps) <= 0 else "does not dominate"
+            words = ", ".join(
+                f"{what} {abs(100 * gap):.1f} points {'lower' if gap <= 0 else 'higher'}"
+                for what, gap in zip(("SER", "MIA AUC"), gaps, strict=True)
+            )
+            lines.append(f"{_NAMES[name]}, {verb} {_NAMES[theirs.point]}: {words}.")
+    return lines
+
+
+def figure(result: Result) -> str:
+    """SER against ε as SVG, a panel for each row that was measured."""
+    count = len(result.measurements)
+    across = min(3, max(1, count))
+    with mpl.rc_context(STYLE | {"svg.hashsalt": "table1"}):  # the same result gives the same file
+        drawn = Figure(
+            figsize=(3.6 * across + 1.0, 3.0 * math.ceil(max(1, count) / across) + 0.5), layout="constrained"
+        )
+        panels = drawn.subplots(math.ceil(max(1, count) / across), across, squeeze=False).flat
+        for axes, about in zip(panels, result.measurements, strict=False):
+            _panel(axes, _of(result, about), f"{about.corpus}, {about.model}")
+        for axes in list(drawn.axes)[count:]:
+            axes.set_visible(False)
+        handles = {
+            label: handle
+            for axes in drawn.axes[:count]
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        drawn.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False)
+        return svg(drawn)
+
+
+def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
+    for kind, looks in _LOOKS.items():
+        points = sorted(
+            (one.epsilon, one.ser) for one in entries if one.point.startswith(kind) and one.epsilon is not None
+        )
+        line = "-" if kind == "private" else "none"
+        axes.plot([x for x, _ in points], [y for _, y in points], ls=line, lw=0.9, ms=5, mec="#333", mew=0.6, **looks)
+    for one in entries:
+        if one.point == "sgd":
+            axes.axhline(one.ser, color="#555", lw=0.9, ls="--", label="SGD here")
+    axes.axhline(_baseline_of_paper(entries[0])[0], color="#c8553d", lw=0.9, ls=":", label="SGD, the paper's")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+    axes.yaxis.set_minor_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+    axes.set_title(title)
+    axes.set_xlabel("ε (honest)")
+    axes.set_ylabel("SER on the test split")
+
+
+def _of(result: Result, about: Measurement) -> list[Entry]:
+    """The points of a row."""
+    return [one for one in result.rows if (one.corpus, one.model) == (about.corpus, about.model)]
+
+
+def _row(one: Entry | Measurement) -> str:
+    return next(row for row in ROWS if names_of(row) == (one.corpus, one.model))
+
+
+def _baseline(one: Entry, sgd: Entry | None) -> tuple[float, float] | None:
+    """SER and MIA AUC of the SGD that a point is held against; of SGD itself, and where it is not measured, None."""
+    if one.point.startswith("paper_"):
+        return _baseline_of_paper(one)
+    return (sgd.ser, sgd.mia_auc) if sgd is not None and one is not sgd else None
+
+
+def _baseline_of_paper(one: Entry | Measurement) -> tuple[float, float]:
+    ser, auc, _ = PAPER[_row(one)]
+    return ser / 100, auc / 100

@@ -1,0 +1,223 @@
+"""A row of the table, measured: sweeps, trainings and attacks of the product's own, under names that the row has.
+
+What is in the storage folder is not done again, so that a row that was stopped goes on, and the rows of a corpus share
+its private points.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from sweeps.attacking.attack import attack, find_target
+from sweeps.bench.machine import machine, versions
+from sweeps.bench.table1 import EPSILONS, Entry, Measurement, Note, delta_of, is_generated, names_of, paper_entries
+from sweeps.commands.plan import release, run_plan, searched
+from sweeps.execution.prepare import check_encoders
+from sweeps.progress.live_table import Progress
+from sweeps.recipes.loading import load_config, load_recipe
+from sweeps.results.front import pareto_front
+from sweeps.state.sweep import Sweep
+from trainables.records.files import read_json_if_any
+
+Part = Callable[["Run", Progress], tuple[list[Entry], Note]]
+"""Measures one point, or several of one sweep."""
+
+_FULL_SIZE = 1_000_000
+"""Utterances of the generated corpora that their recipes are for."""
+_REFERENCES = 4
+"""Models that LiRA compares with."""
+_SISTERS = {
+    "health": ("video", "communication"),
+    "communication": ("health", "video"),
+    "video": ("health", "communication"),
+}
+"""Generated corpora that stand in as public ones."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a row is measured: `encoder` is what the private points' heads stand on."""
+
+    row: str
+    trials: int
+    utterances: int
+    seeds: int
+    encoder: str
+    storage: Path
+    tracking_uri: str | None
+    command: str
+
+    @property
+    def model(self) -> str:
+        """The model, as recipes name it."""
+        return self.row.partition("_")[0]
+
+    @property
+    def corpus(self) -> str:
+        """The corpus, as recipes name it."""
+        return self.row.partition("_")[2]
+
+    @property
+    def generated(self) -> bool:
+        """Whether the corpus is a generated one."""
+        return is_generated(self.row)
+
+    @property
+    def corpus_name(self) -> str:
+        """The corpus, and its size where that is chosen, as part of a name."""
+        return f"{self.corpus}-{self.utterances}" if self.generated else self.corpus
+
+
+def check(run: Run) -> None:
+    """Refuses settings that no recipe of the row takes, before anything is made.
+
+    Raises:
+        UserError: one line that names them.
+    """
+    recipes = [load_recipe(*paper_mechanism(run))[1], *(load_recipe(*private_recipe(run, e))[1] for e in EPSILONS)]
+    check_encoders([recipe.baseline() for recipe in recipes])
+
+
+def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measurement]]:
+    """The paper's points, then each private point, which take minutes, then SGD and the front of the paper's mechanism.
+
+    Yields:
+        All that is known of the row so far.
+
+    Raises:
+        UserError: as the sweeps; where the storage folder has a sweep of this name with other settings.
+        TrialError: for a training or an attack that failed.
+        SweepStopped: when it was stopped; the same command goes on.
+    """
+    entries, notes = paper_entries(run.row), list[Note]()
+    private: list[Part] = [functools.partial(_private, epsilon=epsilon) for epsilon in EPSILONS]
+    for part in (*private, _paper_mechanism):
+        found, note = part(run, progress)
+        entries, notes = [*entries, *found], [*notes, note]
+        about = Measurement(*names_of(run.row), f"{date.today()}", run.trials, machine(), versions(), notes)
+        yield entries, about
+
+
+def paper_mechanism(run: Run) -> tuple[str, list[str]]:
+    """The recipe of the paper's mechanism, and its settings. BERT starts from the first four layers of MiniLM."""
+    settings = [f"search.trials={run.trials}", f"training.workers={_workers()}"]
+    if run.model == "bert":
+        settings += ["model.pretrained=minilm", "model.layers=4"]
+    if not run.generated:
+        return f"{run.corpus}_{run.model}", settings
+    public, other = ({"name": name, "utterances": min(run.utterances, 100_000)} for name in _SISTERS[run.corpus])
+    settings += [
+        f"corpus={{name: {run.corpus}, utterances: {run.utterances}}}",
+        f"shadow.corpus={other}",
+        f"edp.delta={delta_of(run.row)!r}",
+        "resources.gpus_per_worker=auto",
+    ]
+    if run.model == "bert":
+        return "atis_bert", [*settings, f"model.vocabulary={public}", "training.epochs=4"]
+    settings.append(f"model.embeddings.corpus={public}")
+    if run.utterances < _FULL_SIZE:
+        settings.append("training.batch_size=64")
+    return f"{run.corpus}_clc", settings
+
+
+def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
+    """The private recipe, and its settings. It is searched on a public corpus, so that ε covers the choice too."""
+    settings = [f"search.trials={run.trials}", f"edp.epsilon={epsilon:g}", f"model.pretrained={run.encoder}"]
+    if not run.generated:
+        return f"{run.corpus}_private", settings
+    settings += [
+        f"corpus.utterances={run.utterances}",
+        f"training.workers={_workers()}",
+        f"search.stand_in={{name: {_SISTERS[run.corpus][0]}, utterances: {run.utterances}}}",
+        "resources.gpus_per_worker=auto",
+    ]
+    if run.utterances < _FULL_SIZE:  # as `quickstart`: a few hundred steps of batches that fit
+        batch = min(1600, max(8, run.utterances // 25 // 8 * 8))
+        small = ["training.epochs=32", f"training.batch_size={batch}", "space.training.batch_size=null"]
+        settings += [*small, f"edp.delta={delta_of(run.row)!r}", "training.validate_every=8"]
+    return f"{run.corpus}_private", settings
+
+
+def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], Note]:
+    recipe, settings = paper_mechanism(run)
+    name = f"table1-{run.model}_{run.corpus_name}"
+    progress.say(f"{', '.join(names_of(run.row))}: SGD and the paper's mechanism")
+    sweep = searched(Sweep(run.storage, name), recipe, settings, run.tracking_uri, progress)
+    baseline = sweep.record.baseline
+    assert baseline is not None  # of a sweep that has ended
+    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+    entries = [_entry(run, "sgd", [baseline]), *(_entry(run, "edp_front", [point.metrics]) for point in front)]
+    return entries, _note(run, "sgd", [baseline], f"{name}/baseline", None, progress)
+
+
+def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry], Note]:
+    """The private recipe's choice at an ε, trained with each seed."""
+    recipe, settings = private_recipe(run, epsilon)
+    point, name = f"private_{epsilon}", f"table1-{run.corpus_name}-private-{epsilon}"
+    progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}")
+    where: dict[str, Any] = {"tracking_uri": run.tracking_uri, "progress": progress}
+    found = run_plan(recipe, settings, "stand_in", name=name, storage=run.storage, **where)
+    sweep, spec = Sweep(run.storage, found["sweep"]), load_config(Path(found["output"]) / "config.yaml", [])
+    trained = [found]
+    for seed in range(1, run.seeds):
+        training = spec.training.model_copy(update={"seed": spec.training.seed + seed})
+        again = spec.model_copy(update={"training": training})
+        trained.append(release(again, sweep, f"{name}-seed-{seed}", **where))
+    metrics = [one["metrics"] for one in trained]
+    chosen = {key: value for key, value in found["chosen"]["params"].items() if key != "z0"}
+    return [_entry(run, point, metrics)], _note(run, point, metrics, found["output"], chosen, progress)
+
+
+def _note(
+    run: Run,
+    point: str,
+    metrics: list[dict[str, Any]],
+    target: str,
+    chosen: dict[str, Any] | None,
+    progress: Progress,
+) -> Note:
+    sers, aucs = ([one[name] for one in metrics] for name in ("ser", "mia_auc"))
+    return Note(point, sers, aucs, _lira(run, target, progress), chosen)
+
+
+def _entry(run: Run, point: str, metrics: list[dict[str, Any]]) -> Entry:
+    """The mean over seeds."""
+    corpus, model = names_of(run.row)
+    private = point != "sgd"
+    return Entry(
+        corpus=corpus,
+        model=model,
+        point=point,
+        ser=fmean(one["ser"] for one in metrics),
+        mia_auc=fmean(one["mia_auc"] for one in metrics),
+        epsilon=max(one["epsilon"] for one in metrics) if private else None,
+        delta=metrics[0]["delta"] if private else None,
+        epsilon_paper=max(one["epsilon_paper"] for one in metrics) if private else None,
+        seconds=round(fmean(one["trial_seconds"] for one in metrics), 1),
+        seeds=len(metrics),
+        command=run.command,
+    )
+
+
+def _lira(run: Run, target: str, progress: Progress) -> float:
+    """LiRA's TPR at 1 % FPR, with models that were trained on the utterance and models that were not."""
+    found = find_target(target, run.storage, run.tracking_uri)
+    document = read_json_if_any(found.folder / "attacks.json", dict[str, Any])
+    if document is None or document["references"] != _REFERENCES:
+        document = attack(found, _REFERENCES, "sgd", progress.console)
+    return next(one["tpr_at_1pct_fpr"] for one in document["attacks"] if one["name"] == "lira_online")
+
+
+def _workers() -> int:
+    """Processes that share the paper's eight micro-batches: one a GPU, else one a core."""
+    count = torch.cuda.device_count() or os.cpu_count() or 1
+    return max(n for n in (1, 2, 4, 8) if n <= count)

@@ -1,0 +1,71 @@
+"""`edp-sweep bench table1`: the paper's Table 1, a row at a time."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edp.spec import UserError
+from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import check_output, make_folder, output
+
+
+def table1(
+    row: Annotated[str | None, typer.Option(help="such as clc_atis; or --corpus and --model")] = None,
+    corpus: Annotated[str | None, typer.Option(help="of the paper's six: ATIS, SNIPS, NLU-eval, Health, …")] = None,
+    model: Annotated[str | None, typer.Option(help="CLC, BERT")] = None,
+    trials: Annotated[int, typer.Option(min=2, max=100_000, help="of each search")] = 12,
+    utterances: Annotated[int, typer.Option(min=200, max=1_000_000, help="of a generated corpus")] = 20_000,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="trainings of each private point")] = 3,
+    encoder: Annotated[str, typer.Option(help="model.pretrained of the private points")] = "minilm",
+    report: Annotated[
+        bool, typer.Option("--report", help="write table1.md and table1.svg of what was measured")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--output", help="folder of table1.json; by default the storage folder", **PATH)
+    ] = None,
+    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
+    tracking_uri: Annotated[str | None, typer.Option(help="MLflow tracking store")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
+    """The paper's Table 1: its points at the ε that they have, beside SGD, its mechanism and private recipes here."""
+    from sweeps.bench.table1 import Result, is_generated, merged, named_row, read_result
+    from sweeps.bench.table1_report import as_markdown, figure
+
+    place = folder if folder is not None else storage
+    name = None if report and row is corpus is model is None else named_row(row, corpus, model)
+    known = read_result(place / "table1.json")
+    if name is None and known is None:
+        raise UserError(
+            f"--output = {str(place)!r}: no table1.json is there yet; allowed: a folder with a measured row"
+        )
+    known = known or Result([], [])
+    if name is not None:
+        from sweeps.bench.table1_row import Run, check, measure
+        from sweeps.progress.live_table import Progress
+
+        words = ["--row", name, "--trials", str(trials), "--seeds", str(seeds)]
+        words += ["--utterances", str(utterances)] if is_generated(name) else []
+        words += ["--encoder", encoder] if encoder != "minilm" else []
+        command = shlex.join(["edp-sweep", "bench", "table1", *words])
+        run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command)
+        check(run)
+        make_folder(place)
+        check_output(place / "table1.json")
+        for entries, about in measure(run, Progress(err)):
+            known = merged(known, entries, about)
+            with output(place / "table1.json") as file:
+                file.write(json.dumps(known.document(), indent=1, allow_nan=False) + "\n")
+    if report:
+        for ending, text in (("md", as_markdown(known)), ("svg", figure(known))):
+            with output(place / f"table1.{ending}") as file:
+                file.write(text)
+    if as_json:
+        print_json(known.document())
+    else:
+        print_line(out, as_markdown(known))

@@ -1,0 +1,145 @@
+"""`edp-sweep bench table1`: the paper's points, the settings of each row, what a result holds, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edp.accounting.epsilon import log10_epsilon_paper
+from sweeps.bench.table1 import (
+    DECAYS,
+    PAPER,
+    ROWS,
+    Entry,
+    Measurement,
+    Note,
+    Result,
+    delta_of,
+    merged,
+    names_of,
+    paper_entries,
+    printed_ledger,
+    read_result,
+)
+from sweeps.bench.table1_report import as_markdown, figure, verdicts
+from sweeps.bench.table1_row import Run, paper_mechanism, private_recipe
+from sweeps.recipes.loading import load_recipe
+from tests.conftest import Command
+
+
+def entry(point: str, ser: float, auc: float, row: str = "clc_atis", epsilon: float | None = 8.0) -> Entry:
+    corpus, model = names_of(row)
+    return Entry(corpus, model, point, ser, auc, epsilon, 5e-4, epsilon, 12.5, 2, "edp-sweep bench table1")
+
+
+def measurement(row: str = "clc_atis") -> Measurement:
+    notes = [Note("sgd", [0.05], [0.65], 0.02, None), Note("private_8", [0.04, 0.06], [0.5, 0.5], 0.01, {"C": 0.5})]
+    return Measurement(*names_of(row), "2026-11-23", 4, {"processor": "one", "cores": 2}, {"torch": "2"}, notes)
+
+
+def test_the_papers_points_are_its_percents_of_sgd() -> None:
+    none, linear, exponential = paper_entries("clc_atis")
+    assert [one.point for one in (none, linear, exponential)] == [f"paper_{decay}" for decay in DECAYS]
+    assert (none.ser, none.mia_auc) == (pytest.approx(0.063 * 0.871), pytest.approx(0.675 * 0.9174))
+    assert exponential.ser == pytest.approx(0.063 * 0.881)
+    assert none.epsilon_paper == pytest.approx(25_118.86, rel=1e-6)
+    assert (none.delta, delta_of("bert_video")) == (5e-4, 5e-5)
+
+
+def test_the_papers_honest_epsilon_is_that_of_its_mechanism_as_printed() -> None:
+    # 30 epochs at z = 1, 36.355424 by the paper's formula, are 581.003124 at a sensitivity of 2 and the noise of 8.
+    from edp.accounting.epsilon import epsilon
+
+    assert epsilon(printed_ledger(36.355424, 5e-4), 5e-4) == pytest.approx(581.003124, rel=1e-6)
+    for row in ROWS:
+        for one, (_, _, claimed) in zip(paper_entries(row), PAPER[row][2], strict=True):
+            assert one.delta is not None
+            assert log10_epsilon_paper(printed_ledger(10**claimed, one.delta), one.delta) == pytest.approx(claimed)
+            assert one.epsilon is not None
+            assert one.epsilon_paper is not None
+            assert one.epsilon > 15 * one.epsilon_paper
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("utterances", [400, 20_000, 1_000_000])
+def test_a_row_is_recipes_of_the_projects_own(row: str, utterances: int, tmp_path: Path) -> None:
+    run = Run(row, 5, utterances, 2, "minilm", tmp_path, None, "")
+    recipe = load_recipe(*paper_mechanism(run))[1]
+    assert (recipe.corpus.name, recipe.model.kind, recipe.search.trials) == (run.corpus, run.model, 5)
+    assert recipe.training.micro_batches == 8
+    assert recipe.edp.delta == delta_of(row)
+    private = load_recipe(*private_recipe(run, 3))[1]
+    assert (private.corpus.name, private.edp.epsilon, private.training.method) == (run.corpus, 3, "dpsgd")
+    assert private.search.stand_in is not None
+    assert private.edp.delta <= delta_of(row)
+
+
+def test_a_row_takes_the_place_of_its_own_and_leaves_the_others(tmp_path: Path) -> None:
+    known = Result([], [])
+    for row in ("bert_atis", "clc_atis", "clc_atis"):
+        points = [entry("private_8", 0.05, 0.5, row), entry("sgd", 0.06, 0.6, row, None), *paper_entries(row)]
+        known = merged(known, points, measurement(row))
+    assert [one.model for one in known.rows] == ["CLC"] * 5 + ["BERT"] * 5
+    assert [one.point for one in known.rows][:5] == ["sgd", *(f"paper_{d}" for d in DECAYS), "private_8"]
+    file = tmp_path / "table1.json"
+    file.write_text(json.dumps(known.document(), allow_nan=False))
+    assert read_result(file) == known
+    keys = [
+        "corpus",
+        "model",
+        "point",
+        "ser",
+        "mia_auc",
+        "epsilon",
+        "delta",
+        "epsilon_paper",
+        "seconds",
+        "seeds",
+        "command",
+    ]
+    assert list(json.loads(file.read_text())["rows"][0]) == keys
+
+
+def test_a_verdict_says_by_how_much_a_point_dominates_or_misses() -> None:
+    paper = paper_entries("clc_atis")[:1]
+    (line,) = verdicts([*paper, entry("private_8", 0.064873, 0.519245)])
+    assert "does not dominate paper, no decay: SER 1.0 points higher, MIA AUC 10.0 points lower" in line
+    (line,) = verdicts([*paper, entry("edp_front", 0.9, 0.5), entry("edp_front", 0.044873, 0.609245)])
+    assert "searched, dominates paper, no decay: SER 1.0 points lower, MIA AUC 1.0 points lower" in line
+
+
+def test_the_report_shows_what_was_measured(tmp_path: Path, command: Command) -> None:
+    points = [entry("sgd", 0.05, 0.65, epsilon=None), *paper_entries("clc_atis"), entry("private_8", 0.05, 0.5)]
+    known = merged(Result([], []), points, measurement())
+    (tmp_path / "table1.json").write_text(json.dumps(known.document()))
+    code, out, err = command("bench", "table1", "--report", "--output", str(tmp_path))
+    assert code == 0, err
+    assert "| private recipe, ε = 8 | 5.0 ± 12.7 | +0.0 | 50.0 ± 0.0 | -23.1 | 1.0 | 8 |" in out
+    assert (tmp_path / "table1.md").read_text() == as_markdown(known)
+    assert (tmp_path / "table1.svg").read_text() == figure(known)
+    assert "ATIS, CLC" in figure(known)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--row is missing; allowed: clc_atis"),
+        (["--row", "lstm_atis"], "--row = 'lstm_atis': allowed: clc_atis"),
+        (["--corpus", "ATIS"], "--model is missing; allowed: CLC, BERT"),
+        (["--corpus", "imdb", "--model", "CLC"], "--corpus = 'imdb': allowed: ATIS, SNIPS"),
+        (["--corpus", "ATIS", "--row", "clc_atis"], "allowed: one of both ways"),
+        (["--report"], "no table1.json is there yet"),
+        (["--row", "clc_atis", "--encoder", "./nowhere"], "nowhere"),
+        (["--row", "clc_health", "--utterances", "20"], "--utterances"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], said: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command("bench", "table1", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
