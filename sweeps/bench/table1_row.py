@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from sweeps.attacking.attack import attack, find_target
+from sweeps.attacking.attack import attack
+from sweeps.attacking.target import find_target
 from sweeps.bench.machine import machine, versions
 from sweeps.bench.table1 import EPSILONS, Entry, Measurement, Note, delta_of, is_generated, names_of, paper_entries
 from sweeps.commands.plan import release, run_plan, searched
