@@ -23,7 +23,14 @@ from dashboards.report_figures import roc_svg
 from dashboards.report_questions import Known, Verified, questions
 from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
-from sweeps.formatting.figures import audited_text, epsilon_cell, epsilon_text, params_text, relative_change
+from sweeps.formatting.figures import (
+    audited_text,
+    epsilon_cell,
+    epsilon_text,
+    params_text,
+    relative_change,
+    utility_words,
+)
 from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
 from sweeps.formatting.outputs import check_output, output
@@ -99,6 +106,7 @@ def _template() -> Any:
         "epsilon": epsilon_text,
         "cell": epsilon_cell,
         "percent": "{:.2%}".format,
+        "utility": utility_words,
         "share": "{:.3f}".format,
         "audited": audited_text,
         "tpr": tpr_text,
@@ -249,7 +257,7 @@ def _corpus(prepared: Prepared | None) -> dict[str, Any] | None:
     sizes = {split: corpus.size(split) for split in ("train", "valid", "test")}
     return {
         "sizes": sizes,
-        "intents": len(corpus.labels.intents),
+        "intents": len(corpus.labels.intents) if corpus.labels.has_intents else 0,
         "slots": len(corpus.labels.tags) // 2,
         "canaries": corpus.planted,
         "digest": corpus.digest[:16],

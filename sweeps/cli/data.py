@@ -6,7 +6,7 @@ import dataclasses
 import re
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -16,10 +16,11 @@ from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import as_path
 from sweeps.formatting.outputs import is_printed, output
 from sweeps.progress.bar import shown
-from trainables.spec import CorpusSpec
+from trainables.spec import ColumnsSpec, CorpusSpec
 
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
 
+FORMATS = get_args(CorpusSpec.model_fields["format"].annotation)[1:]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
@@ -84,7 +85,11 @@ def make(
 @data.command()
 def check(
     corpus: Annotated[str, typer.Argument(help="a corpus' name, or a path to one")],
-    format: Annotated[str, typer.Option(help="three_file, nlu_eval, jsonl or conll; auto: by what is there")] = "auto",
+    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}; auto: by what is there")] = "auto",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND=NAME", help="text=NAME, intent=NAME, tags=NAME or user=NAME, of a table's column"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Reads a corpus whole, with every check that training makes, and counts what it holds."""
@@ -92,6 +97,7 @@ def check(
 
     from sweeps.formatting.errors import one_line, suggestion
     from trainables.corpora import GENERATED, PUBLIC, check_corpus
+    from trainables.corpora.labels import TASKS
 
     try:
         here = as_path(corpus).exists()
@@ -102,7 +108,9 @@ def check(
             f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, (*PUBLIC, *GENERATED))}"
         )
     name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_") or "corpus"
-    about = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
+    about: dict[str, Any] = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
+    if column:
+        about["columns"] = dict(_kind_and_name(one) for one in column)
     try:
         spec = CorpusSpec.model_validate(about)
     except ValidationError as error:
@@ -113,8 +121,10 @@ def check(
         return
     print_line(
         out,
-        "{name}: {utterances:,} utterances ({distinct:,} distinct), {intents} intents, {slot_types} slot types; "
-        "split {train:,} : {valid:,} : {test:,}".format(**summary),
+        "{name}: {words} to learn; {utterances:,} utterances ({distinct:,} distinct), {intents} intents, "
+        "{slot_types} slot types; split {train:,} : {valid:,} : {test:,}".format(
+            words=TASKS[summary["task"]], **summary
+        ),
     )
     print_line(
         out,
@@ -122,3 +132,12 @@ def check(
         if summary["train_users"]
         else "users: not known; who contributed several utterances is protected less than epsilon says",
     )
+
+
+def _kind_and_name(column: str) -> tuple[str, str]:
+    kind, equals, name = column.partition("=")
+    if not equals or kind not in ColumnsSpec.model_fields or not name:
+        raise UserError(
+            f"--column = {column!r}: allowed: {', '.join(f'{kind}=NAME' for kind in ColumnsSpec.model_fields)}"
+        )
+    return kind, name

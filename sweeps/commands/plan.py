@@ -21,10 +21,12 @@ from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from trainables.corpora import load_corpus
+from trainables.corpora.labels import TASKS, task_of
+from trainables.corpora.types import Splits
 from trainables.pretraining.overlap import check_public
 from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json_if_any
-from trainables.spec import TrialSpec
+from trainables.spec import CorpusSpec, TrialSpec
 
 
 def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Prices:
@@ -48,7 +50,18 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
         splits = load_corpus(recipe.corpus, "corpus")
         if recipe.search.stand_in is not None:
             check_public(recipe.corpus, splits, {"search.stand_in": recipe.search.stand_in})
+            _check_task(recipe.search.stand_in, splits)
     return price(recipe, len(splits.train), wanted), len(splits.train)
+
+
+def _check_task(stand_in: CorpusSpec, splits: Splits) -> None:
+    """Refuses a stand-in that is of another task than the corpus: what is best there need not be best here."""
+    task, other = task_of(splits), task_of(load_corpus(stand_in, "search.stand_in"))
+    if task != other:
+        raise UserError(
+            f"search.stand_in = {stand_in.name}: it has {TASKS[other]}, the corpus {TASKS[task]}; "
+            f"allowed: a corpus of {TASKS[task]}"
+        )
 
 
 def run_plan(

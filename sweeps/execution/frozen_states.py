@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ray
 
+from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.frozen.states import RunBlocks, all_state_names, in_turn, missing_states, write_states
 from trainables.spec import BERTSpec, ModelSpec
 
@@ -14,14 +15,16 @@ Say = Callable[[str], None]
 
 
 def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say) -> None:
-    """Adds what any of `models` reads to the encoded corpora in `folders`, which have the same features.
+    """Adds what any of `models` reads to the encoded corpora in `folders`, which have the same features and task.
 
     Raises:
         UserError: for an encoder that cannot be had, or lacks a layer.
     """
     chosen = [model for model in models if isinstance(model, BERTSpec) and model.features is not None]
-    names = all_state_names(chosen)
+    if not chosen:
+        return
     folders = list(folders)
+    names = all_state_names(chosen, EncodedCorpus.open(folders[0]).labels)
     lacking = [folder for folder in folders if missing_states(folder, names)]
     if not lacking:
         return

@@ -16,7 +16,8 @@ from edp.spec import UserError
 from sweeps.execution.frozen_states import ensure_states
 from trainables.attacks.canary import make_canaries, plant, toss_coins
 from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.corpora import corpus_digest, load_corpus
+from trainables.corpora import corpus_digest, is_generated, load_corpus
+from trainables.corpora.labels import Labels, Task, for_task, task_of
 from trainables.corpora.types import Splits
 from trainables.data.embeddings import WordVectors
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -26,7 +27,7 @@ from trainables.pretraining.overlap import check_corpus, check_public, check_utt
 from trainables.records.files import read_json, reading
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
-from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, TrialSpec
+from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
 
 Say = Callable[[str], None]
 RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
@@ -67,17 +68,33 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
             features.append(["states", model.layers, others])
     common = [features, corpus_digest(public, field) if public is not None else None]
     target = cache / f"{spec.corpus.name}-{cache_key(common, corpus_digest(spec.corpus))}"
-    other = corpus_digest(spec.shadow.corpus, "shadow.corpus")
-    shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, other)}"
+    coins = None
+    if spec.canaries.count:
+        kind = [] if spec.canaries.kind == "values" else [spec.canaries.kind]  # the first kind that there was
+        canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count, *kind)
+        # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
+        target = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
+        coins = cache / f"coins-{canaries}.json"
+    task = _task(spec.corpus, target)
+    other = [corpus_digest(spec.shadow.corpus, "shadow.corpus"), *([] if task == "joint" else [task])]
+    shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, *other)}"
     training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
     attack = cache / f"attack-{cache_key(shadow.name, model.model_dump(), training)}.json"
-    if not spec.canaries.count:
-        return Prepared(target, shadow, attack)
-    kind = [] if spec.canaries.kind == "values" else [spec.canaries.kind]  # the first kind that there was
-    canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count, *kind)
-    # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
-    planted = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
-    return Prepared(planted, shadow, attack, cache / f"coins-{canaries}.json")
+    return Prepared(target, shadow, attack, coins)
+
+
+def _task(corpus: CorpusSpec, encoded: Path) -> Task:
+    """The corpus' task, which its shadow has too: by its encoding, where it was made, else by its files."""
+    meta = encoded / "meta.json"
+    if meta.is_file():
+        return Labels.from_dict(read_json(meta, dict[str, Any])["labels"]).task
+    return "joint" if is_generated(corpus) else _task_of_files(corpus, corpus_digest(corpus))
+
+
+@functools.cache
+def _task_of_files(corpus: CorpusSpec, digest: str) -> Task:
+    """Files are read once a process, unless their digest changes."""
+    return task_of(load_corpus(corpus))
 
 
 def check_encoders(trials: Iterable[TrialSpec]) -> None:
@@ -111,6 +128,9 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
         check_public(spec.corpus, found[prepared.corpus], public_corpora(spec))
+    if prepared.shadow in found:
+        task = _task(spec.corpus, prepared.corpus)
+        found[prepared.shadow] = for_task(found[prepared.shadow], task, "shadow.corpus")
     if spec.canaries.count and prepared.corpus in found:
         found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries, spec.corpus.seed)
     return found

@@ -37,6 +37,13 @@ def epsilon_cell(epsilon: float) -> str:
     return f"{epsilon:.1e} {MARK}" if epsilon >= NO_GUARANTEE else number(epsilon)
 
 
+def utility_words(metrics: Mapping[str, Any]) -> str:
+    """How useful a model is, in what its task is measured by."""
+    error = "SER" if "slot_f1" in metrics else "SER (error rate)"
+    names = {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
+    return ", ".join(f"{words} {metrics[name]:.2%}" for name, words in names.items() if name in metrics)
+
+
 def audited_text(metrics: Mapping[str, Any]) -> str:
     """What an audit has shown, a lower bound of ε; nothing where there was none."""
     return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""

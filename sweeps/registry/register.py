@@ -192,7 +192,7 @@ def _answering(
                 raise UserError(f"--register = {name!r}: {place} is not the file that the trial wrote; {again}")
         model = UtteranceModel()
         model.load_context(PythonModelContext({BUNDLE: str(bundle)}, {}))
-        if not all(math.isfinite(answer.intent_score) for answer in model.predict(None, _EXAMPLE)):
+        if not all(math.isfinite(score) for answer in model.predict(None, _EXAMPLE) for score in answer.scores):
             raise ValueError("its scores are no numbers")
         return bundle, _parts(bundle, spec)
     except UserError:

@@ -45,35 +45,47 @@ class Slot(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What the model says of one utterance."""
+    """What the model says of one utterance: of intents alone without slots, of slots alone without an intent."""
 
     utterance: str
-    intent: str
-    intent_score: float
+    intent: str | None = None
+    intent_score: float | None = None
     """Its probability."""
     slots: list[Slot]
+
+    @property
+    def scores(self) -> list[float]:
+        """Of intent and slots."""
+        return [score for score in (self.intent_score, *(slot.score for slot in self.slots)) if score is not None]
 
 
 class UtteranceModel(PythonModel):
     """The pyfunc model. Tokens are what stands between white space, as in the corpora."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Reads the bundle; of the weights' file, tensors and plain data only."""
+        """Reads the bundle; of the weights' file, tensors and plain data only.
+
+        Raises:
+            ValueError: for weights that are no numbers.
+        """
         bundle = Path(context.artifacts[BUNDLE])
         saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)
         self._labels = Labels.from_dict(saved["labels"])
         self._features = load_features(bundle / "features")
         spec: Any = TypeAdapter(ModelSpec).validate_json((bundle / "model.json").read_text(encoding="utf-8"))
         self._model = self._empty(spec, bundle)
-        self._states = served_states(spec, bundle) if has_states(spec) else None
+        self._states = served_states(spec, bundle, self._labels) if has_states(spec) else None
         self._model.load_state_dict(saved["state_dict"])
+        if not all(parameter.isfinite().all() for parameter in self._model.parameters()):
+            raise ValueError("its weights are no numbers")
         self._model.eval()
 
     def _empty(self, spec: Any, bundle: Path) -> JointModel:
         if not isinstance(spec, BERTSpec):
             return build_model(spec, self._labels, seed=0)
         if spec.features is not None:
-            return build_model(spec, self._labels, seed=0, state_sizes=state_sizes(spec, bundle / "features"))
+            sizes = state_sizes(spec, bundle / "features", self._labels)
+            return build_model(spec, self._labels, seed=0, state_sizes=sizes)
         from trainables.encoders.architecture import config_from_json
         from trainables.models.bert import BERT  # transformers takes seconds to import
 
@@ -105,12 +117,12 @@ class UtteranceModel(PythonModel):
         for row, (utterance, words, tags) in enumerate(zip(utterances, tokens, found.tags(), strict=True)):
             sure = [float(found.slot_marginals_btk[row, place, tag]) for place, tag in enumerate(tags)]
             names = [self._labels.tags[tag] for tag in tags]
-            intent = int(found.intents_b[row])
+            intent = int(found.intents_b[row]) if self._labels.has_intents else None
             predictions.append(
                 Prediction(
                     utterance=utterance,
-                    intent=self._labels.intents[intent],
-                    intent_score=float(found.intent_probs_bi[row, intent]),
+                    intent=None if intent is None else self._labels.intents[intent],
+                    intent_score=None if intent is None else float(found.intent_probs_bi[row, intent]),
                     slots=[
                         Slot(name=name, value=" ".join(words[start:end]), start=start, score=min(sure[start:end]))
                         for name, start, end in slot_spans(names)

@@ -17,6 +17,7 @@ from sweeps.formatting.figures import (
     epsilon_words,
     params_text,
     relative_change,
+    utility_words,
 )
 from sweeps.formatting.leakage import tpr_text
 from sweeps.formatting.lines import print_line
@@ -256,11 +257,8 @@ def _change(value: float, baseline: float | None) -> str:
 
 def metrics_line(metrics: dict[str, float]) -> str:
     """The figures of a trained model in one line."""
-    return (
-        f"SER {metrics['ser']:.2%}, intent accuracy {metrics['intent_accuracy']:.2%}, "
-        f"slot F1 {metrics['slot_f1']:.2%}, MIA AUC {metrics['mia_auc']:.3f}, "
-        f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}"
-    )
+    privacy = f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}"
+    return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
 
 def point_line(point: Point) -> str:

@@ -64,7 +64,7 @@ def main() -> None:
         def test_utility() -> None:
             predictions = collect_predictions(model, corpus, "test", device=cpu, group=group)
             assert predictions is not None
-            utility_metrics(predictions)
+            utility_metrics(predictions, corpus.labels)
 
         epochs = iter(range(_ROUNDS + 1))
         calls: dict[str, Callable[[], object]] = {

@@ -210,7 +210,10 @@ def whole(fenced: Path) -> Path:
                 (folder / "result.json").write_text(json.dumps(done))
     own = place / "own"
     own.mkdir(parents=True)
-    assert run_line("data", "make", "health", "--utterances", "200", "--output", str(own / "corpus.jsonl")).code == 0
+    assert (
+        run_line("data", "make", "communication", "--utterances", "200", "--output", str(own / "corpus.jsonl")).code
+        == 0
+    )
     shutil.copy(own / "corpus.jsonl", own / "of.jsonl")
     rows = [json.loads(line) for line in (own / "corpus.jsonl").read_text().splitlines()]
     blocks = [

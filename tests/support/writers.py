@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
 
 from trainables.corpora.types import Utterance
 
@@ -85,6 +89,58 @@ def annotation(utterance: Utterance) -> str:
     return text.replace("\0", "]").strip()
 
 
+def csv_table(utterances: Sequence[Utterance], folder: Path) -> Path:
+    """Words and tags with blanks between, in columns of the obvious names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "corpus.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", "text", "Intent", "tags"])
+        for number, one in enumerate(utterances):
+            writer.writerow([number, " ".join(one.tokens), one.intent, " ".join(one.tags)])
+    return folder
+
+
+def arrow_table(utterances: Sequence[Utterance]) -> pyarrow.Table:
+    """As Hugging Face's `datasets` has it: labels as numbers, whose names stand in the schema's metadata."""
+    intents = sorted({one.intent for one in utterances})
+    tags = sorted({tag for one in utterances for tag in one.tags})
+    table = pyarrow.table(
+        {
+            "tokens": [list(one.tokens) for one in utterances],
+            "ner_tags": [[tags.index(tag) for tag in one.tags] for one in utterances],
+            "label": [intents.index(one.intent) for one in utterances],
+        }
+    )
+    features = {
+        "tokens": {"feature": {"dtype": "string", "_type": "Value"}, "_type": "List"},
+        "ner_tags": {"feature": {"names": tags, "_type": "ClassLabel"}, "_type": "List"},
+        "label": {"names": intents, "_type": "ClassLabel"},
+    }
+    return table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def parquet(utterances: Sequence[Utterance], folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(arrow_table(utterances), folder / "corpus.parquet")
+    return folder / "corpus.parquet"
+
+
+def datasets(utterances: Sequence[Utterance], folder: Path) -> Path:
+    """What `save_to_disk` of `datasets` 5.2 leaves of two splits, and a file of its cache."""
+    half = len(utterances) // 2
+    whole = arrow_table(utterances)
+    for split, part in (("a_train", whole.slice(0, half)), ("b_test", whole.slice(half))):
+        place = folder / split
+        place.mkdir(parents=True)
+        for name in ("data-00000-of-00001.arrow", "cache-0.arrow"):
+            with pyarrow.OSFile(str(place / name), "wb") as sink, pyarrow.ipc.new_stream(sink, part.schema) as stream:
+                stream.write_table(part, max_chunksize=50)
+        (place / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+        (place / "dataset_info.json").write_text("{}")
+    (folder / "dataset_dict.json").write_text('{"splits": ["a_train", "b_test"]}')
+    return folder
+
+
 WRITERS: dict[str, tuple[str, Callable[[Sequence[Utterance], Path], Path]]] = {
     "three_file": ("three_file", three_file),
     "three_file with published splits": ("three_file", three_file_published_splits),
@@ -93,4 +149,9 @@ WRITERS: dict[str, tuple[str, Callable[[Sequence[Utterance], Path], Path]]] = {
     "conll": ("conll", conll),
     "conll with =": ("conll", conll_equals_sign),
     "nlu_eval": ("nlu_eval", nlu_eval),
+    "csv": ("csv", csv_table),
+}
+BINARY: dict[str, tuple[str, Callable[[Sequence[Utterance], Path], Path]]] = {
+    "parquet": ("parquet", parquet),
+    "datasets": ("datasets", datasets),
 }

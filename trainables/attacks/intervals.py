@@ -26,7 +26,7 @@ def ser_interval(errors: NDArray[np.int64], slots: NDArray[np.int64]) -> Interva
     """
     kinds, counts = np.unique(np.stack([errors, slots]), axis=1, return_counts=True)
     drawn = np.random.default_rng(0).multinomial(len(errors), counts / len(errors), size=_RESAMPLES)
-    found = (drawn @ kinds[0]) / (drawn @ kinds[1])
+    found = (drawn @ kinds[0]) / np.maximum(drawn @ kinds[1], 1)  # a small split of slots alone may have none
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(found, [tail, 100 - tail])
     return float(low), float(high)

@@ -1,11 +1,18 @@
-"""The labels of a corpus: its tags and intents, in a fixed order."""
+"""The labels of a corpus: its tags and intents, in a fixed order, and the task that they make."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from trainables.corpora.types import Utterance
+from edp.spec import UserError
+from trainables.corpora.types import NO_INTENT, Splits, Utterance
+
+Task = Literal["joint", "intents", "slots"]
+"""What there is to learn: intents and slots, intents alone (text classification), slots alone (NER)."""
+TASKS: dict[Task, str] = {"joint": "intents and slots", "intents": "intents alone", "slots": "slots alone"}
+"""Tasks in words."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,29 @@ class Labels:
         types = [tag[2:] for tag in self.tags[1::2]]
         if self.tags != _tags_of(types):
             raise ValueError(f"tags {self.tags} are not O and then B-x, I-x of each type x")
+
+    @property
+    def has_intents(self) -> bool:
+        """Whether there are several: one for all utterances is nothing to learn."""
+        return len(self.intents) > 1
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether there is a tag beside `O`."""
+        return len(self.tags) > 1
+
+    @property
+    def task(self) -> Task:
+        """The task of a corpus with these labels.
+
+        Raises:
+            UserError: where there is nothing to learn.
+        """
+        if self.has_intents:
+            return "joint" if self.has_slots else "intents"
+        if not self.has_slots:
+            raise UserError("corpus: it has one intent and no slots; allowed: at least two intents, or a slot")
+        return "slots"
 
     @classmethod
     def of(cls, utterances: Iterable[Utterance]) -> Labels:
@@ -38,6 +68,44 @@ class Labels:
     def from_dict(cls, values: dict[str, list[str]]) -> Labels:
         """Read what `to_dict` gave."""
         return cls(tuple(values["intents"]), tuple(values["tags"]))
+
+
+def task_of(splits: Splits) -> Task:
+    """The task of a corpus.
+
+    Raises:
+        UserError: where there is nothing to learn.
+    """
+    return labels_of(splits).task
+
+
+def labels_of(splits: Splits) -> Labels:
+    """The labels of train, valid and test together."""
+    return Labels.of(utterance for part in (splits.train, splits.valid, splits.test) for utterance in part)
+
+
+def for_task(splits: Splits, task: Task, field: str) -> Splits:
+    """The splits with the labels that `task` has, and no others: what a shadow model of such a corpus is trained on.
+
+    Args:
+        field: where the recipe names the corpus, for what is said of it.
+
+    Raises:
+        UserError: for a corpus that lacks some of them.
+    """
+    labels = labels_of(splits)
+    for has, lacking, kind in ((labels.has_intents, "slots", "intents"), (labels.has_slots, "intents", "slots")):
+        if not has and task != lacking:
+            raise UserError(f"{field}: it has no {kind}, and the corpus has; allowed: a corpus with {kind}")
+
+    def cut(utterances: list[Utterance]) -> list[Utterance]:
+        if task == "slots":
+            return [one._replace(intent=NO_INTENT) for one in utterances]
+        return [one._replace(tags=("O",) * len(one.tags)) for one in utterances]
+
+    if task == "joint":
+        return splits
+    return replace(splits, train=cut(splits.train), valid=cut(splits.valid), test=cut(splits.test))
 
 
 def _tags_of(types: Iterable[str]) -> tuple[str, ...]:

@@ -6,9 +6,11 @@ import hashlib
 from itertools import chain
 
 from edp.spec import UserError
+from trainables.corpora.formats import corpus_files, detect_format
 from trainables.corpora.generators import GENERATED, MOST_GENERATED, generate, grammar_digest
+from trainables.corpora.labels import labels_of
 from trainables.corpora.public import find_corpus
-from trainables.corpora.readers import corpus_files, detect_format, read_records
+from trainables.corpora.readers import read_records
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
 from trainables.corpora.text import Record, problem, read_bytes
 from trainables.corpora.types import CorpusSummary, Splits, Utterance
@@ -49,17 +51,19 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     """Loads a corpus, with every check that training would make, and counts what is in it.
 
     Raises:
-        UserError: as `load_corpus`.
+        UserError: as `load_corpus`, and where there is nothing to learn.
     """
     splits = load_corpus(spec)
+    labels = labels_of(splits)
     everything = list(chain(splits.train, splits.valid, splits.test))
     users = splits.train_users
     return CorpusSummary(
         name=spec.name,
+        task=labels.task,
         utterances=len(everything),
         distinct=len({utterance.tokens for utterance in everything}),
-        intents=len({utterance.intent for utterance in everything}),
-        slot_types=len({tag[2:] for utterance in everything for tag in utterance.tags if tag != "O"}),
+        intents=len(labels.intents) if labels.has_intents else 0,
+        slot_types=len(labels.tags) // 2,
         train=len(splits.train),
         valid=len(splits.valid),
         test=len(splits.test),
@@ -86,6 +90,8 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     path = find_corpus(spec, field)
     format = detect_format(path) if spec.format == "auto" else spec.format
     digest.update(f"{format}\n{spec.utterances}".encode())
+    if spec.columns is not None:
+        digest.update(spec.columns.model_dump_json().encode())
     for file in corpus_files(path, format):
         digest.update(b"\n" + hashlib.sha256(read_bytes(file)).digest())
     return digest.hexdigest()
@@ -119,7 +125,7 @@ def _all_utterances(spec: CorpusSpec, field: str) -> tuple[list[Record], list[Ut
     """Every utterance, and for a corpus of files where it stands."""
     if is_generated(spec):
         return [], generate(spec.name, _generated(spec, field), spec.seed)
-    records = read_records(find_corpus(spec, field), spec.format)
+    records = read_records(find_corpus(spec, field), spec.format, spec.columns)
     utterances = [record.utterance for record in records]
     if spec.utterances is None:
         return records, utterances

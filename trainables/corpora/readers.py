@@ -10,45 +10,49 @@ line n of each file |
 | `jsonl` | one file or a folder of them, also packed with gzip | a line: `{"tokens": [...], "tags": [...], "intent":
 "...", "user": "..."}` |
 | `conll` | one file or a folder of them | a block of lines, see `_conll` |
+| `csv`, `parquet` | one file or a folder of them | a row, see `trainables.corpora.tables` |
+| `datasets` | a folder that `save_to_disk` of Hugging Face's `datasets` wrote | a row, likewise |
 
-Who said an utterance is optional: the key `user`, the column `user` or `userid`, or a comment `# user: NAME`. Every
-utterance of a corpus has one, or none has.
+Who said an utterance is optional: the key `user`, a column, or a comment `# user: NAME`. Every utterance of a corpus
+has one, or none has. Likewise the intent, in `jsonl`, `conll` and tables, and in `jsonl` and tables the tags: who has
+no intents has slots alone, who has no tags intents alone.
 
 Blanks at the end of a line, CR LF and blank lines at the end of a file are normal.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from edp.spec import UserError
-from trainables.corpora.text import Record, all_or_none, checked, problem, read_lines, read_text, split_blanks
-from trainables.corpora.types import Utterance
+from trainables.corpora.formats import FORMATS, THREE_FILES, corpus_files, detect_format
+from trainables.corpora.tables import arrow_table, csv_table, read_csv
+from trainables.corpora.text import (
+    Record,
+    all_or_none,
+    checked,
+    problem,
+    read_lines,
+    read_text,
+    split_blanks,
+)
+from trainables.corpora.types import NO_INTENT, Utterance
+from trainables.spec import ColumnsSpec
 
-THREE_FILES = ("seq.in", "seq.out", "label")
-SUFFIXES = {
-    "nlu_eval": (".csv",),
-    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
-    "conll": (".conll", ".bio", ".iob"),
-}
-FORMATS = ("three_file", *SUFFIXES)
 
-
-def read_corpus(path: Path, format: str) -> list[Utterance]:
+def read_corpus(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Utterance]:
     """All utterances under `path`, published splits pooled, copies kept, in the order of the files' names.
 
     Raises:
         UserError: for a path that holds no corpus, and for every fault in it, naming file and line.
     """
-    return [record.utterance for record in read_records(path, format)]
+    return [record.utterance for record in read_records(path, format, columns)]
 
 
-def read_records(path: Path, format: str) -> list[Record]:
+def read_records(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Record]:
     """`read_corpus`, with the file and line of every utterance.
 
     Raises:
@@ -57,65 +61,16 @@ def read_records(path: Path, format: str) -> list[Record]:
     if not path.exists():
         raise problem(path, None, "there is no such file or folder")
     resolved = detect_format(path) if format == "auto" else format
-    reader = _READERS.get(resolved)
-    if reader is None:
+    if resolved not in FORMATS:
         raise UserError(f"corpus.format = {format}; allowed: auto, {', '.join(FORMATS)}")
     files = corpus_files(path, resolved)
+    if resolved in _TABLES:
+        read = _TABLES[resolved]
+        return all_or_none([record for file in files for record in read(file, columns or ColumnsSpec())])
+    if columns is not None:
+        raise UserError(f"corpus.columns: format {resolved} has none; allowed with {', '.join(_TABLES)}")
     units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
-    return all_or_none([record for unit in units for record in reader(unit)])
-
-
-def detect_format(path: Path) -> str:
-    """The format of a file by its suffix, of a folder by what it holds.
-
-    Raises:
-        UserError: where nothing tells, or two formats lie side by side.
-    """
-    found = [format for format in FORMATS if _candidates(path, format)]
-    if len(found) == 1:
-        return found[0]
-    known = "; ".join(
-        ["three_file: " + ", ".join(THREE_FILES)] + [f"{k}: *{', *'.join(v)}" for k, v in SUFFIXES.items()]
-    )
-    if found:
-        raise problem(path, None, f"holds corpora of several formats ({', '.join(found)}); set corpus.format")
-    raise problem(path, None, f"no corpus of a known format is there; set corpus.format, or name files so: {known}")
-
-
-def corpus_files(path: Path, format: str) -> list[Path]:
-    """The files that the corpus of this format consists of, sorted. A single file needs no particular suffix.
-
-    Raises:
-        UserError: where there is none, or one of the three files of a folder is missing.
-    """
-    if path.is_file() and format != "three_file":
-        return [path]
-    files = _candidates(path, format)
-    if not files:
-        names = THREE_FILES if format == "three_file" else tuple("*" + suffix for suffix in SUFFIXES[format])
-        raise problem(path, None, f"no {format} corpus is there: expected {', '.join(names)}")
-    if format == "three_file":
-        for folder in sorted({file.parent for file in files}):
-            missing = [name for name in THREE_FILES if not (folder / name).is_file()]
-            if missing:
-                raise problem(
-                    folder,
-                    None,
-                    f"{' and '.join(missing)} missing; three_file needs {', '.join(THREE_FILES)}",
-                )
-    return files
-
-
-def _candidates(path: Path, format: str) -> list[Path]:
-    try:
-        if format == "three_file":
-            folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
-            return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
-        found = [path] if path.is_file() else sorted(path.rglob("*"))
-        named = (file for file in found if file.name.endswith(SUFFIXES[format]) and not file.name.startswith("."))
-        return [file for file in named if file.is_file()]
-    except OSError as error:  # a folder on the way that is not this user's
-        raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None
+    return all_or_none([record for unit in units for record in _READERS[resolved](unit)])
 
 
 def _three_file(folder: Path) -> Iterator[Record]:
@@ -142,28 +97,17 @@ _ANNOTATION = re.compile(r"\[\s*([^\s\[\]:]+)\s*:\s*([^\[\]]*?)\s*\]")
 def _nlu_eval(path: Path) -> Iterator[Record]:
     """Rows of NLU-Evaluation-Data: `[type : words]` marks a slot; the intent is `scenario` and `intent`
     joined."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline="\n"), delimiter=";", strict=True)
+    header, rows = read_csv(path, read_text(path), ";")
     needed = ("scenario", "intent", "answer_annotation")
-    missing = [name for name in needed if name not in (reader.fieldnames or ())]
+    missing = [name for name in needed if name not in header]
     if missing:
         raise problem(path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}")
-    users = next((name for name in ("user", "userid") if name in (reader.fieldnames or ())), None)
-    while True:
-        begins = reader.line_num + 1
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise problem(path, begins, f"not a row of CSV: {error}") from None
-        if row is None:
-            return
-        line = reader.line_num
-        if None in row or None in row.values():
-            raise problem(path, line, f"the row has not the {len(reader.fieldnames or ())} columns of the header")
+    for line, row in rows:
         scenario, intent = row["scenario"].strip(), row["intent"].strip()
         if not scenario or not intent:
             raise problem(path, line, "the row has no scenario or no intent")
         tokens, tags = _annotated(row["answer_annotation"], path, line)
-        user = row[users] if users is not None else None
+        user = row.get("user", row.get("userid"))
         yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=user)
 
 
@@ -194,7 +138,8 @@ _NOT_IN_A_WORD = re.compile("[ \t\r\n\ud800-\udfff]")
 
 def _jsonl(path: Path) -> Iterator[Record]:
     """One object a line with `tokens`, `tags`, `intent`, perhaps `user`; other keys are ignored, blank lines are
-    skipped."""
+    skipped. Where the first has only one of tags and intent, none has both."""
+    needed: tuple[str, ...] = ()
     for line, text in enumerate(read_lines(path), start=1):
         if not text.strip():
             continue
@@ -210,18 +155,25 @@ def _jsonl(path: Path) -> Iterator[Record]:
             raise problem(path, line, "not an utterance: a number of thousands of digits") from None
         if not isinstance(row, dict):
             raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
+        needed = needed or ("tokens", *([key for key in ("tags", "intent") if key in row] or ("tags", "intent")))
         for key in ("tokens", "tags", "intent"):
-            if key not in row:
-                raise problem(path, line, f"the key {key} is missing; needed: tokens, tags, intent")
+            if key in needed and key not in row:
+                raise problem(path, line, f"the key {key} is missing; needed: {', '.join(needed)}")
+            if key in row and key not in needed:
+                raise problem(path, line, f"the key {key} is new here; needed: {', '.join(needed)}, as above")
         for key in ("tokens", "tags"):
+            if key not in row:
+                continue
             if not isinstance(row[key], list) or not all(isinstance(word, str) for word in row[key]):
                 raise problem(path, line, f"{key} must be a list of strings")
             for word in row[key]:
                 if not word or _NOT_IN_A_WORD.search(word):
                     raise problem(path, line, f"{key} holds {word!r}; needed: one word a string, without blanks")
-        if not isinstance(row["intent"], str) or _SURROGATE.search(row["intent"]):
+        intent = row.get("intent", NO_INTENT)
+        if not isinstance(intent, str) or _SURROGATE.search(intent):
             raise problem(path, line, "intent must be a string")
-        yield checked(row["tokens"], row["tags"], row["intent"].strip(), path, line, user=row.get("user"))
+        intent = intent.strip() if "intent" in row else None
+        yield checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get("user"))
 
 
 class _DoubleKeyError(Exception):
@@ -240,9 +192,9 @@ _COMMENT = re.compile(r"#\s*(intent|user)\s*[:=]\s*(.*?)\s*$")
 
 
 def _conll(path: Path) -> Iterator[Record]:
-    """Blocks of lines, a blank line between: first the intent, then a token a line.
+    """Blocks of lines, a blank line between: first the intent, if there are intents, then a token a line.
 
-        # intent: book_flight        (or: # intent = book_flight)
+        # intent: book_flight        (or: # intent = book_flight; if there are intents)
         # user: u17                  (if users are known)
         to      O
         new     B-city
@@ -276,9 +228,7 @@ def _conll(path: Path) -> Iterator[Record]:
             tokens.append(columns[0])
             tags.append(columns[-1])
         elif tokens:
-            if not intent:
-                raise problem(path, first, "the utterance has no intent; put a line `# intent: NAME` before it")
-            yield checked(tokens, tags, intent, path, first, a_tag_a_line=True, user=user)
+            yield checked(tokens, tags, intent or None, path, first, a_tag_a_line=True, user=user)
             tokens, tags, intent, user = [], [], "", None
         elif intent or user is not None:
             raise problem(
@@ -286,4 +236,5 @@ def _conll(path: Path) -> Iterator[Record]:
             )
 
 
+_TABLES = {"csv": csv_table, "parquet": arrow_table, "datasets": arrow_table}
 _READERS = {"three_file": _three_file, "nlu_eval": _nlu_eval, "jsonl": _jsonl, "conll": _conll}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edp.spec import UserError
-from trainables.corpora.types import Utterance
+from trainables.corpora.types import NO_INTENT, Utterance
 
 
 class Record(NamedTuple):
@@ -19,11 +19,14 @@ class Record(NamedTuple):
     utterance: Utterance
     path: Path
     line: int
+    tagged: bool = True
+    """Whether the file says what its tags are."""
 
 
 def problem(path: Path, line: int | None, text: str) -> UserError:
     """The one-line complaint about a corpus file; `line` counts from 1, None is the file as a whole."""
-    return UserError(f"{path}: {text}" if line is None else f"{path}, line {line}: {text}")
+    place = "row" if path.suffix in (".parquet", ".arrow") else "line"
+    return UserError(f"{path}: {text}" if line is None else f"{path}, {place} {line}: {text}")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -103,8 +106,8 @@ def checked_user(user: object, path: Path, line: int) -> str:
 
 def checked(
     tokens: list[str],
-    tags: list[str],
-    intent: str,
+    tags: list[str] | None,
+    intent: str | None,
     path: Path,
     line: int,
     a_tag_a_line: bool = False,
@@ -113,6 +116,7 @@ def checked(
     """The record of one utterance, once it has passed every check that an utterance can be put to alone.
 
     Args:
+        tags, intent: None where the file has none.
         user: who said it, a string or a whole number; None where the file does not say.
 
     Raises:
@@ -121,32 +125,39 @@ def checked(
     """
     if not tokens:
         raise problem(path, line, "empty utterance: it has no tokens")
+    tagged = tags is not None
+    tags = ["O"] * len(tokens) if tags is None else tags
     if len(tags) != len(tokens):
         raise problem(path, line, f"{len(tags)} tags for {len(tokens)} tokens; one tag a token is needed")
-    if not intent:
+    if intent == "":
         raise problem(path, line, "the utterance has no intent")
     fault = bio_fault(tags)
     if fault is not None:
         position, text = fault
         raise problem(path, line + position if a_tag_a_line else line, f"tag {position + 1} is {text}")
     name = checked_user(user, path, line) if user is not None else ""
-    return Record(Utterance(tuple(tokens), tuple(tags), intent, name), path, line)
+    return Record(Utterance(tuple(tokens), tuple(tags), intent or NO_INTENT, name), path, line, tagged)
 
 
 def all_or_none(records: list[Record]) -> list[Record]:
-    """`records`, of which each has a user or none has.
+    """`records`, of which each has a user or none has, and likewise an intent, and tags.
 
     Raises:
         UserError: naming the first one that has none where others have.
     """
-    without = [record for record in records if not record.utterance.user]
-    if without and len(without) < len(records):
-        raise problem(
-            without[0].path,
-            without[0].line,
-            f"the utterance has no user, and {len(records) - len(without)} others have one; needed: a user in every "
-            "utterance, or in none",
-        )
+    for what, has in (
+        ("user", lambda record: record.utterance.user),
+        ("intent", lambda record: record.utterance.intent != NO_INTENT),
+        ("tags", lambda record: record.tagged),
+    ):
+        without = [record for record in records if not has(record)]
+        if without and len(without) < len(records):
+            raise problem(
+                without[0].path,
+                without[0].line,
+                f"the utterance has no {what}, and {len(records) - len(without)} others have; needed: {what} in every "
+                "utterance, or in none",
+            )
     return records
 
 

@@ -6,9 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+NO_INTENT = ""
+"""The intent of an utterance in a corpus of slots alone."""
+
 
 class Utterance(NamedTuple):
-    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO.
+    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO, all `O` where a corpus
+    has intents alone.
 
     `user` is who said it, "" where the corpus does not say. It is a name: no file, log or message may hold it, and an
     encoded corpus has numbers in its place.
@@ -47,6 +51,8 @@ class CorpusSummary:
     """
 
     name: str
+    task: str
+    """`joint`, `intents` or `slots` (`trainables.corpora.labels`)."""
     utterances: int
     distinct: int
     intents: int

@@ -62,7 +62,7 @@ class EncodedCorpus:
         if not isinstance(model, BERTSpec) or model.features is None:
             return self
         other = self._copy()
-        other._states = States(self.folder, model)
+        other._states = States(self.folder, model, self.labels)
         first_row = first_number = 0
         for split in dict.fromkeys(split for split, _ in self._arrays):
             rows, numbers = len(self._arrays[split, "tokens"]), len(self._arrays[split, "intents"])

@@ -51,13 +51,15 @@ def encode(
         progress: called with the utterances done and in all.
 
     Raises:
-        UserError: for a split without utterances, an utterance without tokens, or a label outside `labels`.
+        UserError: for a split without utterances, an utterance without tokens, a label outside `labels`, or labels of
+            which there is nothing to learn.
     """
     every = {name: _checked(getattr(splits, name), name) for name in SPLITS}
     if splits.canaries:
         every["canaries"] = splits.canaries
     if labels is None:
         labels = Labels.of(utterance for name in SPLITS for utterance in every[name])
+    _ = labels.task  # refuses labels that leave nothing to learn
     features = features or features_for(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # beside the folder, so that the rename below is atomic; a crash leaves nothing that `open` would take for

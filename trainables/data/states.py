@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.corpora.labels import Labels
 from trainables.data.batch import StateInputs
 from trainables.data.whitening import Moments, whitened
 from trainables.spec import BERTSpec, ModelSpec
@@ -29,13 +30,14 @@ def has_states(model: ModelSpec) -> TypeGuard[BERTSpec]:
     return isinstance(model, BERTSpec) and model.features is not None
 
 
-def state_names(model: BERTSpec) -> tuple[tuple[str, ...], str]:
-    """What the features of `model` are made of: of a token, layer by layer, and of a sentence."""
+def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
+    """What the features of `model` are made of: of a token, layer by layer, and of a sentence. Nothing of a token where
+    the labels have no slots."""
     features = model.features
     assert features is not None, "asked for"
     last = model.layers or "last"
     tokens = tuple(f"token_{features.pieces}_{layer}" for layer in features.layer_numbers)
-    return tokens, f"sentence_{features.sentence}_{last}"
+    return tokens if labels.has_slots else (), f"sentence_{features.sentence}_{last}"
 
 
 def moments_file(features: Path, name: str) -> Path:
@@ -46,32 +48,33 @@ def moments_file(features: Path, name: str) -> Path:
 class States:
     """The whitened states that a model's heads read, of every token and utterance of an encoded corpus."""
 
-    def __init__(self, folder: Path, model: BERTSpec) -> None:
+    def __init__(self, folder: Path, model: BERTSpec, labels: Labels) -> None:
         """Maps what `write_states` wrote."""
         assert model.features is not None, "asked for"
-        names, sentence = state_names(model)
+        names, sentence = state_names(model, labels)
         exponent = model.features.whiten
         of = {
             name: Moments.load(moments_file(folder / "features", name)).whitener(exponent)
             for name in (*names, sentence)
         }
         self.read_u = np.load(folder / "states" / "read.npy")
-        self._tokens = _Whitened(folder, names, [of[name] for name in names], exponent)
+        self._tokens = _Whitened(folder, names, [of[name] for name in names], exponent) if names else None
         self._sentences = _Whitened(folder, [sentence], [of[sentence]], exponent)
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Width of a token's vector and of a sentence's."""
-        return self._tokens.width, self._sentences.width
+        """Width of a token's vector, 0 where it is not read, and of a sentence's."""
+        return self._tokens.width if self._tokens else 0, self._sentences.width
 
     @property
     def in_memory(self) -> bool:
         """Whether all of them are held in memory, whitened."""
-        return self._tokens.small
+        return (self._tokens or self._sentences).small
 
     def inputs(self, row_n: np.ndarray, number_b: np.ndarray) -> StateInputs:
         """Of tokens at rows (N,), counted over the whole corpus, and of the utterances they belong to."""
-        return StateInputs(self._tokens.rows(row_n), self._sentences.rows(number_b))
+        token_nd = self._tokens.rows(row_n) if self._tokens else torch.empty(len(row_n), 0)
+        return StateInputs(token_nd, self._sentences.rows(number_b))
 
 
 class _Whitened:
@@ -112,8 +115,8 @@ _kept: dict[tuple[Any, ...], Tensor] = {}
 to `_IN_MEMORY` together. Whoever reads one of them holds it, whatever is dropped here meanwhile."""
 
 
-def state_sizes(model: BERTSpec, features: Path) -> tuple[int, int]:
-    """Width of a token's vector and of a sentence's, from the moments in `features`."""
-    names, sentence = state_names(model)
+def state_sizes(model: BERTSpec, features: Path, labels: Labels) -> tuple[int, int]:
+    """Width of a token's vector and of a sentence's, as `States.sizes`, from the moments in `features`."""
+    names, sentence = state_names(model, labels)
     tokens = sum(len(Moments.load(moments_file(features, name)).mean_h) for name in names)
-    return tokens + 1, len(Moments.load(moments_file(features, sentence)).mean_h) + 1
+    return tokens + 1 if names else 0, len(Moments.load(moments_file(features, sentence)).mean_h) + 1

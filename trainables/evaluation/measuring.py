@@ -53,7 +53,7 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     utterances; {} on ranks other than 0."""
     everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
     valid = collect_predictions(model, corpus, "valid", None, **everybody)
-    found = {f"valid_{k}": v for k, v in utility_metrics(valid).items()} if valid is not None else {}
+    found = {f"valid_{k}": v for k, v in utility_metrics(valid, corpus.labels).items()} if valid is not None else {}
     if job.attack is None:
         return found
     members, non_members = membership_indices(
@@ -131,7 +131,7 @@ def final_metrics(
     from trainables.attacks.canary import read_coins
     from trainables.attacks.shadow import attack_metrics, attack_scores, load_attack
 
-    metrics = utility_metrics(test)
+    metrics = utility_metrics(test, corpus.labels)
     (inside, inside_losses), (outside, outside_losses) = _seen(train), _seen(test)
     outside, outside_losses = outside[non_members], outside_losses[non_members]
     seen = {

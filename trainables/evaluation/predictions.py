@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.attacks.intervals import ser_interval
 from trainables.attacks.membership_features import FEATURES, attack_features
+from trainables.corpora.labels import Labels
 from trainables.data.encoded_corpus import EncodedCorpus, Split
 from trainables.evaluation.ser import by_length, semantic_error_rate, semantic_errors, slot_f1, slot_matches
 from trainables.models.joint import JointModel
@@ -116,7 +117,7 @@ def _outcomes(
     intents_b: NDArray[np.int64],
     tags_bt: NDArray[np.int64],
 ) -> list[tuple[int, int, bool, int, int]]:
-    names = corpus.labels.tags
+    names, counted = corpus.labels.tags, True if corpus.labels.has_intents else None
     right_b = corpus.intent_ids(split, chosen) == intents_b
     gold = zip(corpus.tag_ids(split, chosen), corpus.token_ids(split, chosen), strict=True)
     found = []
@@ -124,7 +125,7 @@ def _outcomes(
         reference = [names[tag] for tag in tag_ids]
         # What a model cannot read is O.
         predicted = [names[tag] for tag in row[: len(reference)]] + ["O"] * (len(reference) - len(row))
-        errors, slots = semantic_errors(reference, predicted, tokens.tolist(), True, right)
+        errors, slots = semantic_errors(reference, predicted, tokens.tolist(), counted, right)
         found.append((errors, slots, right, *slot_matches(reference, predicted)))
     return found
 
@@ -147,17 +148,18 @@ def _interleaved(shares: list[Predictions], n: int) -> Predictions:
     )
 
 
-def utility_metrics(predictions: Predictions) -> dict[str, float]:
-    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1` of the predictions."""
+def utility_metrics(predictions: Predictions, labels: Labels) -> dict[str, float]:
+    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`); `intent_accuracy` and `slot_f1`, where there are intents
+    and slots."""
     outcomes = predictions.outcomes
     assert outcomes is not None, "asked for"
     errors, slots = outcomes["errors"], outcomes["slots"]
     low, high = ser_interval(errors, slots)
     right, found = int(outcomes["spans_right"].sum()), int(outcomes["spans_found"].sum())
-    return {
-        "ser": semantic_error_rate(errors, slots),
-        "ser_lower": low,
-        "ser_upper": high,
-        "intent_accuracy": float(outcomes["intent_right"].mean()),
-        "slot_f1": slot_f1(right, found, int(slots.sum()) - len(slots)),
-    }
+    metrics = {"ser": semantic_error_rate(errors, slots), "ser_lower": low, "ser_upper": high}
+    if labels.has_intents:
+        metrics["intent_accuracy"] = float(outcomes["intent_right"].mean())
+    if labels.has_slots:
+        wanted = int(slots.sum()) - (len(slots) if labels.has_intents else 0)
+        metrics["slot_f1"] = slot_f1(right, found, wanted)
+    return metrics

@@ -1,7 +1,8 @@
 """How useful a model is: semantic error rate, intent accuracy and slot F1.
 
 SER (Su et al. 2018): (S + I + D) / (C + S + D) over the corpus, slots aligned in order with the fewest edits,
-and the intent one more slot of every utterance. With the fewest edits, S + I + D is the edit distance of the
+and the intent one more slot of every utterance, where the corpus has intents. So of intents alone it is the error
+rate, and of slots alone no intent is counted. With the fewest edits, S + I + D is the edit distance of the
 two slot lists, and C + S + D is how many slots the reference has; both are counted an utterance, so that a
 bootstrap can redraw them.
 """
@@ -51,18 +52,24 @@ def semantic_errors(
     reference_intent: Hashable,
     predicted_intent: Hashable,
 ) -> tuple[int, int]:
-    """Errors (S + I + D) and reference slots (C + S + D) of one utterance, the intent counted as a slot."""
+    """Errors (S + I + D) and reference slots (C + S + D) of one utterance, the intent counted as a slot.
+
+    Args:
+        reference_intent: None: the corpus has no intents, and none is counted.
+    """
     reference = slots_of(reference_tags, tokens)
     if list(reference_tags) == list(predicted_tags):  # most utterances, once a model is trained
         wrong = 0
     else:
         wrong = edit_distance(reference, slots_of(predicted_tags, tokens))
+    if reference_intent is None:
+        return wrong, len(reference)
     return wrong + (reference_intent != predicted_intent), len(reference) + 1
 
 
 def semantic_error_rate(errors: np.ndarray, slots: np.ndarray) -> float:
-    """SER of a corpus from its utterances' errors and reference slots."""
-    return float(errors.sum() / slots.sum())
+    """SER of a corpus from its utterances' errors and reference slots; where there are none, the number of errors."""
+    return float(errors.sum() / max(slots.sum(), 1))
 
 
 def slot_matches(reference_tags: Sequence[str], predicted_tags: Sequence[str]) -> tuple[int, int]:

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from edp.spec import UserError
+from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, StateInputs
 from trainables.data.states import moments_file, state_names
 from trainables.data.whitening import Moments, whitened
@@ -17,9 +20,9 @@ from trainables.spec import BERTSpec
 class NewStates:
     """The same of utterances that are in no corpus: what a server needs beside the heads."""
 
-    def __init__(self, model: BERTSpec, features: Path, encoder: Any) -> None:
+    def __init__(self, model: BERTSpec, features: Path, encoder: Any, labels: Labels) -> None:
         assert model.features is not None, "asked for"
-        names, sentence = state_names(model)
+        names, sentence = state_names(model, labels)
         self._names, self._encoder = [*names, sentence], encoder
         self._whiteners = [
             Moments.load(moments_file(features, name)).whitener(model.features.whiten) for name in self._names
@@ -33,11 +36,11 @@ class NewStates:
 
         found = [state.half().float().cpu() for state in hidden_states(self._encoder, batch, self._names)]
         tokens = [state[batch.mask_bt] for state in found[:-1]]
-        inputs = StateInputs(whitened(self._whiteners[:-1], tokens), whitened(self._whiteners[-1:], found[-1:]))
-        return replace(batch, inputs=inputs)
+        token_nd = whitened(self._whiteners[:-1], tokens) if tokens else torch.empty(int(batch.lengths_b.sum()), 0)
+        return replace(batch, inputs=StateInputs(token_nd, whitened(self._whiteners[-1:], found[-1:])))
 
 
-def served_states(model: BERTSpec, bundle: Path) -> NewStates:
+def served_states(model: BERTSpec, bundle: Path, labels: Labels) -> NewStates:
     """What makes states of new utterances, with the encoder in the bundle, or else the one that the spec names.
 
     Raises:
@@ -54,7 +57,7 @@ def served_states(model: BERTSpec, bundle: Path) -> NewStates:
             f"model.pretrained = {model.pretrained}: its weights have SHA-256 {digest}, the heads were trained on "
             f"{about['digest']}; allowed: the same encoder, or a model that is registered with its encoder"
         )
-    return NewStates(model, bundle / "features", encoder)
+    return NewStates(model, bundle / "features", encoder, labels)
 
 
 def encoder_of(features: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainables.corpora.labels import Labels
 from trainables.data.states import moments_file, state_names
 from trainables.spec import BERTSpec, ModelSpec
 
@@ -23,7 +24,7 @@ BLOCK = 4096
 _PIECES_AT_ONCE = 4096
 
 
-def all_state_names(models: Iterable[ModelSpec]) -> list[str]:
+def all_state_names(models: Iterable[ModelSpec], labels: Labels) -> list[str]:
     """What models together may read, in every combination: layers, pieces and sentences of one and of another."""
     chosen = [m for m in models if isinstance(m, BERTSpec) and m.features is not None]
     found = set()
@@ -34,7 +35,7 @@ def all_state_names(models: Iterable[ModelSpec]) -> list[str]:
             both = model.model_copy(
                 update={"features": model.features.model_copy(update={"layers": layers.features.layers})}
             )
-            tokens, sentence = state_names(both)
+            tokens, sentence = state_names(both, labels)
             found |= {*tokens, sentence}
     return sorted(found)
 

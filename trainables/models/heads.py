@@ -75,7 +75,7 @@ def _in_order(rows: Rows, x_nd: Tensor) -> Tensor:
 
 
 class Heads(JointModel):
-    """An intent head and a slot head that begin as zero; their vectors' constant takes the place of a bias.
+    """The heads that the labels ask for, which begin as zero; their vectors' constant takes the place of a bias.
 
     There is no dropout. On linear heads the scores of BIO, of types and of intents are all that is private.
     """
@@ -83,8 +83,10 @@ class Heads(JointModel):
     def __init__(self, spec: BERTSpec, labels: Labels, sizes: tuple[int, int]) -> None:
         """With `sizes`, the width of a token's vector and of a sentence's (`States.sizes`)."""
         super().__init__(sentence_size=sizes[1], token_size=sizes[0], labels=labels, dropout=0.0, head=spec.head)
-        self.intent_head = nn.Linear(sizes[1], len(labels.intents), bias=False)
-        self.slot_head = TokenLinear(sizes[0], self.slot_outputs)
+        if labels.has_intents:
+            self.intent_head = nn.Linear(sizes[1], len(labels.intents), bias=False)
+        if labels.has_slots:
+            self.slot_head = TokenLinear(sizes[0], self.slot_outputs)
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
         assert spec.pretrained is not None, "BERTSpec asks for it"
@@ -96,10 +98,10 @@ class Heads(JointModel):
         assert isinstance(inputs, StateInputs), "heads read states; open the corpus with them"
         return inputs.sentence_bd, inputs.token_nd
 
-    def slot_scores(self, token_nd: Tensor, batch: Batch) -> Tensor:
+    def slot_scores(self, head: nn.Module, token_nd: Tensor, batch: Batch) -> Tensor:
         inputs = batch.inputs
         assert isinstance(inputs, StateInputs), "heads read states; open the corpus with them"
-        scores_nc = self.slot_head(token_nd, batch.lengths_b, inputs.kept)
+        scores_nc = head(token_nd, batch.lengths_b, inputs.kept)
         scores_btc = scores_nc.new_zeros(*batch.mask_bt.shape, scores_nc.shape[1])
         scores_btc[batch.mask_bt] = scores_nc
         return scores_btc

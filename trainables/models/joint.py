@@ -1,4 +1,7 @@
-"""What both models share: the heads, the loss and the predictions of joint intent and slot filling.
+"""What all models share: the heads, the loss and the predictions of joint intent and slot filling.
+
+There is a head for what the labels have. Of intents alone every token is `O`, and of slots alone there is one intent:
+scores that are all alike, of one label, which add nothing to a loss and leave no doubt.
 
 Shapes: b utterances, t tokens, i intents, k tags.
 """
@@ -52,8 +55,8 @@ class Predictions:
 
 
 class JointModel(nn.Module, ABC):
-    """An encoder with an intent head and a slot head, a CRF unless told otherwise. `forward` is the loss, so that it
-    can be wrapped in DDP.
+    """An encoder with an intent head and a slot head, a CRF unless told otherwise; a head is None where the labels give
+    it nothing to say. `forward` is the loss, so that it can be wrapped in DDP.
     """
 
     pretrained_source: str = "random start"
@@ -69,16 +72,16 @@ class JointModel(nn.Module, ABC):
         self, sentence_size: int, token_size: int, labels: Labels, dropout: float, head: HeadSpec = HeadSpec()
     ) -> None:
         super().__init__()
-        codes_ck = type_codes(labels) if head.shared_types else None
+        codes_ck = type_codes(labels) if head.shared_types and labels.has_slots else None
         self.draws = Draws()
         self.head_dropout = KeyedDropout(dropout, self.draws, 0)
-        self.intent_head = nn.Linear(sentence_size, len(labels.intents))
+        self.intent_head = nn.Linear(sentence_size, len(labels.intents)) if labels.has_intents else None
         self.slot_outputs = len(labels.tags) if codes_ck is None else len(codes_ck)
-        self.slot_head: nn.Module = nn.Linear(token_size, self.slot_outputs)
+        self.slot_head: nn.Module | None = nn.Linear(token_size, self.slot_outputs) if labels.has_slots else None
         self.register_buffer("codes_ck", codes_ck, persistent=False)
         self.crf: CRF | Softmax
-        if head.slots == "softmax":
-            self.crf = Softmax(labels if head.bio else None)
+        if head.slots == "softmax" or not labels.has_slots:
+            self.crf = Softmax(labels if head.bio and labels.has_slots else None)
         else:
             allowed = allowed_jk(labels), allowed_first_k(labels)
             learnt = head.slots == "crf"
@@ -105,17 +108,23 @@ class JointModel(nn.Module, ABC):
         self.draws.key_b = batch.key_b
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             sentence_bh, token_bth = self.encode(batch)
-        kind = self.intent_head.weight.dtype  # that of the weights, also where products are taken in a smaller one
-        intent_logits_bi = self.intent_head(self.head_dropout(sentence_bh))
-        emissions_btk = self.slot_scores(token_bth, batch).to(kind)
+        # That of the weights, also where products are taken in a smaller one.
+        heads = [head for head in (self.intent_head, self.slot_head) if head is not None]
+        kind = next(heads[0].parameters()).dtype
+        intent_logits_bi = sentence_bh.new_zeros(len(batch), 1)
+        if self.intent_head is not None:
+            intent_logits_bi = self.intent_head(self.head_dropout(sentence_bh))
+        emissions_btk = sentence_bh.new_zeros(*batch.mask_bt.shape, 1, dtype=kind)
+        if self.slot_head is not None:
+            emissions_btk = self.slot_scores(self.slot_head, token_bth, batch).to(kind)
         if self.codes_ck is not None:
             emissions_btk = emissions_btk @ self.codes_ck.to(kind)
         return ModelOutput(intent_logits_bi.to(kind), emissions_btk, batch.mask_bt)
 
-    def slot_scores(self, token_bth: Tensor, batch: Batch) -> Tensor:
+    def slot_scores(self, head: nn.Module, token_bth: Tensor, batch: Batch) -> Tensor:
         """What the slot head says of tokens (B, T, H): scores of tags, or of what they are made of, (B, T, …)."""
         with self.padded(batch.lengths_b):
-            scores_btc: Tensor = self.slot_head(self.head_dropout(token_bth))
+            scores_btc: Tensor = head(self.head_dropout(token_bth))
         return scores_btc
 
     def forward(self, batch: Batch) -> Tensor:

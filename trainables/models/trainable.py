@@ -52,7 +52,8 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
         return
     model.requires_grad_(False)
     for head in (model.intent_head, model.slot_head, model.crf):
-        head.requires_grad_(getattr(head, "learnt", True))
+        if head is not None:
+            head.requires_grad_(getattr(head, "learnt", True))
     model.encoder_is_frozen = spec.trainable == "heads"
     if not isinstance(spec, BERTSpec) or spec.trainable == "heads":
         return

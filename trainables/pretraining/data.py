@@ -89,8 +89,8 @@ def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]
     slotless: list[bool] = []
     for number, (spec, utterances) in enumerate(zip(specs, corpora, strict=True)):
         labels = Labels.of(utterances)
-        kept_tags = labels.tags if len(labels.tags) > 1 else ()
-        kept_intents = labels.intents if len(labels.intents) > 1 else ()
+        kept_tags = labels.tags if labels.has_slots else ()
+        kept_intents = labels.intents if labels.has_intents else ()
         tag_of = {tag: index for index, tag in enumerate(kept_tags, start=len(tag_columns))}
         intent_of = {intent: index for index, intent in enumerate(kept_intents, start=len(intent_columns))}
         tag_columns += [Column(number, tag) for tag in kept_tags]

@@ -1,6 +1,6 @@
 """What one trial is, whole: corpus, model, training, mechanism. Frozen, and the same in YAML and JSON."""
 
-from trainables.spec.corpus import CorpusSpec
+from trainables.spec.corpus import ColumnsSpec, CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpec, HeadSpec, ModelSpec
 from trainables.spec.training import (
     Device,
@@ -17,6 +17,7 @@ __all__ = [
     "BERTSpec",
     "CLCSpec",
     "CanariesSpec",
+    "ColumnsSpec",
     "CorpusSpec",
     "Device",
     "EmbeddingsSpec",

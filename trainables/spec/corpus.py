@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from edp.spec import Frozen
+
+
+class ColumnsSpec(Frozen):
+    """What the columns of a table are called; null: one of the obvious names (`trainables.corpora.tables.NAMES`)."""
+
+    text: Annotated[str | None, Field(description="words with blanks between, or a list of words")] = None
+    intent: str | None = None
+    tags: Annotated[str | None, Field(description="strict BIO, one a word")] = None
+    user: Annotated[str | None, Field(description="who said it")] = None
 
 
 class CorpusSpec(Frozen):
@@ -21,8 +30,12 @@ class CorpusSpec(Frozen):
     ]
     path: Annotated[str | None, Field(description="folder or file of the corpus; comes before everything")] = None
     format: Annotated[
-        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll"], Field(description="format of `path`")
+        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets"],
+        Field(description="format of `path`"),
     ] = "auto"
+    columns: Annotated[ColumnsSpec | None, Field(description="of csv, parquet, datasets; null: the obvious names")] = (
+        None
+    )
     utterances: Annotated[int | None, Field(ge=20, description="how many to generate (generated corpora)")] = None
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of the generator and of the 45:5:50 split")] = 0
     split: Annotated[
@@ -32,3 +45,9 @@ class CorpusSpec(Frozen):
             "them, to compare with published SER and F1"
         ),
     ] = "paper"
+
+    @model_serializer(mode="wrap")
+    def _without_unset_columns(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What a cache is named by stays as it was before there were columns."""
+        fields: dict[str, Any] = handler(self)
+        return fields if self.columns is not None else {k: v for k, v in fields.items() if k != "columns"}

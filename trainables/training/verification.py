@@ -12,6 +12,7 @@ in it, which no more than all units may move: an example that is not clipped sho
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -128,7 +129,9 @@ def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int]
     base = new_model(spec, corpus, device)
     first = _Probe(base, corpus, spec, device)
     run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
-    step = [np.asarray(m) for m in next(iter(first.sampled(0)))[0] if len(m)]
+    # A Poisson micro-batch may be empty, and so may all of a step, which then shows nothing.
+    steps = (share[0] for epoch in itertools.count() for share in first.sampled(epoch))
+    step = [np.asarray(examples) for examples in next(s for s in steps if any(len(m) for m in s))]
     noise = run.noise(step)
     violations, measured, mechanism = list(noise.violations), 0.0, run.mechanism
     declared = mechanism.sensitivity() / mechanism.N
@@ -250,7 +253,8 @@ class _Runs:
     def pairs(self, step: list[Indices]) -> Iterator[tuple[_Case, _Case, int]]:
         """Steps with and without a unit, or without any, and how many units go."""
         unit = self._spec.edp.unit
-        for m in np.linspace(0, len(step) - 1, min(PAIRS, len(step))).round().astype(int):
+        held = [i for i, examples in enumerate(step) if len(examples)]
+        for m in (held[i] for i in np.linspace(0, len(held) - 1, min(PAIRS, len(held))).round().astype(int)):
             stands_for_e, loud_e = np.arange(self._examples), np.ones(self._examples, np.float32)
             mine = step[m]
             # All are the same utterance, so that the one that goes can turn the mean right round.
@@ -266,7 +270,7 @@ class _Runs:
         if self.mechanism.alpha == "paper":
             return  # scales of nobody's gradient are others
         loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
-        yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(step)
+        yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
 
     def _without(self, step: list[Indices], m: int, left: Indices) -> list[Indices]:
         """With Poisson sampling a micro-batch of one is there with its example only; elsewhere its place stays."""

@@ -12,6 +12,9 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.search.early_stopping import Stopper
 from sweeps.search.target_epsilon import plan_of
+from tests.support.real_data import real_corpus
+from trainables.corpora import load_corpus
+from trainables.corpora.labels import Labels, task_of
 from trainables.frozen.states import all_state_names
 from trainables.records.epochs import by_epoch
 from trainables.spec import BERTSpec
@@ -33,7 +36,21 @@ def test_fields_of_features_and_head_are_searched_by_their_paths() -> None:
     found = models(recipe(*SETTINGS))
     assert {model.features.layers for model in found if model.features} == {"0+2", "1"}
     assert {model.head.slots for model in found} == {"softmax", "crf"}
-    assert all_state_names(found) == ["sentence_mean_last", "token_first_0", "token_first_1", "token_first_2"]
+    assert all_state_names(found, Labels(("a", "b"), ("O", "B-x", "I-x"))) == [
+        "sentence_mean_last",
+        "token_first_0",
+        "token_first_1",
+        "token_first_2",
+    ]
+
+
+@pytest.mark.parametrize(("name", "task"), [("clinc_private", "intents"), ("mit_restaurant_private", "slots")])
+def test_recipes_of_one_task_alone_are_of_corpora_of_that_task(name: str, task: str) -> None:
+    found = load_recipe(name, [])[1]
+    assert found.edp.epsilon == 8
+    splits = load_corpus(found.corpus.model_copy(update={"path": str(real_corpus(found.corpus.name))}))
+    assert task_of(splits) == task
+    assert found.edp.delta < 1 / len(splits.train), "an utterance's share of a delta that lets it be published"
 
 
 @pytest.mark.parametrize(

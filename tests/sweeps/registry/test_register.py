@@ -23,6 +23,7 @@ from sweeps.state.trial_file import digests
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from trainables.corpora import load_corpus
+from trainables.corpora.labels import Task, for_task
 from trainables.data.batch import Batch
 from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -53,6 +54,8 @@ MODELS: dict[str, ModelSpec] = {
     ),
     "bert": BERTSpec(pretrained=None, vocabulary=PUBLIC, hidden_size=24, layers=1, heads=2),
 }
+TASKS: dict[str, Task] = {"intents": "intents", "slots": "slots"}
+"""Kinds that have one task alone: heads on a frozen encoder, and CLC."""
 METRICS = {"ser": 0.25, "mia_auc": 0.53, "epsilon": 7.5, "epsilon_paper": 3.0, "delta": 5e-4}
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me"]
 
@@ -82,15 +85,16 @@ class Kept:
 
     def __init__(self, place: Path, kind: str, tracker: Tracker) -> None:
         self.kind = kind
-        if kind in MODELS:
-            self.spec = trial_spec(MODELS[kind])
-        elif kind == "heads":  # on a frozen encoder, which stays where it is, or goes along
+        task, splits = TASKS.get(kind, "joint"), load_corpus(trial_spec(MODELS["clc"]).corpus)
+        if kind in MODELS or kind == "slots":
+            self.spec = trial_spec(MODELS.get(kind, MODELS["clc"]))
+        elif kind in ("heads", "intents"):  # on a frozen encoder, which stays where it is, or goes along
             folder = make_encoder("bert", place / "encoder")
             self.spec = trial_spec(frozen(folder))
         else:  # an architecture that the bundle must tell the server of, and layers of it
             folder = make_encoder(kind, place / "pretrained")
             self.spec = trial_spec(BERTSpec(pretrained=str(folder), vocabulary=PUBLIC, layers=2))
-        self.corpus: EncodedCorpus = encode(load_corpus(self.spec.corpus), self.spec.model, place / "corpus")
+        self.corpus: EncodedCorpus = encode(for_task(splits, task, "corpus"), self.spec.model, place / "corpus")
         ensure_states([self.corpus.folder], [self.spec.model], lambda line: None)
         self.model: JointModel = build_model(
             self.spec.model,
@@ -99,7 +103,7 @@ class Kept:
             vocabulary_size=self.corpus.vocabulary_size,
             state_sizes=self.corpus.for_model(self.spec.model).state_sizes,
         ).eval()
-        if kind == "heads":  # which begin as zero
+        if kind in ("heads", "intents"):  # which begin as zero
             for parameter in self.model.parameters():
                 torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(3))
         self.folder = place / "trial"
@@ -117,7 +121,7 @@ class Kept:
         batch = encode_utterances([utterance.split() for utterance in utterances], self.corpus.folder / "features")
         if not has_states(self.spec.model):
             return batch
-        return served_states(self.spec.model, self.corpus.folder)(batch)
+        return served_states(self.spec.model, self.corpus.folder, self.corpus.labels)(batch)
 
     def register(self, name: str, *, wrote: dict[str, str] | None = None, with_encoder: bool = False) -> Registered:
         return register(
@@ -159,13 +163,27 @@ def model(kept: Kept) -> PyFuncModel:
 
 
 def test_it_answers_as_the_trained_model_does_also_to_words_that_no_corpus_has(kept: Kept, model: PyFuncModel) -> None:
+    _check_answers(kept, model)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_of_one_task_alone_it_answers_what_there_is(kind: str, tracker: Tracker, tmp_path: Path) -> None:
+    kept = Kept(tmp_path, kind, tracker)
+    _check_answers(kept, kept.load(kept.register(f"of {kind} alone")))
+    _refused(kept, kept.folder / "model.pt", _without_numbers)
+
+
+def _check_answers(kept: Kept, model: PyFuncModel) -> None:
     predictions = model.predict(UTTERANCES)
     expected = kept.model.predict(kept.batch(UTTERANCES))
     labels = kept.corpus.labels
-    assert [a.intent for a in predictions] == [labels.intents[i] for i in expected.intents_b.tolist()]
-    assert [a.intent_score for a in predictions] == pytest.approx(
-        expected.intent_probs_bi.max(1).values.tolist(), abs=1e-5
-    )
+    if labels.has_intents:
+        assert [a.intent for a in predictions] == [labels.intents[i] for i in expected.intents_b.tolist()]
+        assert [a.intent_score for a in predictions] == pytest.approx(
+            expected.intent_probs_bi.max(1).values.tolist(), abs=1e-5
+        )
+    else:
+        assert {(a.intent, a.intent_score) for a in predictions} == {(None, None)}
     for answer, utterance, tags in zip(predictions, UTTERANCES, expected.tags(), strict=True):
         words = utterance.split()
         assert answer.utterance == utterance
@@ -181,7 +199,7 @@ def test_more_utterances_than_fit_one_pass_are_answered_in_order(model: PyFuncMo
     many = model.predict(["remind me", *["call bob"] * 300])
     assert len(many) == 301
     assert many[-1].intent == one.intent
-    assert many[-1].intent_score == pytest.approx(one.intent_score, abs=1e-5)
+    assert many[-1].scores == pytest.approx(one.scores, abs=1e-5)
 
 
 def test_an_utterance_without_a_word_is_named(model: PyFuncModel) -> None:

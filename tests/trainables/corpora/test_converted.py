@@ -14,17 +14,11 @@ from sweeps.recipes.loading import load_recipe
 from tests.conftest import TINY_RECIPE, Command
 from tests.support import writers
 from tests.support.real_data import real_corpus
-from tests.support.tiny import SPEC, trial
-from tests.support.workers import run_workers
-from trainables.corpora import PUBLIC, Utterance, corpus_digest, generate, load_corpus, public
+from trainables.corpora import PUBLIC, corpus_digest, generate, load_corpus, public
 from trainables.corpora.converted import CONVERTED, ConvertedCorpus
-from trainables.data.encoding import encode
-from trainables.records.job import TrialJob, TrialResult
-from trainables.spec import CorpusSpec, TrialSpec
+from trainables.spec import CorpusSpec
 
 CORPUS = generate("communication", 120, seed=2)
-INTENTS_ALONE = [Utterance(u.tokens, ("O",) * len(u.tokens), u.intent) for u in CORPUS]
-SLOTS_ALONE = [Utterance(u.tokens, u.tags, "restaurant") for u in CORPUS]
 
 
 @pytest.fixture
@@ -122,19 +116,6 @@ def test_it_is_looked_for_beside_the_private_corpus_too(data: Path, tmp_path: Pa
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     _, read = load_recipe(str(tmp_path / "recipe.yaml"), [])
     assert read.shadow.corpus.path == str(path)
-
-
-@pytest.mark.parametrize("alone", ["intents", "slots"])
-def test_a_corpus_of_intents_or_slots_alone_can_be_trained_on(alone: str, tmp_path: Path) -> None:
-    utterances, missing = (INTENTS_ALONE, "slot_f1") if alone == "intents" else (SLOTS_ALONE, "intent_accuracy")
-    path = writers.jsonl(utterances, tmp_path)
-    one = TrialSpec.model_validate({**SPEC, "corpus": {"name": "mine", "path": str(path)}})
-    corpus = encode(load_corpus(one.corpus), one.model, tmp_path / "encoded")
-    assert len(corpus.labels.tags if alone == "intents" else corpus.labels.intents) == 1
-    result = run_workers(trial, 1, TrialJob(one, tmp_path / "encoded", tmp_path / "out"))[0]
-    assert isinstance(result, TrialResult), result
-    assert result.metrics["ser"] >= 0
-    assert result.metrics[missing] == 1
 
 
 @pytest.mark.parametrize("name", CONVERTED)

@@ -33,10 +33,10 @@ REAL = {
     "sgd": (113_935, 113_935, 47, 77),
     "clinc150": (23_541, 23_541, 151, 0),
     "banking77": (13_033, 13_033, 77, 0),
-    "restaurant8k": (11_336, 11_336, 1, 5),
-    "mit_restaurant": (9_174, 9_174, 1, 8),
-    "mit_movie": (12_149, 12_149, 1, 12),
-    "mit_movie_trivia": (9_765, 9_765, 1, 12),
+    "restaurant8k": (11_336, 11_336, 0, 5),
+    "mit_restaurant": (9_174, 9_174, 0, 8),
+    "mit_movie": (12_149, 12_149, 0, 12),
+    "mit_movie_trivia": (9_765, 9_765, 0, 12),
     "fb_multilingual": (31_057, 31_057, 12, 16),
 }
 """Utterances, distinct ones, intents and slot types."""
@@ -74,6 +74,7 @@ def test_no_real_utterance_is_member_and_non_member() -> None:
 def test_a_generated_corpus_has_ten_thousand_utterances_unless_told() -> None:
     assert check_corpus(CorpusSpec(name="video")) == CorpusSummary(
         name="video",
+        task="joint",
         utterances=10_000,
         distinct=10_000,
         intents=25,

@@ -90,7 +90,9 @@ def test_a_corpus_in_which_some_have_a_user_is_refused_with_the_first_line_that_
     path = tmp_path / "a.jsonl"
     lines = [json.dumps(row._asdict() | ({"user": None} if n in (4, 9) else {})) for n, row in enumerate(rows)]
     path.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(UserError, match=r"line 5: the utterance has no user, and 198 others have one"):
+    with pytest.raises(
+        UserError, match=r"line 5: the utterance has no user, and 198 others have; needed: user in every"
+    ):
         read_corpus(path, "auto")
 
 

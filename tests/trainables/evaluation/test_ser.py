@@ -83,6 +83,14 @@ def test_errors_of_one_utterance_count_its_intent_as_a_slot() -> None:
     assert semantic_errors(gold, inserted, tokens, "call", "call") == (1, 3)
 
 
+def test_without_intents_slots_alone_count_and_without_slots_the_intent() -> None:
+    gold, tokens = ["O", "B-contact"], ["call", "bob"]
+    assert semantic_errors(gold, gold, tokens, None, "call") == (0, 1)
+    assert semantic_errors(gold, ["O", "O"], tokens, None, "call") == (1, 1)
+    assert semantic_errors(["O", "O"], ["O", "O"], tokens, "call", "text") == (1, 1)
+    assert semantic_error_rate(np.array([1, 0]), np.array([0, 0])) == 1, "a split of slots alone may have none"
+
+
 def test_equal_words_at_another_place_are_the_same_value() -> None:
     tokens = ["two", "or", "two"]
     assert semantic_errors(["B-n", "O", "O"], ["O", "O", "B-n"], tokens, "x", "x") == (0, 2)

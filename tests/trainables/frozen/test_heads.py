@@ -157,7 +157,7 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
 ) -> None:
     spec = model_spec(encoder_folder)
     corpus = EncodedCorpus.open(folder)
-    states = served_states(spec, folder)  # its features/, and the encoder that the spec names
+    states = served_states(spec, folder, corpus.labels)  # its features/, and the encoder that the spec names
     indices = np.arange(6)
     batch = encode_utterances([u.tokens for u in corpus.utterances("test", indices)], corpus.features())
     served, kept = states(batch).inputs, corpus.for_model(spec).batch("test", indices).inputs
@@ -168,11 +168,11 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     assert encoder_of(folder / "features")["digest"] == encoder_digest(load_frozen(spec))
     other = make_encoder("bert", tmp_path / "other", type_vocab_size=3)
     with pytest.raises(UserError, match=r"its weights have SHA-256 .* allowed: the same encoder, or a model"):
-        served_states(spec.model_copy(update={"pretrained": str(other)}), folder)
+        served_states(spec.model_copy(update={"pretrained": str(other)}), folder, corpus.labels)
     take_encoder(spec, tmp_path / "bundle" / "encoder")
     (tmp_path / "bundle" / "features").symlink_to(folder / "features")
     gone = spec.model_copy(update={"pretrained": str(tmp_path / "gone")})
-    assert isinstance(served_states(gone, tmp_path / "bundle"), NewStates), "it was taken along"
+    assert isinstance(served_states(gone, tmp_path / "bundle", corpus.labels), NewStates), "it was taken along"
     pretrained_folder.cache_clear()
 
 

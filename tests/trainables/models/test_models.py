@@ -90,7 +90,7 @@ def test_a_few_steps_learn_a_few_utterances(model: ModelSpec, tmp_path: Path) ->
         optimizer.step()
     predictions = collect_predictions(net, corpus, "train", device=CPU)
     assert predictions is not None
-    found = utility_metrics(predictions)
+    found = utility_metrics(predictions, corpus.labels)
     assert (found["ser"], found["intent_accuracy"], found["slot_f1"]) == (0, 1, 1)
     assert predictions.outcomes is not None
     assert predictions.outcomes["errors"].tolist() == [0] * 5
@@ -149,7 +149,7 @@ def test_evaluation_takes_what_a_model_cannot_read_for_o(tmp_path: Path) -> None
     assert predictions is not None
     assert predictions.outcomes is not None
     assert predictions.outcomes.tolist() == [(1, 2, True, 0, 0), (2, 3, True, 0, 0)]
-    assert utility_metrics(predictions)["ser"] == pytest.approx(3 / 5)
+    assert utility_metrics(predictions, corpus.labels)["ser"] == pytest.approx(3 / 5)
     assert second is not None
     assert second.outcomes is not None
     assert second.outcomes.tolist() == predictions.outcomes.tolist()[1:]

@@ -261,7 +261,7 @@ def ser(corpus: Path, state: dict[str, torch.Tensor], split: Split) -> float:
     model.load_state_dict(state)
     predictions = collect_predictions(model, encoded, split, device=torch.device("cpu"))
     assert predictions is not None
-    return utility_metrics(predictions)["ser"]
+    return utility_metrics(predictions, encoded.labels)["ser"]
 
 
 @pytest.mark.parametrize(

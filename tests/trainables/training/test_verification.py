@@ -64,7 +64,7 @@ def test_what_the_ledger_says_is_what_is_measured_and_the_sensitivity_is_reached
     assert found.violations == []
     assert found.measured_sensitivity == pytest.approx(found.declared_sensitivity, rel=0.02)
     assert found.measured_std == pytest.approx(found.declared_std, rel=0.2)
-    assert found.pairs == 3
+    assert found.pairs in ((2, 3) if edp.get("sampling") == "poisson" else (3,))  # one micro-batch may be empty
 
 
 def test_scales_that_are_read_off_the_data_bound_nobody(tmp_path: Path) -> None:

@@ -1,0 +1,187 @@
+"""Tables with an utterance a row: CSV, Parquet, and the Arrow files in folders of Hugging Face's `datasets`.
+
+| column | what stands in it |
+|---|---|
+| text | words with blanks between, or a list of words |
+| intent | a string or a number |
+| tags | strict BIO, one a word, with blanks between or as a list |
+| user | who said it, a string or a number |
+
+Text and at least one of intent and tags are needed. Numbers are names where the file says which (`ClassLabel`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainables.corpora.text import Record, checked, problem, read_text
+from trainables.spec import ColumnsSpec
+
+NAMES = {
+    "text": ("tokens", "words", "text", "utterance", "sentence", "query"),
+    "intent": ("intent", "label", "category"),
+    "tags": ("tags", "ner_tags", "slot_tags", "slots"),
+    "user": ("user", "userid", "user_id"),
+}
+"""What a column may be called where `corpus.columns` does not say: the first of these that is there, in any case."""
+
+_BLANKS = re.compile(r"[ \t\r\n]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def csv_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
+    """A CSV file with a header; commas, semicolons or tabs between columns, whichever the header has most of."""
+    text = read_text(path)
+    header, rows = read_csv(path, text, max(",;\t", key=text.partition("\n")[0].count))
+    chosen = _chosen(header, columns, path)
+    for line, row in rows:
+        yield _record(row, chosen, {}, path, line)
+
+
+def read_csv(path: Path, text: str, delimiter: str) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """The header, and rows by its columns with the line that each ends on.
+
+    Raises:
+        UserError: for what is not CSV, or a row of another length than the header.
+    """
+    reader = csv.DictReader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    try:
+        header = list(reader.fieldnames or ())
+    except csv.Error as error:
+        raise problem(path, 1, f"not a row of CSV: {error}") from None
+    return header, _rows(reader, path)
+
+
+def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    while True:
+        begins = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise problem(path, begins, f"not a row of CSV: {error}") from None
+        if row is None:
+            return
+        if None in row or None in row.values():
+            width = len(reader.fieldnames or ())
+            raise problem(path, reader.line_num, f"the row has not the {width} columns of the header")
+        yield reader.line_num, row
+
+
+def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
+    """A Parquet file, or an Arrow stream as `datasets` writes it."""
+    import pyarrow  # takes half a second, and only who has such a file needs it
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.OSFile(str(path)) as source:
+            packed = source.read(4) == b"PAR1"
+            source.seek(0)
+            table = pyarrow.parquet.read_table(source) if packed else pyarrow.ipc.open_stream(source).read_all()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise problem(path, None, f"is neither Parquet nor an Arrow stream: {' '.join(str(error).split())}") from None
+    chosen, names = _chosen(table.column_names, columns, path), _class_names(table.schema.metadata)
+    row = 0
+    for batch in table.select(list(chosen.values())).to_batches():
+        for values in batch.to_pylist():
+            row += 1
+            yield _record(values, chosen, names, path, row)
+
+
+def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """What the numbers of a column are called, as `datasets` notes it in the schema: of the column, or of its items."""
+    if not metadata or b"huggingface" not in metadata:
+        return {}
+    features = json.loads(metadata[b"huggingface"])["info"]["features"]
+    found: dict[str, list[str]] = {}
+    for name, feature in features.items():
+        inner = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
+        if isinstance(inner, dict) and "names" in inner:
+            found[name] = inner["names"]
+    return found
+
+
+def _chosen(header: list[str], columns: ColumnsSpec, path: Path) -> dict[str, str]:
+    """The column of each kind that the table has.
+
+    Raises:
+        UserError: for a column that is asked for and not there or there twice, no text, or neither intent nor tags.
+    """
+    there = f"it has {', '.join(map(repr, header))}"
+    lowered = {name.strip().lower(): name for name in reversed(header)}
+    chosen: dict[str, str] = {}
+    for kind, names in NAMES.items():
+        wanted = getattr(columns, kind)
+        if wanted is not None and wanted not in header:
+            raise problem(path, None, f"corpus.columns.{kind} = {wanted}: there is no such column; {there}")
+        found = wanted or next((lowered[name] for name in names if name in lowered), None)
+        if found is not None and header.count(found) > 1:
+            raise problem(path, None, f"the column {found!r} stands twice; {there}")
+        if found is not None:
+            chosen[kind] = found
+    lacking = [kind for kind in ("text", "intent", "tags") if kind not in chosen]
+    if "text" in lacking or len(lacking) == 2:
+        allowed = "; ".join(f"corpus.columns.{kind}, or {', '.join(NAMES[kind])}" for kind in lacking)
+        what = "text" if "text" in lacking else "intent or tags"
+        raise problem(path, None, f"no column of {what}; {there}; allowed: {allowed}")
+    return chosen
+
+
+def _record(row: dict[str, Any], chosen: dict[str, str], names: dict[str, list[str]], path: Path, line: int) -> Record:
+    try:
+        tokens = _words(row, chosen["text"], {})
+        tags = _words(row, chosen["tags"], names) if "tags" in chosen else None
+        intent = _label(row, chosen["intent"], names) if "intent" in chosen else None
+    except _BadCellError as error:
+        raise problem(path, line, str(error)) from None
+    user = row[chosen["user"]] if "user" in chosen else None
+    return checked(tokens, tags, intent, path, line, user="" if user is None and "user" in chosen else user)
+
+
+class _BadCellError(Exception):
+    def __init__(self, column: str, fault: str, allowed: str) -> None:
+        super().__init__(f"column {column!r} {fault}; allowed: {allowed}")
+
+
+def _words(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> list[str]:
+    cell = row[column]
+    if isinstance(cell, str):
+        words = [word for word in _BLANKS.split(cell) if word]
+    elif isinstance(cell, list):
+        words = [_named(item, column, names) for item in cell]
+    else:
+        raise _BadCellError(column, f"holds {_shown(cell)}", "words with blanks between, or a list of words")
+    for word in words:
+        if not word or _BLANKS.search(word) or _SURROGATE.search(word):
+            raise _BadCellError(column, f"holds {word!r}", "one word a string, without blanks")
+    return words
+
+
+def _label(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> str:
+    cell = row[column]
+    if isinstance(cell, int) and not isinstance(cell, bool) and column not in names:
+        return str(cell)
+    label = _named(cell, column, names).strip()
+    if not label or _SURROGATE.search(label):
+        raise _BadCellError(column, f"holds {label!r}", "an intent in every row")
+    return label
+
+
+def _named(item: Any, column: str, names: dict[str, list[str]]) -> str:
+    """A string as it is; a number as what it is called."""
+    if isinstance(item, str):
+        return item
+    known = names.get(column, [])
+    if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < len(known):
+        return known[item]
+    allowed = f"a string, or 0 to {len(known) - 1}, which have names" if known else "a string"
+    raise _BadCellError(column, f"holds {_shown(item)}", allowed)
+
+
+def _shown(cell: object) -> str:
+    return "nothing" if cell is None else repr(cell)[:80]
