@@ -12,6 +12,7 @@ in it, which no more than all units may move: an example that is not clipped sho
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import chi2, norm
 from torch import Tensor
 
 from edp.mechanism import Mechanism
@@ -37,8 +39,10 @@ LOUD = 1e4
 """What losses are multiplied by, so that every gradient is far beyond the clip."""
 ROUNDING = 1e-3
 """How much more than declared, as a share, single precision is allowed."""
-SIGMAS = 5.0
-"""Standard errors that a figure of the noise may be off: less likely than 1 in 10^6 by chance."""
+UNLIKELY = 1e-8
+"""Chance that the right noise is called wrong, for one parameter."""
+SIGMAS = float(norm.isf(UNLIKELY / 2))
+"""Standard errors that a correlation of the noise may be off."""
 
 Gradients = dict[str, Tensor]
 """Something of each trainable parameter, flat."""
@@ -232,9 +236,10 @@ class _Runs:
         std = self.mechanism.noise_std()
         for name, x in found[0].items():
             measured, n = float(x.square().mean().sqrt()), len(x)
+            low, high = _std_range(n)
             if std == 0 or n == 0 or measured < 1e-3 * std:
                 yield Violation(name, "its gradient is released without noise")
-            elif abs(measured / std - 1) > SIGMAS / math.sqrt(2 * n) + ROUNDING:
+            elif not low * (1 - ROUNDING) <= measured / std <= high * (1 + ROUNDING):
                 yield Violation(name, f"noise of std {measured:.4g} instead of {std:.4g}")
         n = len(flat[0])
         pairs = {
@@ -283,6 +288,13 @@ class _Runs:
             yield Violation(name, "it changes with the data, without clip and noise")
         for name in sorted(self._outside):
             yield Violation(name, "it is trained without clip and noise")
+
+
+@functools.cache
+def _std_range(n: int) -> tuple[float, float]:
+    """What the standard deviation of `n` standard normal numbers is within, but for one case in UNLIKELY."""
+    low, high = chi2.ppf(UNLIKELY / 2, max(n, 1)), chi2.isf(UNLIKELY / 2, max(n, 1))
+    return math.sqrt(low / max(n, 1)), math.sqrt(high / max(n, 1))
 
 
 def _too_far(moved: Gradients, limit: float, units: int) -> Iterator[Violation]:
