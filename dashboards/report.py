@@ -44,7 +44,8 @@ from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line, unknown_ledg
 from sweeps.results.ties import ties
 from sweeps.state.records import ConfirmedRun, Point, TrialRecord
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import Tracker, environment_tags
+from sweeps.tracking.run_tags import environment_tags
+from sweeps.tracking.tracker import Tracker
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json, read_json_if_any, reading
 from trainables.spec import CLCSpec, TrialSpec

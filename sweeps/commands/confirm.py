@@ -35,7 +35,8 @@ from sweeps.state.lock import driver_lock
 from sweeps.state.records import ConfirmedRun, Point, executed
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun, job_run
-from sweeps.tracking.tracker import Tracker, flat, trial_tags
+from sweeps.tracking.run_tags import flat, trial_tags
+from sweeps.tracking.tracker import Tracker
 from trainables.execution.client import OnEpoch
 from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json

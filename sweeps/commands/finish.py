@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from mlflow.entities import DatasetInput
+
+from edp.spec import UserError
+from sweeps.execution.prepare import locate
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
@@ -10,6 +14,7 @@ from sweeps.results.summary import parent_metrics
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.baseline_run import send_baseline
+from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.run_note import run_note
 from sweeps.tracking.tracker import Tracker
 from trainables.records.files import atomic_write
@@ -22,7 +27,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     before = tracker.failures
     secret = recipe.search.secret
     send_baseline(sweep, recipe.baseline(), tracker)
-    missing = 0 if secret else send_missing(sweep, recipe, tracker, sweep.trials())
+    missing = 0 if secret else send_missing(sweep, recipe, tracker, sweep.trials(), _inputs(sweep, recipe))
     record, trials = sweep.record, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     for trial in trials:
@@ -50,3 +55,12 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     if tracker.failures > before:
         what = f"{missing} trial(s)" if missing else "the sweep's end"
         progress.say(f"MLflow lacks {what}; when it answers again, send them with: {sweep.command('resume')}")
+
+
+def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:
+    """None where the corpora are gone: a sweep that has ended needs them no more."""
+    try:
+        prepared = locate(recipe.baseline(), sweep.cache)
+    except UserError:
+        return []
+    return corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)

@@ -28,7 +28,8 @@ from sweeps.registry.register import Registered, ensure_model
 from sweeps.state.lock import driver_lock
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import check_storage
-from sweeps.tracking.tracker import Tracker, environment_tags, flat
+from sweeps.tracking.run_tags import environment_tags, flat
+from sweeps.tracking.tracker import Tracker
 from trainables.pretraining.spec import PretrainSpec
 from trainables.records.files import disk_full, why_not
 

@@ -38,8 +38,11 @@ from sweeps.state.records import SweepRecord
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.study import study_storage
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.corpus_inputs import corpus_inputs
+from sweeps.tracking.run_note import first_note
+from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.store_check import check_store
-from sweeps.tracking.tracker import Tracker, environment_tags, flat
+from sweeps.tracking.tracker import Tracker
 from trainables.corpora.types import Splits
 from trainables.records.files import disk_full
 from trainables.records.job import TrialStopped
@@ -127,6 +130,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> 
             "method": ", ".join(recipe.methods),
             "state": "running",
         },
+        note=first_note(sweep, recipe),
     )
     if run_id is None:
         raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
@@ -206,6 +210,7 @@ def _run(
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
             corner_trials = _corner_trials(recipe)
             encode_missing(base, prepared, corpora, progress.say, corner_trials)
+            tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow))
             with worker_group(sweep, placed, progress) as workers, interrupts.jobs(workers.stop_signal):
                 ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
                 if sweep.record.baseline is None:

@@ -23,9 +23,11 @@ from sweeps.registry.register import register
 from sweeps.state.lock import claimed
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.job_run import job_run
+from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store_check import check_store
-from sweeps.tracking.tracker import Tracker, flat, trial_tags
+from sweeps.tracking.tracker import Tracker
 from trainables.records.job import TrialJob
 from trainables.records.pareto import Metrics
 
@@ -87,6 +89,7 @@ def train(
 
         with job_run(tracker, run_id, spec) as tracked:
             encode_missing(spec, prepared, corpora, progress.say)
+            tracker.inputs(run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
             with worker_group(made, placed, progress) as workers:
                 ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
                 job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)

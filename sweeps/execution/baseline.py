@@ -6,6 +6,7 @@ from sweeps.execution.prepare import Prepared, RunJob
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.baseline_run import start_baseline_run
+from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.job_run import job_run
 from sweeps.tracking.tracker import Tracker
 from trainables.records.job import TrialJob
@@ -28,6 +29,7 @@ def run_baseline(
         tracker.reopen(run_id)
     else:
         run_id = start_baseline_run(sweep, spec, tracker)
+        tracker.inputs(run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
         sweep.update(baseline_run_id=run_id)
 
     def on_epoch(epoch: int, metrics: Metrics) -> None:

@@ -21,6 +21,7 @@ from sweeps.state.records import number_of
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES, digests, keep_trial
 from sweeps.tracking.backfill import Tracked
+from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
 from trainables.records.epochs import by_epoch, read_curve
@@ -66,7 +67,9 @@ class TrialLife(tune.Callback):
     ) -> None:
         self._sweep, self._recipe, self._study = sweep, recipe, study
         self._tracker, self._progress, self._stop_signal = tracker, progress, stop_signal
-        self._features = locate(recipe.baseline(), sweep.cache).corpus / FEATURES
+        prepared = locate(recipe.baseline(), sweep.cache)
+        self._features = prepared.corpus / FEATURES
+        self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)
 
         def settled(params: dict[str, Any]) -> Settled:
             with spoken_of("solving for what ε allows of a configuration", progress.say):
@@ -110,6 +113,7 @@ class TrialLife(tune.Callback):
         else:
             s = life.suggestion
             run_id = open_trial_run(self._tracker, self._sweep, s.number, s.params, s.spec)
+            self._tracker.inputs(run_id, self._inputs)
         if run_id is not None:
             asked.set_user_attr("run_id", run_id)
         life.run_id, life.tracked = run_id, True

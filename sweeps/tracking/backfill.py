@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from mlflow.entities import DatasetInput
+
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.records import TrialRecord, number_of
 from sweeps.state.sweep import Sweep
@@ -36,8 +38,13 @@ class Tracked:
             partial.write_text(json.dumps(every))
 
 
-def send_missing(sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[TrialRecord]) -> int:
+def send_missing(
+    sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[TrialRecord], inputs: list[DatasetInput]
+) -> int:
     """Sends every trial that has ended and is not tracked whole; what a run has already is not sent twice.
+
+    Args:
+        inputs: the corpora, for runs that are made now.
 
     Returns:
         How many MLflow still lacks.
@@ -48,7 +55,7 @@ def send_missing(sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[Tr
         if trial.number in have or trial.state == "running" or "params" not in attributes[trial.number]:
             continue
         before = tracker.failures
-        run_id = _send(sweep, recipe, tracker, trial, attributes[trial.number])
+        run_id = _send(sweep, recipe, tracker, trial, attributes[trial.number], inputs)
         if run_id is not None and tracker.failures == before:
             tracked.add(trial.number, run_id)
         else:
@@ -56,13 +63,21 @@ def send_missing(sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[Tr
     return left
 
 
-def _send(sweep: Sweep, recipe: Recipe, tracker: Tracker, trial: TrialRecord, attributes: dict[str, Any]) -> str | None:
+def _send(
+    sweep: Sweep,
+    recipe: Recipe,
+    tracker: Tracker,
+    trial: TrialRecord,
+    attributes: dict[str, Any],
+    inputs: list[DatasetInput],
+) -> str | None:
     run_id = trial.run_id or tracker.find(sweep.record.run_id, trial.number)
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
     spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
     if run_id is None:
         run_id = open_trial_run(tracker, sweep, trial.number, trial.params, spec)
+        tracker.inputs(run_id, inputs)
     curve: list[dict[str, float]] = attributes.get("epochs", [])
     tracker.log_missing(run_id, by_epoch(curve))
     outcome: TrialResult | str = trial.reason or "failed"

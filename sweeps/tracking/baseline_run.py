@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import Tracker, flat, trial_tags
+from sweeps.tracking.run_tags import flat, trial_tags
+from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import PLAIN
 from trainables.spec import TrialSpec
 

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_text
 from sweeps.formatting.leakage import tpr_text
+from sweeps.formatting.shell import command_line
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.shapes import SHAPE
 from sweeps.results.summary import TPR, cost_line
@@ -19,21 +20,42 @@ _ROWS = 20
 """Of the front: MLflow takes 8,000 characters."""
 
 
+def first_note(sweep: Sweep, recipe: Recipe) -> str:
+    """Markdown for the parent run's page until the sweep ends."""
+    storage = sweep.folder.parent
+    return "\n\n".join(
+        [
+            f"**{recipe.description or sweep.name}**",
+            f"{_searched(recipe)} How far it is: `{command_line('status', sweep.name, storage=storage)}`.",
+        ]
+    )
+
+
+def _searched(recipe: Recipe) -> str:
+    training = recipe.training
+    searched = any(key in recipe.space for key in SHAPE)
+    clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
+    return (
+        f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
+        f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
+        f"{recipe.corpus.name}, {training.epochs} epochs{'' if searched else ', ' + clips}."
+    )
+
+
 def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str) -> str:
     """Markdown for the parent run's page; `experiment` is the id of its experiment.
 
     MLflow shows the first lines of it, and the rest when it is asked to.
     """
-    name, training = sweep.name, recipe.training
+    name = sweep.name
     models = sum(len(trial.points) for trial in trials)
     every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
-    searched = any(key in recipe.space for key in SHAPE)
-    clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
     train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
     lines = [
+        *([f"**{recipe.description}**", ""] if recipe.description else []),
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
@@ -47,10 +69,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
         f"{cost_line(recipe, trials)}.",
         "",
-        f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
-        f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
-        f"{recipe.corpus.name}, {training.epochs} epochs{'' if searched else ', ' + clips}. "
-        f"{recipe.description}",
+        _searched(recipe),
         "",
         "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a picture under "
         "*Artifacts* (`front.svg`); `log10_epsilon` is for charts.",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import logging
 import math
 import os
-import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +14,7 @@ from typing import Any, TypeVar
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import requests
-from mlflow.entities import Experiment, Metric, Param, Run, RunTag
+from mlflow.entities import DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,8 +22,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
+from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
 from sweeps.tracking.store_check import check_there, reason_of, refusal, settled_uri
-from trainables.spec import TrialSpec
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
@@ -41,56 +38,7 @@ _PAUSE_S = 20.0
 
 _TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
 
-_PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
-
-
 Sent = TypeVar("Sent")
-
-
-@functools.cache
-def environment_tags() -> dict[str, str]:
-    """Git commit (where there is one) and versions of what the numbers depend on."""
-    tags = {f"version.{name}": importlib.metadata.version(name) for name in _PACKAGES}
-    commit = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return tags | ({"git_commit": commit.stdout.strip()} if commit.returncode == 0 else {})
-
-
-def trial_tags(sweep: str, spec: TrialSpec) -> dict[str, str]:
-    """Tags of every run that trains."""
-    return {
-        **environment_tags(),
-        "sweep": sweep,
-        "corpus": spec.corpus.name,
-        "model": spec.model.kind,
-        "method": spec.training.method,
-        "state": "running",
-    }
-
-
-def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names; None is left out."""
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            found[prefix + key] = value
-    return found
-
-
-def charted(metrics: Mapping[str, float]) -> dict[str, float]:
-    """With the logarithm of each finite ε: MLflow's charts have no logarithmic axis where they compare runs."""
-    logs = {
-        f"log10_{key}": math.log10(metrics[key])
-        for key in ("epsilon", "epsilon_paper")
-        if 0 < metrics.get(key, math.inf) < math.inf
-    }
-    return {**metrics, **logs}
 
 
 class Tracker:
@@ -186,13 +134,26 @@ class Tracker:
         params: Mapping[str, Any],
         tags: Mapping[str, str],
         parent: str | None = None,
+        note: str | None = None,
     ) -> str | None:
-        """Opens a run and returns its id; None when the store did not take it."""
+        """Opens a run and returns its id; None when the store did not take it.
+
+        Args:
+            note: its description, in Markdown.
+        """
         nesting = {"mlflow.parentRunId": parent} if parent else {}
+        described = {NOTE: redacted(note)} if note is not None else {}
         shown = [Param(key, redacted(str(value))[:6000]) for key, value in params.items()]
 
         def send() -> str:
-            every = {**tags, **nesting, **owner_tags(self._storage), "mlflow.user": "edp-sweep"}
+            every = {
+                **tags,
+                **nesting,
+                **described,
+                **owner_tags(self._storage),
+                **source_tags(),
+                "mlflow.user": person(),
+            }
             run: Run = self.client.create_run(self.experiment_id, run_name=name, tags=every)
             self.client.log_batch(run.info.run_id, params=shown)
             return str(run.info.run_id)
@@ -200,23 +161,27 @@ class Tracker:
         return self._sent(send)
 
     def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
-        """One batch of metrics; NaN is left out. Infinity is stored as the largest double, as MLflow does."""
+        """One batch of metrics; NaN is left out, and what is infinite is a tag: MLflow would make 1.8e308 of it."""
         now = int(time.time() * 1000)
-        batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if not math.isnan(float(v))]
-        if batch:
-            self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch))
+        batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if math.isfinite(v)]
+        tags = [RunTag(key, value) for key, value in infinite(metrics).items()]
+        if batch or tags:
+            self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch, tags=tags))
 
     def log_missing(self, run_id: str | None, steps: Mapping[int, Mapping[str, float]]) -> None:
         """The metrics of several steps, less what the run has already: a history holds each step once."""
 
+        tags = {key: value for metrics in steps.values() for key, value in infinite(metrics).items()}
         steps = {step: charted(metrics) for step, metrics in steps.items()}
 
         def send(run: str) -> None:
             for key in sorted({key for metrics in steps.values() for key in metrics}):
                 have = {metric.step for metric in self.client.get_metric_history(run, key)}
                 for step, metrics in steps.items():
-                    if key in metrics and step not in have and not math.isnan(metrics[key]):
+                    if key in metrics and step not in have and math.isfinite(metrics[key]):
                         self.client.log_metric(run, key, metrics[key], step=step)
+            for key, value in tags.items():
+                self.client.set_tag(run, key, value)
 
         self._on_run(run_id, send)
 
@@ -224,6 +189,10 @@ class Tracker:
         """Sets tags."""
         batch = [RunTag(key, redacted(str(value))) for key, value in tags.items()]
         self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
+
+    def inputs(self, run_id: str | None, corpora: Sequence[DatasetInput]) -> None:
+        """Names the corpora that a run reads; those that it has named already are not named twice."""
+        self._on_run(run_id, lambda run: self.client.log_inputs(run, list(corpora)))
 
     def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
         """Copies a file to the run's artifacts, where it exists."""

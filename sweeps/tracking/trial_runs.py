@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.formatting.figures import privacy_statement
+from sweeps.results.summary import metrics_line
 from sweeps.search.study_trials import Outcome
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import Tracker, environment_tags, flat, trial_tags
+from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
+from sweeps.tracking.tracker import Tracker
 from trainables.records.job import TrialResult
 from trainables.spec import TrialSpec
 
@@ -77,7 +79,8 @@ def close_trial_run(
         early = {"reason": outcome.stopped} if outcome.stopped else {}
         private = spec.training.method != "sgd"
         privacy = privacy_statement(outcome.metrics, spec.edp) if private else PLAIN
-        tracker.tag(run_id, outcome.tags | early | {"privacy": privacy})
+        note = f"{metrics_line(outcome.metrics)}.\n\n{spec.training.method}, {spec.training.epochs} epochs. {privacy}."
+        tracker.tag(run_id, outcome.tags | early | {"privacy": privacy, NOTE: note})
         for name in artifacts:
             tracker.artifact(run_id, folder / name, "model" if name == "model.pt" else None)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from mlflow.tracking import MlflowClient
 from edp.accounting.epsilon import epsilon, epsilon_paper
 from edp.ledger import Ledger
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_tags import NOTE
 from tests.conftest import TINY_RECIPE, Command, TinySweep
 from tests.support.grafana import ONLY_WITH_A_GPU, named_metrics
 
@@ -110,6 +112,22 @@ def test_a_trials_model_is_loaded_without_running_code(swept: dict[str, Any], st
     saved = torch.load(storage / "tiny" / "trials" / "0" / "model.pt", weights_only=True)
     assert len(saved["labels"]["intents"]) > 5
     assert all(torch.isfinite(tensor).all() for tensor in saved["state_dict"].values())
+
+
+def test_mlflow_says_who_ran_what_on_which_corpora(swept: dict[str, Any]) -> None:
+    client = MlflowClient(swept["tracking_uri"])
+    runs = [swept["run_id"], swept["baseline"]["run_id"], *(trial["run_id"] for trial in swept["trials"])]
+    for run in map(client.get_run, runs):
+        named = {(i.dataset.name, i.tags[0].value): i.dataset for i in run.inputs.dataset_inputs}
+        assert set(named) == {("communication", "private"), ("video", "shadow")}
+        assert json.loads(named["communication", "private"].profile) == {"train": 54, "valid": 6, "test": 60}
+        assert len(named["communication", "private"].digest) == 32
+        assert run.data.tags["mlflow.user"] == getpass.getuser()
+        assert run.data.tags["mlflow.source.name"] == "edp-sweep"
+        assert "a sweep of seconds" in run.data.tags[NOTE] or "SER" in run.data.tags[NOTE]
+    baseline = client.get_run(swept["baseline"]["run_id"]).data
+    assert "epsilon" not in baseline.metrics, "MLflow would make 1.8e308 of it"
+    assert baseline.tags["epsilon"] == baseline.tags["epsilon_paper"] == "infinite"
 
 
 def test_front_pick_and_train_go_on_from_there(

@@ -23,7 +23,8 @@ from sweeps.search.target_epsilon import planned
 from sweeps.state.records import SweepRecord
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import Tracker, flat
+from sweeps.tracking.run_tags import flat
+from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import epoch_folder, write_curve
 from trainables.records.job import EpochResult, TrialResult
 from trainables.records.ledger_file import write_ledger

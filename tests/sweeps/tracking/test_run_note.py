@@ -15,7 +15,8 @@ from sweeps.progress.live_table import Progress
 from sweeps.results.front import pareto_front
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_note import run_note
-from sweeps.tracking.tracker import Tracker, charted
+from sweeps.tracking.run_tags import charted
+from sweeps.tracking.tracker import Tracker
 from tests.support.synthetic import add_trials, sweep_of
 
 
