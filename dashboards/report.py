@@ -34,20 +34,21 @@ from sweeps.formatting.figures import (
 from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
 from sweeps.formatting.outputs import check_output, output
-from sweeps.recipes.parts import Objective
 from sweeps.recipes.recipe import Recipe
 from sweeps.registry.register import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
+from sweeps.results.confirmed import confirmed_runs
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
+from sweeps.results.recommendation import leakage_of, recommended
 from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line, unknown_ledgers
 from sweeps.results.ties import ties
-from sweeps.state.records import ConfirmedRun, Point, TrialRecord
+from sweeps.state.records import Point, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.records.files import atomic_write, read_json, read_json_if_any, reading
+from trainables.records.files import atomic_write, read_json_if_any, reading
 from trainables.spec import CLCSpec, TrialSpec
 
 Verify = Callable[[TrialSpec], dict[str, Any]]
@@ -78,7 +79,7 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
         new=False,
     )
     picked = _picked(tracker, trials)
-    chosen = picked or choose(front, recipe.search.objectives, {})
+    chosen = picked or choose(sweep, {})[0]
     if verify is not None:
         _keep_verified(chosen, verify(picked_spec(recipe, chosen)))
     page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked is not None, tracker))
@@ -132,7 +133,7 @@ def _facts(
     tied = ties(trials, front, recipe.search.objectives)
     attacks, curves, compared = attacks_of(chosen, prepared, spec)
     cost = epsilon_of_sweep(recipe, trials)
-    corpus, versions, confirmed = _corpus(prepared), _versions(tracker, sweep), _confirmed(sweep, chosen)
+    corpus, versions, confirmed = _corpus(prepared), _versions(tracker, sweep), confirmed_runs(sweep, chosen)
     known = Known(
         name=sweep.name,
         spec=spec,
@@ -157,10 +158,11 @@ def _facts(
         "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "chosen": chosen,
         "by_person": by_person,
+        "advice": recommended(sweep),
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
         "tied": [tie_line(name, others, {p.name for p in front}) for name, others in tied.items()],
-        "figure": Markup(front_svg(points, front, ("ser", _leakage(recipe)), baseline, chosen)),
+        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, chosen)),
         "rare": TPR in recipe.search.objectives,
         "models": len(points),
         "audits": any("epsilon_audited" in point.metrics for point in front),
@@ -221,12 +223,6 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
         "change": _change(metrics["ser"], baseline.get("ser")),
         "params": params_text(point.params),
     }
-
-
-def _leakage(recipe: Recipe) -> Objective:
-    """The metric of leakage that is searched for; MIA AUC where none is."""
-    found: list[Objective] = [name for name in recipe.search.objectives if name.startswith("mia_")]
-    return (*found, "mia_auc")[0]
 
 
 def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str:
@@ -298,9 +294,3 @@ def _versions(tracker: Tracker, sweep: Sweep) -> dict[str, str]:
     return {
         k.removeprefix("version."): v for k, v in sorted(tags.items()) if k.startswith("version.") or k == "git_commit"
     }
-
-
-def _confirmed(sweep: Sweep, point: Point) -> list[dict[str, Any]]:
-    """What training the point again with new seeds gave (`edp-sweep confirm`)."""
-    found = sorted((sweep.folder / "confirm" / f"{point.trial}-{point.epoch}").glob("seed-*/result.json"))
-    return [read_json(path, ConfirmedRun).model_dump() for path in found]

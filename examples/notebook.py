@@ -24,7 +24,7 @@ def look(sweep: Sweep) -> None:
 
 
 def choose(sweep: Sweep, output: Path) -> Point:
-    """The point closest to the ideal among the better half of the front in SER; `edp-sweep train` takes `output`."""
+    """The recommended point among the better half of the front in SER; `edp-sweep train` takes `output`."""
     return pick(sweep, {"ser": float(front_frame(sweep)["ser"].median())}, output)
 
 

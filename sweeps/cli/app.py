@@ -185,6 +185,7 @@ def pick(
     from sweeps.commands.pick import pick as pick_point
     from sweeps.formatting.names import check_model_name
     from sweeps.registry.register import register_point
+    from sweeps.results.recommendation import recommended
     from sweeps.results.summary import point_line
     from sweeps.state.shell import train_line
     from sweeps.state.sweep import Sweep
@@ -196,15 +197,17 @@ def pick(
     if model_name is not None:
         check_model_name(model_name)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
-    point = pick_point(sweep, {k: v for k, v in limits.items() if v is not None}, output, tracking_uri)
+    given = {k: v for k, v in limits.items() if v is not None}
+    point, why = pick_point(sweep, given, output, tracking_uri), recommended(sweep, given).why
     model = None
     if model_name is not None:
         model = register_point(sweep, point, model_name, tracking_uri, with_encoder=with_encoder)
     if as_json:
-        print_json({**point.public(), "output": str(output), "model": model.document() if model else None})
+        print_json({**point.public(), "why": why, "output": str(output), "model": model.document() if model else None})
         return
     says = err if printed else out
     print_line(says, f"picked {point_line(point)}")
+    print_line(says, why)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
         print_line(says, f"wrote {output}; train it with: {train_line(output, storage=storage, tracking_uri=uri)}")

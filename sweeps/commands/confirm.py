@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy.stats import t as student
 
 from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
@@ -30,6 +27,7 @@ from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import picked_spec
+from sweeps.results.confirmed import estimate, seed_folder
 from sweeps.results.front import pareto_front
 from sweeps.state.lock import driver_lock
 from sweeps.state.records import ConfirmedRun, Point, executed
@@ -44,27 +42,6 @@ from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.ledger_file import begin_folder
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
-
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Mean of a figure over seeds, with its 95 % interval (Student's t)."""
-
-    mean: float
-    lower: float
-    upper: float
-
-
-def estimate(values: list[float]) -> Estimate:
-    """The mean of at least two values; where they are infinite, so are mean and interval."""
-    mean = float(np.mean(values))
-    if not math.isfinite(mean) or len(set(values)) == 1:
-        return Estimate(mean, mean, mean)
-    n = len(values)
-    half = float(student.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
-    return Estimate(mean, mean - half, mean + half)
 
 
 def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None) -> dict[str, Any]:
@@ -104,7 +81,7 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
 def _confirmed(sweep: Sweep, front: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
     record, recipe = sweep.record, sweep.recipe
     jobs = [
-        (point, _seeded(picked_spec(recipe, point), recipe.training.seed + k), _folder(sweep, point, k))
+        (point, _seeded(picked_spec(recipe, point), recipe.training.seed + k), seed_folder(sweep, point, k))
         for point in front
         for k in range(1, seeds + 1)
     ]
@@ -140,10 +117,6 @@ def _confirmed(sweep: Sweep, front: list[Point], seeds: int, progress: Progress,
 def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
     training = spec.training.model_copy(update={"seed": seed % 2**32})
     return spec.model_copy(update={"training": training})
-
-
-def _folder(sweep: Sweep, point: Point, k: int) -> Path:
-    return sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / f"seed-{k}"
 
 
 def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:

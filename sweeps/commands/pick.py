@@ -1,4 +1,4 @@
-"""One configuration of the front: by limits, and where several fit, the one closest to the ideal point."""
+"""One configuration of the front: the recommended one within limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from sweeps.formatting.figures import epsilon_words
 from sweeps.formatting.outputs import check_output, is_printed, output
 from sweeps.recipes.loading import as_yaml
 from sweeps.results.choice import choose, picked_spec
-from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
 from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
@@ -25,11 +24,10 @@ def pick(sweep: Sweep, limits: dict[str, float], path: Path, tracking_uri: str |
         UserError: when nothing fits, or as `keep`.
     """
     check_output(path)
-    recipe = sweep.recipe
     for name, value in limits.items():
         if math.isnan(value) or value < 0:
             raise UserError(f"--max-{name.replace('_', '-')} = {value}: allowed: a number of at least 0")
-    point = choose(pareto_front(sweep.trials(), recipe.search.objectives), recipe.search.objectives, limits)
+    point, _ = choose(sweep, limits)
     keep(sweep, point, path, tracking_uri)
     return point
 

@@ -8,6 +8,12 @@ from typing import Any
 NO_GUARANTEE = 1e4
 """An ε of this size or more is no formal guarantee, and is labelled so wherever it is listed."""
 
+MEANINGFUL = 10.0
+"""Up to here an ε is called a guarantee."""
+
+WORTH = ((1.0, "strong guarantee"), (MEANINGFUL, "reasonable guarantee"), (NO_GUARANTEE, "weak, if any"))
+"""What an ε up to so much is worth: the tiers of Ponomareva et al. (2023). Beyond: no formal guarantee."""
+
 
 def measured(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The two keys that `--json` has of whatever was measured.

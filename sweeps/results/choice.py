@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from edp.spec import UserError
-from sweeps.recipes.parts import Objective, objective_values
 from sweeps.recipes.recipe import Recipe
+from sweeps.results.front import pareto_front
+from sweeps.results.recommendation import recommended
 from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
 from trainables.spec import TrialSpec
 
 
-def choose(front: Sequence[Point], objectives: tuple[Objective, ...], limits: dict[str, float]) -> Point:
-    """The point within `limits` (metric name to largest value) that is closest to the ideal point.
+def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
+    """The recommended point within `limits` (metric name to largest value), and why it is that one.
 
-    Each objective is scaled to the front's range, 0 being its best; the distance is Euclidean.
+    Where none has a guarantee, it is what the rule comes to without that condition, and the sentence says so.
 
     Raises:
         UserError: when none fits, with the best value that there is for each limit.
     """
+    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
     if not front:
         raise UserError("the sweep has no complete trial, so there is nothing to pick; allowed: a sweep with a front")
-    fitting = [p for p in front if all(p.metrics.get(name, math.inf) <= most for name, most in limits.items())]
-    if not fitting:
+    found = recommended(sweep, limits)
+    if (point := found.point or found.instead) is None:
         best = ", ".join(
             f"{name} <= {most:g} (the front's lowest: {min(p.metrics.get(name, math.inf) for p in front):.4g})"
             for name, most in limits.items()
         )
         raise UserError(f"nothing on the front fits {best}; allowed: wider limits")
-    values = [objective_values(objectives, p.metrics) for p in front]
-    low = [min(column) for column in zip(*values, strict=True)]
-    high = [max(column) for column in zip(*values, strict=True)]
-
-    def distance(point: Point) -> float:
-        place = objective_values(objectives, point.metrics)
-        return math.hypot(*((v - a) / (b - a) if b > a else 0.0 for v, a, b in zip(place, low, high, strict=True)))
-
-    return min(fitting, key=distance)
+    return point, found.why
 
 
 def picked_spec(recipe: Recipe, point: Point) -> TrialSpec:

@@ -26,6 +26,7 @@ from sweeps.formatting.tables import figures_table, fitting
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.results.front import pareto_front
+from sweeps.results.recommendation import recommended
 from sweeps.results.ties import ties
 from sweeps.search.random_stopping import epsilon_of_best
 from sweeps.state.records import Point, TrialRecord
@@ -103,6 +104,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
             for point in trial.points
             if point.name in tied and point.name not in on_front
         ],
+        **recommended(sweep).document(),
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": _baseline(sweep),
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
@@ -160,6 +162,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
         console.print(fitting(console, tables))
         for name, others in tied.items():
             print_line(console, tie_line(name, others, {p.name for p in front}))
+        print_line(console, recommended(sweep).why)
     else:
         print_line(console, "no complete trial yet, so no front")
     print_line(console, cost_line(recipe, trials))
@@ -268,14 +271,10 @@ def point_line(point: Point) -> str:
 
 def next_steps(sweep: Sweep) -> str:
     """What a person may want to type now."""
-    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
-    # A limit that leaves something to choose from: the front's median.
-    sers = sorted(p.metrics["ser"] for p in front)
-    limit = ["--max-ser", f"{math.ceil(sers[len(sers) // 2] * 100) / 100:g}"] if sers else []
     storage, uri = sweep.folder.parent, sweep.record.tracking_uri
     train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
     steps = [
-        (sweep.command("pick", *limit), "one configuration within limits, as picked.yaml"),
+        (sweep.command("pick"), "the recommended configuration, as picked.yaml; --max-ser and others limit it"),
         (sweep.command("report"), "report.html, for a privacy review"),
         (sweep.command("confirm"), "the front again with new seeds: what of it was luck"),
         (train, "the final model"),

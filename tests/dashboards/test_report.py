@@ -17,6 +17,7 @@ from sweeps.commands.pick import keep
 from sweeps.formatting.figures import epsilon_cell, epsilon_text, number
 from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
+from sweeps.results.recommendation import recommended
 from sweeps.results.summary import epsilon_of_sweep
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
@@ -52,10 +53,18 @@ def test_it_needs_no_network_and_no_script(sweep: Sweep, tmp_path: Path) -> None
     assert page.count("<svg") == 1
 
 
-def test_before_anybody_picked_it_names_the_rules_choice(sweep: Sweep, tmp_path: Path) -> None:
-    chosen = write_report(sweep, tmp_path / "report.html")
-    text = words(tmp_path / "report.html")
-    assert f"Suggested: trial {chosen.name}" in text
+def test_before_anybody_picked_it_names_the_rules_choice(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = sweep.trials()
+    monkeypatch.setattr(Sweep, "trials", lambda self: trials)
+    for epsilon, said in ((8.0, "Recommended"), (80.0, "Not recommended, shown all the same")):
+        for point in (point for trial in trials for point in trial.points):
+            point.metrics["epsilon"] = epsilon + point.trial / 100
+        chosen = write_report(sweep, tmp_path / "report.html")
+        text = words(tmp_path / "report.html")
+        assert f"{said}: trial {chosen.name}" in text
+        assert recommended(sweep).why in text
     assert "Nobody has picked a configuration yet." in text
 
 

@@ -1,4 +1,4 @@
-"""The front is what nothing dominates; pick takes its nearest point to the ideal within limits."""
+"""The front is what nothing dominates, and how it is written."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edp.spec import EDPSpec, UserError
+from edp.spec import EDPSpec
 from sweeps.formatting.figures import epsilon_cell, epsilon_text, number, privacy_statement, relative_change
 from sweeps.recipes.parts import objective_values
-from sweeps.results.choice import choose
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.state.records import Point, TrialRecord
@@ -56,21 +55,6 @@ def test_failed_and_running_trials_are_never_on_the_front() -> None:
     assert [p.trial for p in pareto_front(trials, OBJECTIVES)] == [0]
 
 
-def test_pick_takes_the_point_closest_to_the_ideal_after_scaling_to_the_fronts_range() -> None:
-    trials = [trial(0, 0.1, 0.9, 1e6), trial(1, 0.2, 0.6, 1e2), trial(2, 0.9, 0.5, 1e0)]
-    front = [t.points[-1] for t in trials]
-    assert choose(front, OBJECTIVES, {}).trial == 1
-    assert choose(front, OBJECTIVES, {"ser": 0.15}).trial == 0
-    assert choose(front, OBJECTIVES, {"epsilon": 50}).trial == 2
-
-
-def test_pick_says_how_far_off_the_limits_are() -> None:
-    with pytest.raises(UserError, match=r"ser <= 0\.05 \(the front's lowest: 0\.1\)"):
-        choose(trial(0, 0.1, 0.9, 1e6).points, OBJECTIVES, {"ser": 0.05})
-    with pytest.raises(UserError, match="no complete trial"):
-        choose([], OBJECTIVES, {})
-
-
 def test_a_large_epsilon_is_labelled_wherever_it_is_written() -> None:
     assert epsilon_text(9_999) == "9999"
     assert "no formal guarantee" in epsilon_text(1e4)
@@ -110,7 +94,6 @@ def test_two_objectives_have_a_front_and_a_colour_only_where_epsilon_varies() ->
     equal = [trial(0, 0.1, 0.9, 8.0), trial(1, 0.2, 0.6, 7.99995), trial(2, 0.3, 0.7, 7.9)]
     front = pareto_front(equal, two)
     assert [p.trial for p in front] == [0, 1], "the last costs less, which is no objective"
-    assert choose(front, two, {"mia_auc": 0.8}).trial == 1
     assert "log10 ε" not in front_svg([p for t in equal for p in t.points], front, two, None)
     early = [*equal, trial(3, 0.5, 0.5, 2.0)]
     drawn = front_svg([p for t in early for p in t.points], pareto_front(early, two), two, None)

@@ -1,0 +1,69 @@
+"""What `edp-sweep confirm` found: the trainings with new seeds, and their means."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import t as student
+
+from sweeps.state.records import ConfirmedRun, Point
+from sweeps.state.sweep import Sweep
+from trainables.records.files import read_json
+from trainables.records.pareto import Metrics
+
+CONFIDENCE = 0.95
+SEEDS = "confirmed_seeds"
+_DECIDE = 3
+"""So many seeds or more say something: of two, an interval is as wide as can be."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean of a figure over seeds, with its 95 % interval (Student's t)."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+def estimate(values: list[float]) -> Estimate:
+    """The mean of at least two values; where they are infinite, so are mean and interval."""
+    mean = float(np.mean(values))
+    if not math.isfinite(mean) or len(set(values)) == 1:
+        return Estimate(mean, mean, mean)
+    n = len(values)
+    half = float(student.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def seed_folder(sweep: Sweep, point: Point, seed: int | str) -> Path:
+    """Where a point's training with its k-th new seed is."""
+    return sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / f"seed-{seed}"
+
+
+def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:
+    """The trainings of a point with new seeds.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    pattern = seed_folder(sweep, point, "*")
+    return [read_json(path, ConfirmedRun) for path in sorted(pattern.parent.glob(f"{pattern.name}/result.json"))]
+
+
+def new_seeds(sweep: Sweep, point: Point) -> Metrics:
+    """Means of SER and leakage over new seeds with their intervals, named as metrics, and how many seeds (`SEEDS`).
+
+    Empty where there are fewer than three.
+    """
+    runs = [run.metrics for run in confirmed_runs(sweep, point)]
+    found: Metrics = {}
+    for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr"):
+        values = [metrics[name] for metrics in runs if name in metrics]
+        if len(values) >= _DECIDE:
+            mean = estimate(values)
+            found |= {name: mean.mean, f"{name}_lower": mean.lower, f"{name}_upper": mean.upper, SEEDS: len(values)}
+    return found

@@ -1,0 +1,156 @@
+"""Which point a person is advised to take, and the sentence why. Page, `pick`, `front` and report all ask here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from sweeps.formatting.figures import epsilon_text, number
+from sweeps.formatting.guarantee import MEANINGFUL
+from sweeps.recipes.parts import Objective
+from sweeps.recipes.recipe import Recipe
+from sweeps.results.confirmed import SEEDS, new_seeds
+from sweeps.results.front import pareto_front
+from sweeps.results.ties import Metrics, difference
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
+
+GUESSING = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
+"""What an attack reaches that knows nothing. Below it nothing leaks less."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The advice. `point` is None where there is none; `why` says so then, or why it is this one."""
+
+    point: Point | None
+    why: str
+    instead: Point | None = None
+    """Where no point has a guarantee: what the rule comes to without that condition."""
+
+    def document(self) -> dict[str, str | None]:
+        """What `--json` prints of it."""
+        return {"recommended": self.point.name if self.point else None, "why": self.why}
+
+
+def recommend(
+    front: Sequence[Point],
+    *,
+    target: float | None = None,
+    leakage: Objective = "mia_auc",
+    limits: Mapping[str, float] | None = None,
+    again: Mapping[str, Metrics] | None = None,
+) -> Recommendation:
+    """The point of lowest SER among those with a guarantee that do not leak clearly more than another of them.
+
+    Args:
+        target: the ε of the recipe, which then is what counts as a guarantee; else ε <= 10 does.
+        leakage: the metric that says how much leaks.
+        limits: metric name to largest value; points beyond are left out.
+        again: what new seeds gave, by a point's name: it takes the place of what the sweep measured once.
+    """
+    most = MEANINGFUL if target is None else target
+    inside = [p for p in front if all(p.metrics.get(name, math.inf) <= top for name, top in (limits or {}).items())]
+    figures = {point.name: point.metrics | (again or {}).get(point.name, {}) for point in inside}
+    # A target is met to within the accuracy of the bisection.
+    safe = [point for point in inside if point.metrics["epsilon"] <= most * (1 + 1e-6)]
+    fitting = _not_leaking_more(safe or inside, figures, leakage)
+    found = min(fitting, key=lambda p: (figures[p.name]["ser"], p.metrics["epsilon"], p.trial, p.epoch), default=None)
+    guarantee = f"ε ≤ {number(most)}" + ("" if target is None else ", the recipe's target")
+    if not safe or found is None:
+        return Recommendation(None, _why_none(front, inside, guarantee), found)
+    where = " within the limits" if limits else ""
+    return Recommendation(
+        found, _why(found, safe, fitting, figures, leakage, f"{where} with a guarantee ({guarantee})")
+    )
+
+
+def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Recommendation:
+    """The advice on a sweep as it is now, with what `edp-sweep confirm` found."""
+    recipe = sweep.recipe
+    front = pareto_front(sweep.trials(), recipe.search.objectives)
+    return recommend(
+        front,
+        target=recipe.edp.epsilon,
+        leakage=leakage_of(recipe),
+        limits=limits,
+        again={point.name: new_seeds(sweep, point) for point in front},
+    )
+
+
+def leakage_of(recipe: Recipe) -> Objective:
+    """The metric of leakage that is searched for; MIA AUC where none is."""
+    found: list[Objective] = [name for name in recipe.search.objectives if name.startswith("mia_")]
+    return (*found, "mia_auc")[0]
+
+
+def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], leakage: Objective) -> list[Point]:
+    """The points that do not leak clearly more than the one that surely leaks least.
+
+    Clearly: the interval of their difference (`sweeps.results.ties.difference`), at 95 % over all comparisons
+    (Bonferroni), lies above 0. The least of many estimates is low by luck, and would otherwise sway the choice. An
+    attack that does worse than guessing counts as guessing; where nothing was measured, nothing is clear.
+    """
+    measured = [figures[point.name] for point in points if leakage in figures[point.name]]
+    if len(measured) < 2:
+        return list(points)
+    upper, guess, normal = f"{leakage}_upper", GUESSING[leakage], NormalDist()
+    least = min(measured, key=lambda m: m.get(upper, m[leakage]))
+    least = least | {name: max(guess, least[name]) for name in (leakage, f"{leakage}_lower", upper) if name in least}
+    wider = normal.inv_cdf(1 - 0.025 / (len(measured) - 1)) / normal.inv_cdf(0.975)
+
+    def clearly_more(one: Metrics) -> bool:
+        gap = one.get(leakage, -math.inf) - least[leakage]
+        return gap > 0 and gap > wider * (gap - difference(one, least, leakage)[0])
+
+    return [point for point in points if not clearly_more(figures[point.name])]
+
+
+def _why_none(front: Sequence[Point], inside: Sequence[Point], guarantee: str) -> str:
+    if not front:
+        return "Nothing is recommended: no trial is complete yet."
+    if not inside:
+        return "Nothing is recommended: no configuration of the front is within the limits."
+    where = " within the limits" if len(inside) < len(front) else ""
+    least = epsilon_text(min(point.metrics["epsilon"] for point in inside))
+    return (
+        f"Nothing is recommended: no configuration of the front{where} has a guarantee ({guarantee}). "
+        f"The smallest ε is {least}."
+    )
+
+
+def _why(
+    found: Point,
+    safe: Sequence[Point],
+    fitting: Sequence[Point],
+    figures: Mapping[str, Metrics],
+    leakage: Objective,
+    which: str,
+) -> str:
+    mine = figures[found.name]
+    if len(safe) == 1:
+        words = f"Trial {found.name} (SER {mine['ser']:.1%}) is the front's only configuration{which}."
+    else:
+        words = f"Trial {found.name} has the lowest SER, {mine['ser']:.1%}, of the front's {len(safe)} "
+        words += f"configurations{which}"
+        lower = [p for p in safe if p not in fitting and figures[p.name]["ser"] < mine["ser"]]
+        if lower:
+            words += f" that do not leak clearly more than another; {_names(lower)} would be lower."
+        elif leakage in mine:
+            words += "; none of them leaks clearly less."
+        else:
+            words += "; how much they leak was not measured."
+    near = [p for p in fitting if p is not found and difference(mine, figures[p.name], "ser")[1] >= 0]
+    if near:
+        words += f" Its lead over {_names(near)} is within the noise of the measurement."
+    if found.metrics["epsilon"] > MEANINGFUL:
+        words += f" An ε above {MEANINGFUL:g} is a weak guarantee, if any."
+    return words + (f" Its figures are means over {mine[SEEDS]:.0f} new seeds." if SEEDS in mine else "")
+
+
+def _names(points: Sequence[Point]) -> str:
+    """Up to three of them."""
+    more = f" and {len(points) - 3} more" if len(points) > 3 else ""
+    return ", ".join(point.name for point in points[:3]) + more
