@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from sweeps.cli.app import Storage, TrackingUri, app
+from sweeps.cli.app import app
 from sweeps.cli.console import PATH, file_named, out
 from sweeps.cli.main import main
+from sweeps.cli.options import RUNS, Name, Storage, TrackingUri, named
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 
@@ -21,7 +22,7 @@ __all__ = ["app", "main"]
 
 @app.command()
 def ui(
-    name: str,
+    name: Name = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="of the page; by default 8050, or a free one")
     ] = None,
@@ -34,15 +35,14 @@ def ui(
         ),
     ] = None,
     browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
-    storage: Storage = Path("runs"),
+    storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
     """The Pareto page, where a configuration is picked, and the MLflow UI; also while the sweep runs."""
     from dashboards.serve import serve
-    from sweeps.state.sweep import Sweep
 
     serve(
-        Sweep.existing(storage, name),
+        named(storage, name),
         output=Path("picked.yaml").resolve(),
         host=host,
         password_file=password_file,
@@ -54,7 +54,7 @@ def ui(
 
 @app.command()
 def report(
-    name: str,
+    name: Name = None,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", parser=file_named, metavar="FILE", help="where to write it; - prints it"),
@@ -62,15 +62,14 @@ def report(
     verify: Annotated[
         bool, typer.Option("--verify", help="measure clip and noise of the chosen configuration too, in minutes")
     ] = False,
-    storage: Storage = Path("runs"),
+    storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
     """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
     from dashboards.report import write_report
     from sweeps.cli.verify import with_bar
-    from sweeps.state.sweep import Sweep
 
-    chosen = write_report(Sweep.existing(storage, name), output, tracking_uri, with_bar if verify else None)
+    chosen = write_report(named(storage, name), output, tracking_uri, with_bar if verify else None)
     if not is_printed(output):
         print_line(out, f"wrote {output}, about trial {chosen.name}")
 

@@ -35,14 +35,15 @@ from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
 from sweeps.formatting.outputs import check_output, output
 from sweeps.recipes.recipe import Recipe
-from sweeps.registry.register import NEIGHBOURS, privacy_tags
+from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.confirmed import confirmed_runs
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.recommendation import leakage_of, recommended
-from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line, unknown_ledgers
+from sweeps.results.summary import TPR, tie_line
 from sweeps.results.ties import ties
+from sweeps.results.total import epsilon_of_sweep, unknown_ledgers
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import environment_tags
@@ -132,7 +133,7 @@ def _facts(
     points = [point for trial in trials for point in trial.points]
     tied = ties(trials, front, recipe.search.objectives)
     attacks, curves, compared = attacks_of(chosen, prepared, spec)
-    cost = epsilon_of_sweep(recipe, trials)
+    cost = epsilon_of_sweep(sweep, trials)
     corpus, versions, confirmed = _corpus(prepared), _versions(tracker, sweep), confirmed_runs(sweep, chosen)
     known = Known(
         name=sweep.name,
@@ -177,7 +178,7 @@ def _facts(
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
         "cost_of_sweep": math.nan if cost is None else cost,
-        "unknown": unknown_ledgers(trials),
+        "unknown": unknown_ledgers(sweep, trials),
         "secret": recipe.search.secret,
         "attacks": attacks,
         "compared": compared,

@@ -13,7 +13,7 @@ from typing import Any
 from edp.ledger import Ledger
 from sweeps.formatting.figures import epsilon_text, number
 from sweeps.formatting.guarantee import NO_GUARANTEE
-from sweeps.registry.register import NEIGHBOURS
+from sweeps.registry.card import NEIGHBOURS
 from sweeps.state.records import Point
 from trainables.spec import TrialSpec
 

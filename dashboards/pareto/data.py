@@ -17,8 +17,8 @@ from sweeps.formatting.figures import epsilon_cell
 from sweeps.recipes.parts import Objective, metric_of, objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
-from sweeps.results.summary import epsilon_of_sweep
 from sweeps.results.ties import ties
+from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.records import Point, SweepRecord, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.store_check import check_there
@@ -142,7 +142,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 def snapshot(sweep: Sweep) -> Snapshot:
     """What is known of a sweep now."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
-    cost = epsilon_of_sweep(recipe, trials)
+    cost = epsilon_of_sweep(sweep, trials)
     states = ("complete", "stopped", "running", "interrupted", "failed", "refused")
     counts = {state: sum(t.state == state for t in trials) for state in states}
     found = candidates(trials, recipe.search.objectives)

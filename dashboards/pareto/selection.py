@@ -13,9 +13,7 @@ from dashboards.pareto.data import Limits, Source, within
 from dashboards.pareto.guard import same
 from dashboards.pareto.style import blank
 from edp.spec import UserError
-from sweeps.commands.pick import keep
-from sweeps.formatting.names import check_model_name
-from sweeps.registry.register import register_point
+from sweeps.commands.pick import Wanted, is_pick, keep
 from sweeps.results.choice import choose
 from sweeps.state.shell import train_line
 
@@ -104,10 +102,9 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
         point = source.read()[1].candidates[selected].point
         name = (model_name or "").strip()
         try:
-            if name:
-                check_model_name(name)
-            keep(source.sweep, point, output, tracking_uri)
-            model = register_point(source.sweep, point, name, tracking_uri) if name else None
+            again = is_pick(source.sweep, output)  # it can be picked again, so nothing is lost
+            wanted = Wanted(output, name or None, force=again, tracking_uri=tracking_uri)
+            model = keep(source.sweep, point, "A person chose it on the page.", wanted)
         except UserError as error:
             return str(error)
         words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {output}."

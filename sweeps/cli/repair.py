@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from sweeps.cli.console import PATH, out, print_json
+from sweeps.cli.console import out, print_json
+from sweeps.cli.options import RUNS, Json, Name, Storage, named
 from sweeps.formatting.lines import print_line
 
 
 def repair(
-    name: str,
-    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+    name: Name = None,
+    storage: Storage = RUNS,
+    as_json: Json = False,
 ) -> None:
     """Makes a sweep's study anew from its trials' folders, where study.db is gone or broken, and says what is lost."""
     from sweeps.commands.repair import repair as run
-    from sweeps.state.sweep import Sweep
 
-    found = run(Sweep.existing(storage, name))
+    found = run(named(storage, name))
     if as_json:
         print_json(found)
         return

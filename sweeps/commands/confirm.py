@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
-from sweeps.execution.prepare import encode_missing, ensure_attack, locate, read_missing
+from sweeps.commands.finish import tell_total
+from sweeps.execution.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text
@@ -26,17 +27,18 @@ from sweeps.formatting.tables import figures_table, fitting
 from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
-from sweeps.results.choice import picked_spec
+from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.confirmed import estimate, seed_folder
 from sweeps.results.front import pareto_front
+from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.lock import driver_lock
-from sweeps.state.records import ConfirmedRun, Point, executed
+from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.job_run import JobRun, job_run
-from sweeps.tracking.run_tags import flat, trial_tags
+from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.execution.client import OnEpoch
-from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json
 from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.ledger_file import begin_folder
@@ -44,8 +46,10 @@ from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 
 
-def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None) -> dict[str, Any]:
-    """Trains every point of the front again, once a seed, and measures it as the sweep did.
+def confirm(
+    sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None, named: str | None = None
+) -> dict[str, Any]:
+    """Trains every point of the front again, or the one that is named, once a seed, and measures it as the sweep did.
 
     What was trained by an earlier call stays: calling it again goes on where it stopped, and more seeds add to it.
 
@@ -71,22 +75,23 @@ def confirm(sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | No
         raise UserError(
             f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended{way}"
         )
-    front = pareto_front(sweep.trials(), recipe.search.objectives)
-    if not front:
+    points = pareto_front(sweep.trials(), recipe.search.objectives) if named is None else [named_point(sweep, named)]
+    if not points:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
     with driver_lock(sweep.folder, sweep.name):
-        return _confirmed(sweep, front, seeds, progress, tracking_uri or record.tracking_uri)
+        return _confirmed(sweep, points, seeds, progress, tracking_uri or record.tracking_uri)
 
 
-def _confirmed(sweep: Sweep, front: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
+def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
     record, recipe = sweep.record, sweep.recipe
     jobs = [
         (point, _seeded(picked_spec(recipe, point), recipe.training.seed + k), seed_folder(sweep, point, k))
-        for point in front
+        for point in chosen
         for k in range(1, seeds + 1)
     ]
     missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
-    progress.say(f"{len(front)} points of the front, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
+    what = f"trial {chosen[0].name}" if len(chosen) == 1 else f"{len(chosen)} points of the front"
+    progress.say(f"{what}, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do{_estimate(missing)}")
     tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say, new=False)
     failures = _train(sweep, missing, tracker, progress) if missing else []
     done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
@@ -94,24 +99,25 @@ def _confirmed(sweep: Sweep, front: list[Point], seeds: int, progress: Progress,
         raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")
     points = [
         _summary(point, [run for run in done if run["point"] == point.name], recipe.search.objectives)
-        for point in front
+        for point in chosen
     ]
-    for point, found in zip(front, points, strict=True):
+    for point, found in zip(chosen, points, strict=True):
         _track(tracker, point, found)
-    ledgers = [trial.ledger for trial in sweep.trials()]
-    made = (sweep.folder / "confirm").glob("*/seed-*/")
-    ledgers += [executed(folder, read_curve(folder)) for folder in made]
-    known = [ledger for ledger in ledgers if ledger is not None]
+    tell_total(sweep, tracker)
     return {
         "sweep": sweep.name,
         "seeds": seeds,
         "objectives": list(recipe.search.objectives),
         "points": points,
         "failures": failures,
-        "epsilon_of_sweep_and_confirmation": (
-            composed_epsilon(known, recipe.edp.delta) if len(known) == len(ledgers) else None
-        ),
+        "epsilon_of_sweep_and_confirmation": epsilon_of_sweep(sweep, sweep.trials()),
     }
+
+
+def _estimate(jobs: list[tuple[Point, TrialSpec, Path]]) -> str:
+    """How long they take, by what the points' own trainings took."""
+    seconds = sum(point.metrics.get("trial_seconds", math.nan) for point, _, _ in jobs)
+    return f", about {timedelta(seconds=round(seconds))} (h:mm:ss)" if jobs and math.isfinite(seconds) else ""
 
 
 def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
@@ -131,11 +137,12 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
         progress.say(f"{placed.line}; Ray's log: {sweep.log}")
         encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
+        above = _between(tracker, sweep, base, prepared)
         with worker_group(sweep, placed, progress) as workers:
             ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
             for place, (point, spec, folder) in enumerate(jobs, start=1):
                 what = f"{place} of {len(jobs)}: trial {point.name}, seed {spec.training.seed}"
-                run_id = _open(tracker, sweep, point, spec, folder)
+                run_id = _open(tracker, sweep, point, spec, folder, above)
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
                     with job_run(tracker, run_id, spec) as tracked:
@@ -148,7 +155,28 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                     progress.say(failures[-1])
                     continue
                 _write(folder, {"seed": spec.training.seed, "run_id": run_id, "metrics": result.metrics})
+        tracker.end(above)
     return failures
+
+
+def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared) -> str | None:
+    """The run that holds the trainings, so that the sweep's own children stay its trials: that of an earlier call, or a
+    new one; returns its id."""
+    tags = {**environment_tags(), "role": "confirmation", "sweep": sweep.name, "state": "running"}
+    run_id = tracker.find(sweep.record.run_id, "confirmation")
+    if run_id is not None:
+        tracker.reopen(run_id)
+        return run_id
+    run_id = tracker.start(
+        f"{sweep.name} confirm",
+        params={},
+        tags=tags,
+        parent=sweep.record.run_id,
+        note=f"What of the front of {sweep.name} was its configurations, and what was luck: the same again, with new "
+        "seeds. Means and intervals are metrics `confirmed_…` of the trials' own runs.",
+    )
+    tracker.inputs(run_id, corpus_inputs(base, prepared.corpus, prepared.shadow))
+    return run_id
 
 
 def _show(progress: Progress, tracked: JobRun, what: str) -> OnEpoch:
@@ -159,7 +187,7 @@ def _show(progress: Progress, tracked: JobRun, what: str) -> OnEpoch:
     return on_epoch
 
 
-def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path) -> str | None:
+def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> str | None:
     begin_folder(folder)
     write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
@@ -167,7 +195,7 @@ def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder:
         f"{sweep.name} confirm {point.name} seed {spec.training.seed}",
         params={"trial": point.trial, **shown},
         tags=trial_tags(sweep.name, spec) | {"role": "confirm", "confirms": point.name},
-        parent=sweep.record.run_id,
+        parent=above or sweep.record.run_id,
     )
 
 

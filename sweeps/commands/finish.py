@@ -11,11 +11,14 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.summary import parent_metrics
+from sweeps.results.total import epsilon_of_sweep
+from sweeps.state.picks import final_trainings, read_picks
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.baseline_run import send_baseline
 from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.run_note import run_note
+from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker
 from trainables.records.files import atomic_write
 
@@ -40,7 +43,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         with atomic_write(picture) as partial:
             partial.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
         tracker.artifact(record.run_id, picture)
-    now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id)
+    now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
     for run in now ^ earlier:  # a sweep that went on may have left some behind
         tracker.tag(run, {"pareto": str(run in now).lower()})
     tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
@@ -48,13 +51,25 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         record.run_id,
         {
             "state": state,
-            "mlflow.note.content": run_note(sweep, recipe, trials, front, tracker.experiment_id),
+            NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_id),
         },
     )
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
     if tracker.failures > before:
         what = f"{missing} trial(s)" if missing else "the sweep's end"
         progress.say(f"MLflow lacks {what}; when it answers again, send them with: {sweep.command('resume')}")
+
+
+def tell_total(sweep: Sweep, tracker: Tracker) -> None:
+    """Tells MLflow the sweep's ε after one more training on its corpus: its run, and its registered models."""
+    recipe, trials, record = sweep.recipe, sweep.trials(), sweep.record
+    front = pareto_front(trials, recipe.search.objectives)
+    tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
+    tracker.tag(record.run_id, {NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_of(record.run_id))})
+    cost = epsilon_of_sweep(sweep, trials)
+    made = [*(pick.model for pick in read_picks(sweep)), *(o.model for o in final_trainings(sweep).values())]
+    for model in dict.fromkeys(uri for uri in made if uri is not None):
+        tracker.tag_model(model, {"epsilon_of_sweep": "unknown" if cost is None else f"{cost:.6g}"})
 
 
 def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:

@@ -15,7 +15,7 @@ from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, load_recipe, write_yaml
 from sweeps.recipes.recipe import Recipe
-from sweeps.results.summary import epsilon_of_sweep
+from sweeps.results.total import epsilon_of_sweep
 from sweeps.search.plan import Prices, price
 from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.records import Point
@@ -120,7 +120,7 @@ def run_plan(
         "chosen": point.public(),
     }
     if way.name != "stand_in":
-        total = epsilon_of_sweep(sweep.recipe, sweep.trials())
+        total = epsilon_of_sweep(sweep, sweep.trials())
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
     return found | release(_released(recipe, point, examples), sweep, f"{name}-release", tracking_uri, progress)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.commands.finish import tell_total
 from sweeps.execution.memory import check_memory
 from sweeps.execution.prepare import check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.resources import placement
@@ -20,7 +23,9 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import register
+from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.lock import claimed
+from sweeps.state.picks import Origin, origin_of, write_origin
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.corpus_inputs import corpus_inputs
@@ -29,7 +34,9 @@ from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.records.job import TrialJob
+from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Metrics
+from trainables.spec import TrialSpec
 
 
 def train(
@@ -42,6 +49,7 @@ def train(
     with_valid: bool = False,
     model_name: str | None = None,
     with_encoder: bool = False,
+    alias: str = "candidate",
     name: str | None = None,
 ) -> dict[str, Any]:
     """Trains `config` on the path that a sweep's trial takes, and tracks it as a run of experiment `train`.
@@ -49,7 +57,7 @@ def train(
     Args:
         with_valid: the final model: the validation utterances are trained on too. The test split stays untouched.
         model_name: registers the model under this name.
-        with_encoder: as `sweeps.registry.register.register`.
+        with_encoder, alias: as `sweeps.registry.register.register`.
         name: of the folder; one of a training that was stopped is gone on with. None: a new folder.
 
     Returns:
@@ -65,6 +73,7 @@ def train(
     check_encoders([spec])
     check_memory([spec], spec.training.workers)
     when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    origin = origin_of(config, storage)
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared = locate(spec, made.cache)
@@ -81,7 +90,13 @@ def train(
             tags=trial_tags(made.name, spec)
             | {"role": "train", "trained_on": "train+valid" if with_valid else "train"},
         )
+        if not (made.folder / "config.yaml").exists():
+            write_ledger(Ledger(), made.folder)  # so that a folder without one has lost it
         write_yaml(spec, made.folder / "config.yaml")
+        if origin is not None and _same_people(origin, spec, storage):
+            write_origin(made.folder, origin)
+        else:
+            origin = None
 
         def on_epoch(epoch: int, metrics: Metrics) -> None:
             progress.epoch("training", spec.training.epochs, epoch, metrics)
@@ -107,8 +122,15 @@ def train(
             features=prepared.corpus / "features",
             spec=spec,
             metrics=result.metrics,
+            cost=_cost(origin, storage),
             with_encoder=with_encoder,
+            alias=alias,
+            trained_on="train and valid" if with_valid else "train",
         )
+        if origin is not None:
+            write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
+    if origin is not None:
+        tell_total(Sweep.existing(storage, origin.sweep), tracker)
     return {
         **measured(result.metrics),
         "run_id": run_id,
@@ -117,3 +139,18 @@ def train(
         "tracking_uri": redacted(uri),
         "model": model.document() if model is not None else None,
     }
+
+
+def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
+    """Whether it trains on the sweep's own corpus, privately: what it executes is then part of the sweep's ε."""
+    recipe = Sweep.existing(storage, origin.sweep).recipe
+    return spec.corpus == recipe.corpus and spec.training.method != "sgd"
+
+
+def _cost(origin: Origin | None, storage: Path) -> float | None:
+    """ε of the sweep that the configuration was picked of, this training among it; NaN where it is not known."""
+    if origin is None:
+        return None
+    sweep = Sweep.existing(storage, origin.sweep)
+    cost = epsilon_of_sweep(sweep, sweep.trials())
+    return math.nan if cost is None else cost

@@ -107,7 +107,7 @@ class TrialLife(tune.Callback):
         asked = self.trials.trial(trial.trial_id)
         run_id = asked.user_attrs.get("run_id")
         if run_id is None and "retry_of" in asked.user_attrs:
-            run_id = self._tracker.find(self._sweep.record.run_id, life.suggestion.number)
+            run_id = self._tracker.find(self._sweep.record.run_id, "trial", life.suggestion.number)
         if run_id is not None:
             self._tracker.reopen(run_id)
         else:

@@ -59,6 +59,11 @@ def folder_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-._") or "sweep"
 
 
+def is_point(text: str) -> bool:
+    """Whether it names a point of a sweep: `7`, or `7@3`."""
+    return re.fullmatch(r"\d{1,9}(@\d{1,9})?", text, re.ASCII) is not None
+
+
 def as_path(text: str | Path) -> Path:
     """`text` as a path that the system can be asked for.
 

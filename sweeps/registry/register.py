@@ -22,16 +22,16 @@ from mlflow.models import Model
 
 from edp.spec import UserError
 from sweeps.execution.prepare import locate
-from sweeps.formatting.figures import privacy_statement
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.secrets import redacted
+from sweeps.registry.card import model_card, privacy_tags
 from sweeps.results.choice import picked_spec
-from sweeps.results.summary import epsilon_of_sweep
+from sweeps.results.total import epsilon_of_sweep
+from sweeps.state.picks import Pick
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import PLAIN
 from trainables.data.states import has_states
 from trainables.frozen.serving import encoder_of, take_encoder
 from trainables.records.files import digest, disk_full
@@ -51,6 +51,7 @@ class Registered:
     name: str
     version: int
     megabytes: float
+    alias: str = "candidate"
     compared: bool = True
     """Whether the trial had kept digests of the files, so that they are known to be those that it wrote."""
 
@@ -69,17 +70,25 @@ class Registered:
         words = shlex.join(["mlflow", "models", "serve", "-m", self.uri, "--env-manager", "local"])
         serve = f"MLFLOW_TRACKING_URI={shlex.quote(redacted(tracking_uri))} {words}"
         old = "" if self.compared else "; its trial kept no digests: the files load and answer, and were not compared"
-        return f"registered {self.name} version {self.version} ({self.megabytes:.1f} MB){old}; serve it with: {serve}"
+        what = f"registered {self.name} version {self.version}, @{self.alias} ({self.megabytes:.1f} MB){old}"
+        return f"{what}; serve it with: {serve}"
 
 
 def register_point(
-    sweep: Sweep, point: Point, name: str, tracking_uri: str | None = None, *, with_encoder: bool = False
+    sweep: Sweep,
+    point: Point,
+    name: str,
+    tracking_uri: str | None = None,
+    *,
+    with_encoder: bool = False,
+    alias: str = "candidate",
+    picked: Pick | None = None,
 ) -> Registered:
     """Adds a point's model to the registry of the sweep's tracking store, as a version of `name`.
 
     Args:
         tracking_uri: of the store, where it has moved since the sweep.
-        with_encoder: as `register`.
+        with_encoder, alias, picked: as `register`.
 
     Raises:
         UserError: as `register`.
@@ -88,7 +97,7 @@ def register_point(
     record, recipe = sweep.record, sweep.recipe
     if point.run_id is None:
         raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
-    cost = epsilon_of_sweep(recipe, sweep.trials())
+    cost = epsilon_of_sweep(sweep, sweep.trials())
     return register(
         name,
         tracker=Tracker(
@@ -102,6 +111,8 @@ def register_point(
         cost=math.nan if cost is None else cost,
         wrote=point.digests,
         with_encoder=with_encoder,
+        alias=alias,
+        picked=picked,
     )
 
 
@@ -117,6 +128,9 @@ def register(
     cost: float | None = None,
     wrote: dict[str, str] | None = None,
     with_encoder: bool = False,
+    alias: str = "candidate",
+    picked: Pick | None = None,
+    trained_on: str = "train",
 ) -> Registered:
     """Adds a version of the model `name`, whose files become artifacts of its run.
 
@@ -131,6 +145,9 @@ def register(
             None for files that were made just now.
         with_encoder: whether a frozen public encoder goes along; else a server must have the same, which is checked by
             its digest. Encoders that are trained go along in any case.
+        alias: `candidate` or `champion`: `models:/NAME@ALIAS` is then this version.
+        picked: who chose it.
+        trained_on: the splits, for the model's card.
 
     Raises:
         UserError: when the files are gone or broken, or the registry does not take the model.
@@ -150,6 +167,8 @@ def register(
             bundle, parts = _answering(name, Path(temporary), folder, features, spec, wrote or {}, with_encoder)
             _save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
+            card = model_card(spec, metrics, parts, cost, picked, trained_on)
+            (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
             tracker.client.log_artifacts(run_id, str(served), place)
             ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
             version = tracker.client.create_model_version(
@@ -159,14 +178,15 @@ def register(
                 tags=privacy_tags(spec, metrics, cost)
                 | parts
                 | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
-                description=_description(spec, metrics, parts),
+                description=card,
             )
+            tracker.client.set_registered_model_alias(name, alias, version.version)
         except (MlflowException, OSError) as error:
             reason = redacted(" ".join(str(error).split()), tracker.uri)[:200]
             raise UserError(
                 f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
             ) from None
-    return Registered(name, int(version.version), size / 1e6, compared=wrote is None or bool(wrote))
+    return Registered(name, int(version.version), size / 1e6, alias, compared=wrote is None or bool(wrote))
 
 
 def _answering(
@@ -206,49 +226,10 @@ def _answering(
         ) from None
 
 
-def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None) -> dict[str, str]:
-    """What a version guarantees, in figures and in words, beside what it is good for."""
-    edp = spec.edp
-    private = spec.training.method != "sgd"
-    tags = {
-        "privacy": privacy_statement(metrics, edp) if private else PLAIN,
-        "epsilon": f"{metrics['epsilon']:.6g}",
-        "epsilon_paper": f"{metrics['epsilon_paper']:.6g}",
-        "delta": f"{metrics['delta']:g}",
-        "unit": edp.unit,
-        "neighbours": NEIGHBOURS[edp.sampling],
-        "sampling": edp.sampling,
-        "aggregator": "trusted",
-        "corpus": spec.corpus.name,
-        "model": spec.model.kind,
-        "method": spec.training.method,
-    }
-    if "epsilon_audited" in metrics:
-        tags["epsilon_audited"] = f">= {metrics['epsilon_audited']:.6g}"
-    if cost is not None:
-        tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else f"{cost:.6g}"
-    return tags | {key: f"{metrics[key]:.6g}" for key in ("ser", "mia_auc") if key in metrics}
-
-
-NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}
-"""Which data sets a guarantee compares, by the sampling that it is accounted for."""
-
-
 def requirements(spec: TrialSpec) -> list[str]:
     """What a server has to install, in the versions that are installed here."""
     names = [*_NEEDED, "transformers" if isinstance(spec.model, BERTSpec) else "gensim"]
     return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names]
-
-
-def _description(spec: TrialSpec, metrics: dict[str, float], parts: dict[str, str]) -> str:
-    measured = [f"SER {metrics['ser']:.2%}"] if "ser" in metrics else []
-    measured += [f"MIA AUC {metrics['mia_auc']:.3f}"] if "mia_auc" in metrics else []
-    return (
-        f"{spec.model.kind.upper()} on {spec.corpus.name}. "
-        + (f"{', '.join(measured)}. " if measured else "")
-        + f"Privacy: {privacy_tags(spec, metrics, None)['privacy']}."
-        + "".join(f" {name.capitalize()}: {text}." for name, text in parts.items())
-    )
 
 
 def ensure_model(tracker: Tracker, name: str, description: str) -> None:

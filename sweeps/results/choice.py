@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from edp.spec import UserError
+from sweeps.formatting.names import short
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
@@ -32,6 +33,29 @@ def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
         )
         raise UserError(f"nothing on the front fits {best}; allowed: wider limits")
     return point, found.why
+
+
+def named_point(sweep: Sweep, name: str) -> Point:
+    """The point of this name, on the front or not: `7` is the last epoch of trial 7, `7@3` its third.
+
+    Raises:
+        UserError: naming points that there are.
+    """
+    known = {
+        f"{point.trial}@{point.epoch}": point
+        for trial in sweep.trials()
+        if trial.state in ("complete", "stopped")
+        for point in trial.points
+    }
+    known |= {point.name: point for point in known.values()}
+    if name not in known:
+        front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+        there = f"the front: {', '.join(point.name for point in front[:8])}" if front else "no trial is complete yet"
+        raise UserError(
+            f"point = {short(name)}: sweep {sweep.name} has no model of this name; allowed: a trial's number, with "
+            f"@epoch for a kept epoch before its last ({there})"
+        )
+    return known[name]
 
 
 def picked_spec(recipe: Recipe, point: Point) -> TrialSpec:

@@ -15,6 +15,8 @@ from trainables.records.files import read_json
 from trainables.records.pareto import Metrics
 
 CONFIDENCE = 0.95
+CONFIRM = "confirm"
+"""The folder of a sweep's trainings with new seeds."""
 SEEDS = "confirmed_seeds"
 _DECIDE = 3
 """So many seeds or more say something: of two, an interval is as wide as can be."""
@@ -41,7 +43,7 @@ def estimate(values: list[float]) -> Estimate:
 
 def seed_folder(sweep: Sweep, point: Point, seed: int | str) -> Path:
     """Where a point's training with its k-th new seed is."""
-    return sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / f"seed-{seed}"
+    return sweep.folder / CONFIRM / f"{point.trial}-{point.epoch}" / f"seed-{seed}"
 
 
 def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:

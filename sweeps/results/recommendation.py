@@ -21,6 +21,12 @@ GUESSING = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
 """What an attack reaches that knows nothing. Below it nothing leaks less."""
 
 
+def largest_epsilon(target: float | None) -> float:
+    """What an ε may be to count as a guarantee: the recipe's target, where it has one. A target is met to within the
+    accuracy of the bisection."""
+    return (MEANINGFUL if target is None else target) * (1 + 1e-6)
+
+
 @dataclass(frozen=True)
 class Recommendation:
     """The advice. `point` is None where there is none; `why` says so then, or why it is this one."""
@@ -54,8 +60,7 @@ def recommend(
     most = MEANINGFUL if target is None else target
     inside = [p for p in front if all(p.metrics.get(name, math.inf) <= top for name, top in (limits or {}).items())]
     figures = {point.name: point.metrics | (again or {}).get(point.name, {}) for point in inside}
-    # A target is met to within the accuracy of the bisection.
-    safe = [point for point in inside if point.metrics["epsilon"] <= most * (1 + 1e-6)]
+    safe = [point for point in inside if point.metrics["epsilon"] <= largest_epsilon(target)]
     fitting = _not_leaking_more(safe or inside, figures, leakage)
     found = min(fitting, key=lambda p: (figures[p.name]["ser"], p.metrics["epsilon"], p.trial, p.epoch), default=None)
     guarantee = f"ε ≤ {number(most)}" + ("" if target is None else ", the recipe's target")

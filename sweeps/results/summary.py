@@ -8,12 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from edp.accounting.selection import composed_epsilon
 from sweeps.formatting.figures import (
     MARK,
     audited_text,
     epsilon_cell,
-    epsilon_text,
     epsilon_words,
     params_text,
     relative_change,
@@ -28,43 +26,12 @@ from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
 from sweeps.results.ties import ties
-from sweeps.search.random_stopping import epsilon_of_best
+from sweeps.results.total import cost_line, epsilon_of_sweep
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
 
 TPR = "mia_tpr_at_1pct_fpr"
-
-
-def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float | None:
-    """ε of having looked at all trials together: what each executed, composed in full. The baseline is not in it.
-
-    Where a secret number of trials was run and only the best released, the bound for that. None where what some trial
-    executed is not known: it is then no smaller than that of the others, and nobody can say how much larger.
-    """
-    if recipe.search.secret:
-        return epsilon_of_best(recipe)
-    if unknown_ledgers(trials):
-        return None
-    return composed_epsilon((t.ledger for t in trials if t.ledger is not None), recipe.edp.delta)
-
-
-def unknown_ledgers(trials: list[TrialRecord]) -> str:
-    """The trials whose ledger is missing or broken, in words; "" where there is none."""
-    lost = [str(trial.folder) for trial in trials if trial.ledger is None]
-    if not lost:
-        return ""
-    which = f"trial {lost[0]}" if len(lost) == 1 else f"trials {', '.join(lost)}"
-    return f"the ledger of {which} is missing, broken or not whole"
-
-
-def cost_line(recipe: Recipe, trials: list[TrialRecord]) -> str:
-    """The ε of the sweep, and what stands behind it."""
-    secret = recipe.search.secret
-    how = "a secret number of trials, only the best released" if secret else "all trials composed"
-    epsilon = epsilon_of_sweep(recipe, trials)
-    known = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(trials)}"
-    return f"ε of the whole sweep ({how}): {known}"
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
@@ -83,7 +50,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
         "baseline": _baseline(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
     }
 
 
@@ -107,7 +74,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         **recommended(sweep).document(),
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": _baseline(sweep),
-        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
     }
 
 
@@ -119,7 +86,7 @@ def _baseline(sweep: Sweep) -> dict[str, Any] | None:
 
 def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
     """Counts and the sweep's own ε, where it is known, for the parent run."""
-    epsilon = epsilon_of_sweep(recipe, trials)
+    epsilon = epsilon_of_sweep(sweep, trials)
     return {
         "trials_complete": float(sum(t.state == "complete" for t in trials)),
         "trials_failed": float(sum(t.state == "failed" for t in trials)),
@@ -165,7 +132,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
         print_line(console, recommended(sweep).why)
     else:
         print_line(console, "no complete trial yet, so no front")
-    print_line(console, cost_line(recipe, trials))
+    print_line(console, cost_line(sweep, trials))
 
 
 def _front_table(

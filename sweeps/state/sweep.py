@@ -241,3 +241,13 @@ def all_sweeps(storage: Path) -> list[Sweep]:
     """Every sweep in `storage`, by name, also one that has lost a file."""
     names = {path.parent.name for file in (RECORD, RECIPE) for path in storage.glob(f"*/{file}")}
     return [Sweep(storage, name) for name in sorted(names) if is_name(name)]
+
+
+def newest(storage: Path) -> Sweep | None:
+    """The sweep that was started last; None where there is none."""
+
+    def started(sweep: Sweep) -> float:
+        recipe = sweep.folder / RECIPE  # is written once
+        return recipe.stat().st_mtime if recipe.is_file() else 0.0
+
+    return max(all_sweeps(storage), key=started, default=None)

@@ -71,7 +71,7 @@ def _send(
     attributes: dict[str, Any],
     inputs: list[DatasetInput],
 ) -> str | None:
-    run_id = trial.run_id or tracker.find(sweep.record.run_id, trial.number)
+    run_id = trial.run_id or tracker.find(sweep.record.run_id, "trial", trial.number)
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
     spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)

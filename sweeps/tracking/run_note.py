@@ -11,7 +11,8 @@ from sweeps.formatting.leakage import tpr_text
 from sweeps.formatting.shell import command_line
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.shapes import SHAPE
-from sweeps.results.summary import TPR, cost_line
+from sweeps.results.summary import TPR
+from sweeps.results.total import cost_line
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
@@ -67,7 +68,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         "",
         (more if len(shown) < len(front) else "")
         + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
-        f"{cost_line(recipe, trials)}.",
+        f"{cost_line(sweep, trials)}.",
         "",
         _searched(recipe),
         "",

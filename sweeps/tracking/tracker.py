@@ -208,17 +208,34 @@ class Tracker:
         """Closes a run: FINISHED, FAILED or KILLED."""
         self._on_run(run_id, lambda run: self.client.set_terminated(run, status))
 
-    def find(self, parent: str, number: int) -> str | None:
-        """The run of a trial below `parent`, where an earlier driver made one and did not live to say so."""
-        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and params.trial = '{number}' and tags.role = 'trial'"
+    def find(self, parent: str, role: str, number: int | None = None) -> str | None:
+        """The run below `parent` that has this role, of a trial that of this number; None where there is none."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = '{role}'"
+        if number is not None:
+            wanted += f" and params.trial = '{number}'"
         found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1))
         return str(found[0].info.run_id) if found else None
 
-    def marked(self, parent: str) -> set[str]:
-        """The runs below `parent` that are tagged `pareto=true`."""
-        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.pareto = 'true'"
+    def marked(self, parent: str, tag: str) -> set[str]:
+        """The runs below `parent` of which `tag` is `true`."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.{tag} = 'true'"
         found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1000))
         return {str(run.info.run_id) for run in found or ()}
+
+    def experiment_of(self, run_id: str) -> str:
+        """The id of the experiment that a run is in; this tracker's, where the store does not say."""
+        found = self._sent(lambda: self.client.get_run(run_id))
+        return str(found.info.experiment_id) if found else self.experiment_id
+
+    def tag_model(self, uri: str, tags: Mapping[str, str]) -> None:
+        """Sets tags of a registered version, `models:/NAME/VERSION`, where it is still there."""
+        name, _, version = uri.removeprefix("models:/").rpartition("/")
+
+        def send() -> None:
+            for key, value in tags.items():
+                self.client.set_model_version_tag(name, version, key, value)
+
+        self._sent(send)
 
     def try_now(self) -> None:
         """Ends the pause after a failure."""

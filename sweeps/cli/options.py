@@ -1,0 +1,57 @@
+"""Arguments and options that several commands have, and which sweep a command is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edp.spec import UserError
+from sweeps.cli.console import PATH, err
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.shell import command_line
+
+if TYPE_CHECKING:
+    from sweeps.state.sweep import Sweep
+
+RUNS = Path("runs")
+
+Name = Annotated[str | None, typer.Argument(help="of a sweep; by default the newest")]
+Storage = Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)]
+TrackingUri = Annotated[
+    str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.epochs=2; may be repeated"),
+]
+Register = Annotated[
+    str | None,
+    typer.Option("--register", metavar="MODEL", help="add the model to MLflow's registry under this name"),
+]
+WithEncoder = Annotated[
+    bool,
+    typer.Option("--with-encoder", help="--register takes a frozen public encoder along; else a server must have it"),
+]
+
+
+def named(storage: Path, name: str | None) -> Sweep:
+    """The sweep of this name; without one the newest, and says which.
+
+    Raises:
+        UserError: where there is none.
+    """
+    from sweeps.state.sweep import Sweep, newest
+
+    if name is not None:
+        return Sweep.existing(storage, name)
+    found = newest(storage)
+    if found is None:
+        start = command_line("run", "quickstart", storage=storage)
+        raise UserError(
+            f"name: none is given, and {storage} holds no sweep; allowed: a sweep (start one with: {start})"
+        )
+    print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
+    return found

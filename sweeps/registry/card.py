@@ -1,0 +1,103 @@
+"""The card of a registered model: what it is for, how useful, what leaks, what is guaranteed. Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from sweeps.formatting.figures import epsilon_text, privacy_statement, utility_words
+from sweeps.formatting.leakage import tpr_text
+from sweeps.state.picks import Pick
+from sweeps.tracking.trial_runs import PLAIN
+from trainables.corpora import is_generated
+from trainables.records.pareto import Metrics
+from trainables.spec import TrialSpec
+
+_TPR = "mia_tpr_at_1pct_fpr"
+
+
+def model_card(
+    spec: TrialSpec,
+    metrics: Metrics,
+    parts: Mapping[str, str],
+    cost: float | None,
+    picked: Pick | None,
+    trained_on: str,
+) -> str:
+    """The card's text.
+
+    Args:
+        parts: which part of the model knows the corpus, by name; {} of one that has no others.
+        cost: ε of what choosing the configuration took; NaN where it is not known, None where nothing was chosen.
+        picked: who chose it; None for a configuration of somebody's own.
+        trained_on: the splits.
+    """
+    corpus, training, edp = spec.corpus, spec.training, spec.edp
+    private = training.method != "sgd"
+    made = " (synthetic: sentences of a grammar, nobody's words)" if is_generated(corpus) else ""
+    lines = [
+        f"{spec.model.kind.upper()} that understands utterances as those of {corpus.name} are: in their language, of "
+        "their intents and slots.",
+        "",
+        f"- **Trained** on {trained_on} of {corpus.name}{made}, seed {corpus.seed}: {training.method}, "
+        f"{training.epochs} epochs.",
+        f"- **Useful**: {_useful(metrics)}, on test utterances that it has not seen.",
+        *([f"- **Leaks**: {_leaks(metrics)}."] if "mia_auc" in metrics else []),
+        f"- **Guarantees**: {privacy_statement(metrics, edp) if private else PLAIN}.",
+    ]
+    if private:
+        lines.append(
+            f"- **Of whom**: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
+            "aggregator is trusted. Whoever contributed several units is protected less."
+        )
+    if cost is not None:
+        known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
+        lines.append(f"- **Choosing it** among other trainings: ε of all of them together {known}.")
+    if picked is not None:
+        lines.append(f"- **Chosen** by {picked.by}, {picked.at}. {picked.why}")
+    lines += [f"- **{name.capitalize()}**: {text}." for name, text in parts.items()]
+    lines.append(
+        "- **Not covered by ε**: test figures, the choice of recipe and of public data, and what the log of a server "
+        "keeps of its users."
+    )
+    return "\n".join(lines)
+
+
+def _useful(metrics: Metrics) -> str:
+    words, low, high = utility_words(metrics), metrics.get("ser_lower"), metrics.get("ser_upper")
+    return words if low is None or high is None else f"{words} (SER's 95 % interval {low:.1%} to {high:.1%})"
+
+
+def _leaks(metrics: Metrics) -> str:
+    words = f"an attack tells members from others with an AUC of {metrics['mia_auc']:.3f} (0.5 is guessing)"
+    if _TPR in metrics:
+        words += f", TPR {tpr_text(metrics[_TPR], metrics.get('mia_realised_1pct_fpr'))}"
+    return words
+
+
+def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None) -> dict[str, str]:
+    """What a version guarantees, in figures and in words, beside what it is good for."""
+    edp = spec.edp
+    private = spec.training.method != "sgd"
+    tags = {
+        "privacy": privacy_statement(metrics, edp) if private else PLAIN,
+        "epsilon": f"{metrics['epsilon']:.6g}",
+        "epsilon_paper": f"{metrics['epsilon_paper']:.6g}",
+        "delta": f"{metrics['delta']:g}",
+        "unit": edp.unit,
+        "neighbours": NEIGHBOURS[edp.sampling],
+        "sampling": edp.sampling,
+        "aggregator": "trusted",
+        "corpus": spec.corpus.name,
+        "model": spec.model.kind,
+        "method": spec.training.method,
+    }
+    if "epsilon_audited" in metrics:
+        tags["epsilon_audited"] = f">= {metrics['epsilon_audited']:.6g}"
+    if cost is not None:
+        tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else f"{cost:.6g}"
+    return tags | {key: f"{metrics[key]:.6g}" for key in ("ser", "mia_auc") if key in metrics}
+
+
+NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}
+"""Which data sets a guarantee compares, by the sampling that it is accounted for."""

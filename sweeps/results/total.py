@@ -1,0 +1,70 @@
+"""ε of all that was run on a sweep's private corpus: its trials, `confirm`'s trainings, and the final models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edp.accounting.selection import composed_epsilon
+from edp.ledger import Ledger
+from sweeps.formatting.figures import epsilon_text
+from sweeps.results.confirmed import CONFIRM
+from sweeps.search.random_stopping import epsilon_of_best
+from sweeps.state.picks import final_trainings
+from sweeps.state.records import TrialRecord, executed
+from sweeps.state.sweep import Sweep
+from trainables.records.epochs import read_curve
+
+
+def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
+    """ε of having looked at all of it: what each training executed, composed in full. The baseline is not in it.
+
+    Where a secret number of trials was run and only the best released, the bound for that, and what final trainings
+    add: ε adds up then, and so does δ (`cost_line` says so). None where what some training executed is not known: ε is
+    then no smaller than that of the others, and nobody can say how much larger.
+    """
+    if unknown_ledgers(sweep, trials):
+        return None
+    recipe = sweep.recipe
+    later = [ledger for ledger in _later(sweep).values() if ledger is not None]
+    if recipe.search.secret:
+        return epsilon_of_best(recipe) + (composed_epsilon(later, recipe.edp.delta) if later else 0.0)
+    mine = [trial.ledger for trial in trials if trial.ledger is not None]
+    return composed_epsilon([*mine, *later], recipe.edp.delta)
+
+
+def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
+    """The trainings whose ledger is missing or broken, in words; "" where there is none."""
+    if sweep.recipe.search.secret:
+        trials = []  # what they executed is no part of the bound
+    lost = [str(trial.folder) for trial in trials if trial.ledger is None]
+    which = [f"trial {lost[0]}" if len(lost) == 1 else f"trials {', '.join(lost)}"] if lost else []
+    which += [str(place.relative_to(sweep.folder.parent)) for place, ledger in _later(sweep).items() if ledger is None]
+    return f"the ledger of {' and '.join(which)} is missing, broken or not whole" if which else ""
+
+
+def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
+    """The ε of the sweep, and what stands behind it."""
+    epsilon = epsilon_of_sweep(sweep, trials)
+    known = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
+    return f"ε of the whole sweep ({what_counts(sweep)}): {known}"
+
+
+def what_counts(sweep: Sweep) -> str:
+    """What the sweep's ε is composed of, in words."""
+    confirmed, final = len(_confirmed(sweep)), len(final_trainings(sweep))
+    later = [f"{confirmed} trainings of confirm"] if confirmed else []
+    later += [f"{final} final training{'s' if final > 1 else ''}"] if final else []
+    if sweep.recipe.search.secret:
+        also = f"; {', '.join(later)} beside it, for which δ adds up too" if later else ""
+        return f"a secret number of trials, only the best released{also}"
+    return f"all trials{', ' if len(later) > 1 else ' and ' if later else ''}{' and '.join(later)} composed"
+
+
+def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
+    """What was executed after the search, by folder."""
+    folders = [*_confirmed(sweep), *final_trainings(sweep)]
+    return {folder: executed(folder, read_curve(folder)) for folder in folders}
+
+
+def _confirmed(sweep: Sweep) -> list[Path]:
+    return sorted((sweep.folder / CONFIRM).glob("*/seed-*/"))

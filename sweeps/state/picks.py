@@ -1,0 +1,100 @@
+"""What was picked of a sweep, by whom, when and why: `picks.json` in its folder, the last one last.
+
+A training of a picked configuration says whose it is in `origin.json` in its own folder: its steps were taken on the
+same people's data, and belong to the sweep's ε.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from edp.spec import Frozen
+from sweeps.state.records import Point
+from sweeps.state.sweep import Sweep
+from trainables.records.files import atomic_write, read_json, read_json_if_any
+
+PICKS, ORIGIN = "picks.json", "origin.json"
+_HEADING = re.compile(r"# Trial (\d{1,9}) of sweep (\S{1,100}) after epoch (\d{1,9}), MLflow run (\w+)\.")
+
+
+class Pick(Frozen):
+    """One choice, and what followed from it."""
+
+    trial: int
+    epoch: int
+    by: str
+    """The person, as MLflow knows them."""
+    at: str
+    """UTC, ISO 8601."""
+    limits: dict[str, float]
+    """Metric name to largest value."""
+    why: str
+    """The rule's sentence, or that the person named the point."""
+    wrote: str | None = None
+    """SHA-256 of the configuration that was written; None where it was printed."""
+    model: str | None = None
+    """`models:/NAME/VERSION` in the registry, where it was registered."""
+
+
+class Origin(Frozen):
+    """Which point of which sweep a training trains again."""
+
+    sweep: str
+    trial: int
+    epoch: int
+    model: str | None = None
+    """As of a `Pick`."""
+
+
+def read_picks(sweep: Sweep) -> list[Pick]:
+    """Every choice; [] where there was none.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    found = read_json_if_any(sweep.folder / PICKS, list[Pick])
+    return found or []
+
+
+def write_picks(sweep: Sweep, picks: list[Pick]) -> None:
+    """Replaces them, in one step."""
+    with atomic_write(sweep.folder / PICKS) as partial:
+        partial.write_bytes(TypeAdapter(list[Pick]).dump_json(picks, indent=1))
+
+
+def heading_of(sweep: Sweep, point: Point) -> str:
+    """The first line of a configuration that was picked, by which `origin_of` knows it."""
+    return f"Trial {point.trial} of sweep {sweep.name} after epoch {point.epoch}, MLflow run {point.run_id}."
+
+
+def origin_of(config: Path, storage: Path) -> Origin | None:
+    """The sweep in `storage` that a configuration was picked of; None where its heading names none that is there."""
+    found = _HEADING.match(config.read_text(encoding="utf-8", errors="replace"))
+    if found is None:
+        return None
+    trial, name, epoch, run_id = found.groups()
+    folder = storage / name / "trials" / trial
+    if not folder.is_dir():
+        return None
+    known = {record.run_id for record in Sweep.existing(storage, name).trials()}
+    return Origin(sweep=name, trial=int(trial), epoch=int(epoch)) if run_id in known else None
+
+
+def write_origin(folder: Path, origin: Origin) -> None:
+    """Keeps it in a training's folder."""
+    with atomic_write(folder / ORIGIN) as partial:
+        partial.write_text(json.dumps(origin.model_dump(), indent=1))
+
+
+def final_trainings(sweep: Sweep) -> dict[Path, Origin]:
+    """Trainings of what was picked of the sweep, by folder, the oldest first.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    found = {file.parent: read_json(file, Origin) for file in sorted(sweep.folder.parent.glob(f"train-*/{ORIGIN}"))}
+    return {folder: origin for folder, origin in found.items() if origin.sweep == sweep.name}
