@@ -6,6 +6,7 @@ serves all of its JavaScript itself, so that the page works without a network.
 
 from __future__ import annotations
 
+import math
 import secrets
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 
 from dashboards.pareto import parts
+from dashboards.pareto.csv import download
 from dashboards.pareto.data import (
     METRICS,
     Axis,
@@ -29,10 +31,13 @@ from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, LIMITS, page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
-from dashboards.pareto.selection import picking, selection
+from dashboards.pareto.search import search
+from dashboards.pareto.selection import address, comparing, notes, picking, selection
 from dashboards.pareto.style import blank
+from dashboards.pareto.sweeps import beside, others, two_sweeps
 from sweeps.recipes.parts import metric_of
 from sweeps.results.front import epsilon_varies
+from sweeps.results.recommendation import leakage_of
 
 _HERE = Path(__file__).parent
 
@@ -76,6 +81,11 @@ def create(
     _charts(app, source)
     _table(app, source)
     selection(app, source, mlflow, tracking_uri)
+    address(app, source)
+    comparing(app, source)
+    notes(app, source, token)
+    search(app, source)
+    download(app, source)
     picking(app, source, output, tracking_uri, token)
     guard(app, hosts, password)
     return app
@@ -115,9 +125,10 @@ def _state_and_limits(app: Dash, source: Source) -> None:
         [Output({"type": "limit-name", "key": name}, "children") for name in names],
         Input("version", "data"),
         Input("reset", "n_clicks"),
+        Input("link", "data"),
         [State(f"limit-{name}", prop) for name in names for prop in ("max", "value")],
     )
-    def ranges(_: str | None, __: int | None, *before: Any) -> list[Any]:
+    def ranges(_: str | None, __: int | None, link: dict[str, Any], *before: Any) -> list[Any]:
         found = source.read()[1]
         settings: list[Any] = []
         labels: list[Any] = []
@@ -125,6 +136,8 @@ def _state_and_limits(app: Dash, source: Source) -> None:
             axis = _limit_axis(found, name)
             low, high, step = bounds(axis, list(found.candidates.values()))
             end, value = before[2 * i], before[2 * i + 1]
+            if ctx.triggered_id is None or ctx.triggered_id == "link":
+                value, end = _linked(link, name, axis), high
             # At its end a slider limits nothing, and goes on limiting nothing as the range grows.
             free = ctx.triggered_id == "reset" or value is None or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
@@ -152,8 +165,47 @@ def _state_and_limits(app: Dash, source: Source) -> None:
             words.append(f"≤ {text(axis, limits[axis.key])}")
         return [limits, *words, parts.remain_line(found, limits)]
 
+    @app.callback(
+        Output("answer", "children"),
+        Output("why", "children"),
+        Output("best", "disabled"),
+        Output("advice", "data"),
+        Input("version", "data"),
+        Input("limits", "data"),
+    )
+    def answer(_: str | None, limits: Limits) -> Any:
+        found = source.read()[1]
+        advice = found.advice(limits)
+        if advice.point is None:
+            return (
+                "Nothing is recommended",
+                advice.why.removeprefix("Nothing is recommended: ").capitalize(),
+                True,
+                None,
+            )
+        name = advice.point.name
+        return f"Recommended: {found.candidates[name].name}", advice.why, False, name
+
+
+def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:
+    """The place on its slider of a limit that the page's address holds."""
+    try:
+        value = float(link.get(name, ""))
+        return math.log10(value) if axis.log else value
+    except (TypeError, ValueError):
+        return None  # no number: anybody can write an address
+
 
 def _charts(app: Dash, source: Source) -> None:
+    @app.callback(Output("beside", "options"), Input("version", "data"))
+    def sweeps(_: str | None) -> list[str]:
+        return others(source)
+
+    @app.callback(Output("sweeps", "children"), Input("version", "data"), Input("beside", "value"))
+    def compare(_: str | None, name: str | None) -> Any:
+        other = beside(source, name)
+        return "" if other is None else two_sweeps(source.read()[1], other)
+
     @app.callback(Output("x", "options"), Output("y", "options"), Output("colour", "options"), Input("version", "data"))
     def options(_: str | None) -> Any:
         found = source.read()[1]
@@ -163,28 +215,60 @@ def _charts(app: Dash, source: Source) -> None:
         numbers = [o for o in every if not is_categorical(axes[o["value"]], candidates)]
         return every, every, numbers
 
+    shown = [Input(name, "data") for name in ("version", "limits", "selected", "pinned", "theme")]
+    shown.append(Input("beside", "value"))
+
+    def drawn(
+        x: str,
+        y: str,
+        colour: str,
+        limits: Limits,
+        selected: str | None,
+        pinned: str | None,
+        theme: str,
+        name: str | None,
+    ) -> Any:
+        found = source.read()[1]
+        if not found.candidates:
+            return blank(theme)
+        across, up, shade = (_axis(found, key) for key in (x, y, colour))
+        other = beside(source, name)
+        return scatter(found, limits, selected, across, up, shade, theme, pinned=pinned, beside=other)
+
+    @app.callback(Output("first", "figure"), Output("empty", "children"), *shown)
+    def draw_first(
+        _: str | None, limits: Limits, selected: str | None, pinned: str | None, theme: str | None, name: Any
+    ) -> Any:
+        if theme is None:
+            return (no_update,) * 2
+        empty = "" if source.read()[1].candidates else "No trial is complete yet; points appear here as they end."
+        leakage = leakage_of(source.sweep.recipe)
+        return drawn("epsilon", "ser", leakage, limits, selected, pinned, theme, name), empty
+
     @app.callback(
         Output("scatter", "figure"),
-        Output("empty", "children"),
         Output("hint", "children"),
-        Input("version", "data"),
-        Input("limits", "data"),
-        Input("selected", "data"),
+        *shown,
         Input("x", "value"),
         Input("y", "value"),
         Input("colour", "value"),
-        Input("theme", "data"),
     )
     def draw_scatter(
-        _: str | None, limits: Limits, selected: str | None, x: str, y: str, colour: str, theme: str | None
+        _: str | None,
+        limits: Limits,
+        selected: str | None,
+        pinned: str | None,
+        theme: str | None,
+        name: Any,
+        x: str,
+        y: str,
+        colour: str,
     ) -> Any:
         if theme is None:
-            return (no_update,) * 3
+            return (no_update,) * 2
         found = source.read()[1]
-        if not found.candidates:
-            return blank(theme), "No trial is complete yet; points appear here as they end.", ""
-        across, up, shade = (_axis(found, key) for key in (x, y, colour))
-        return scatter(found, limits, selected, across, up, shade, theme), "", parts.hint(across, up)
+        where = parts.hint(_axis(found, x), _axis(found, y)) if found.candidates else ""
+        return drawn(x, y, colour, limits, selected, pinned, theme, name), where
 
     @app.callback(
         Output("parallel", "figure"),

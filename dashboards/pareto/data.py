@@ -16,13 +16,19 @@ from edp.spec import UserError
 from sweeps.formatting.figures import epsilon_cell
 from sweeps.recipes.parts import Objective, metric_of, objective_values
 from sweeps.recipes.recipe import Recipe
+from sweeps.results.confirmed import new_seeds
 from sweeps.results.front import pareto_front
-from sweeps.results.ties import ties
+from sweeps.results.recommendation import Recommendation, leakage_of, recommend
+from sweeps.results.ties import Metrics, ties
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.state.notes import NOTES, read_notes
 from sweeps.state.records import Point, SweepRecord, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.store_check import check_there
 from trainables.records.pareto import dominates
+
+Limits = dict[str, float]
+"""Largest allowed value by metric; what is not named is not limited."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,10 @@ class Snapshot:
     """NaN where it is not known."""
     axes: dict[str, Axis] = field(default_factory=dict)
     """What can be drawn, metrics first."""
+    again: dict[str, Metrics] = field(default_factory=dict)
+    """What new seeds gave, by a candidate's key (`sweeps.results.confirmed.new_seeds`)."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """What people wrote, by a candidate's key."""
     problem: str = ""
     """Why the sweep can no longer be read; all else is what it was before."""
 
@@ -129,9 +139,15 @@ class Snapshot:
         """The Pareto-optimal candidates, by the first objective."""
         return [c for c in self.candidates.values() if c.on_front]
 
-    @property
-    def running(self) -> bool:
-        return self.state == "running"
+    def advice(self, limits: Limits | None = None) -> Recommendation:
+        """What is recommended within limits, by the rule that `edp-sweep pick` has too."""
+        return recommend(
+            [c.point for c in self.front],
+            target=self.recipe.edp.epsilon,
+            leakage=leakage_of(self.recipe),
+            limits=limits,
+            again=self.again,
+        )
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -157,6 +173,8 @@ def snapshot(sweep: Sweep) -> Snapshot:
         curves={t.number: t.curve for t in trials},
         epsilon_of_sweep=math.nan if cost is None else cost,
         axes=drawable(list(found.values())),
+        again={c.key: new_seeds(sweep, c.point) for c in found.values() if c.on_front},
+        notes=read_notes(sweep),
     )
 
 
@@ -228,10 +246,6 @@ def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
     return round(low, digits), round(max(high, low + step), digits), step
 
 
-Limits = dict[str, float]
-"""Largest allowed value by metric; what is not named is not limited."""
-
-
 def within(candidate: Candidate, limits: Limits) -> bool:
     """Whether a candidate is within all limits. What it was not measured on, it does not keep."""
     return all(candidate.metrics.get(name, math.inf) <= most for name, most in limits.items())
@@ -270,8 +284,8 @@ class Source:
         self._experiment: str | None = None
 
     def _stamp_now(self) -> str:
-        files = [self.sweep.folder / name for name in ("sweep.json", "study.db")]
-        stamp = " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.is_file())
+        files = [self.sweep.folder / name for name in ("sweep.json", "study.db", NOTES, "confirm")]
+        stamp = " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.exists())
         # A study in a database of its own leaves no trace here.
         stamp += f" {self.sweep.state}"  # a driver that dies changes no file
         return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"

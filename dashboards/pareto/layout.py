@@ -8,6 +8,7 @@ from typing import Any
 from dash import dcc, html
 
 from sweeps.formatting.figures import MARK
+from sweeps.state.notes import LONGEST
 
 THEME = """
   // Before anything is painted: what was chosen here last time, else what the system asks for.
@@ -63,6 +64,12 @@ def page(
             dcc.Store(id="theme"),
             dcc.Store(id="limits", data={}),
             dcc.Store(id="selected"),
+            dcc.Store(id="advised"),  # what is recommended without limits, and was selected for that
+            dcc.Store(id="advice"),  # within the limits
+            dcc.Store(id="pinned"),
+            dcc.Store(id="link", data={}),
+            dcc.Store(id="written"),
+            dcc.Location(id="url", refresh=False),
             dcc.Store(id="token", data=token),
             dcc.Store(id="sort", data={"key": None, "descending": False}),
             dcc.Store(id="table-page", data=0),
@@ -81,7 +88,10 @@ def page(
             ),
             html.Main(
                 [
-                    html.Div([_limits(), _scatter(*axes), _parallel(), _table()], className="wide"),
+                    html.Div(
+                        [_answer(), _first(), _scatter(*axes), _table(), _parallel(), _search(axes[0]), _sweeps()],
+                        className="wide",
+                    ),
                     html.Div([_details(output)], className="narrow"),
                 ]
             ),
@@ -98,7 +108,8 @@ def _chart(name: str, config: Any) -> html.Div:
     return html.Div(dcc.Graph(id=name, config=config), className=f"{name}-chart")
 
 
-def _limits() -> html.Section:
+def _answer() -> html.Section:
+    """What is recommended and why, first of all, and the limits that it is recommended within."""
     sliders = [
         html.Div(
             [
@@ -117,16 +128,23 @@ def _limits() -> html.Section:
         [
             html.Div(
                 [
-                    html.H2("Limits"),
-                    html.P(id="remain", role="status"),
-                    html.Button("Best compromise within them", id="best"),
+                    html.H2("Recommended", id="answer"),
+                    html.Button("Show it", id="best", disabled=True),
+                ],
+                className="bar",
+            ),
+            html.P(id="why", role="status"),
+            html.Div(
+                [
+                    html.H3("Limits"),
+                    html.P(id="remain", role="status", className="note"),
                     html.Button("Reset", id="reset"),
                 ],
                 className="bar",
             ),
             html.Div(sliders, className="limits"),
         ],
-        className="card",
+        className="card answer",
     )
 
 
@@ -145,9 +163,24 @@ def _choice(name: str, label: str, value: str) -> html.Div:
     )
 
 
+def _first() -> html.Section:
+    return _card(
+        "What a guarantee costs",
+        [
+            html.P("", id="empty", className="note"),
+            _chart("first", _GRAPH),
+            html.P(
+                "Lower left is better. Bands: what an ε is worth (Ponomareva et al. 2023). Bars: 95% intervals. "
+                "Dashed: SGD, without privacy. Click a point, or choose a row of the table, to see it.",
+                className="note",
+            ),
+        ],
+    )
+
+
 def _scatter(x: str, y: str) -> html.Section:
     return _card(
-        "What each configuration buys",
+        "What leaks",
         [
             html.Div(
                 [
@@ -157,7 +190,6 @@ def _scatter(x: str, y: str) -> html.Section:
                 ],
                 className="choices",
             ),
-            html.P("", id="empty", className="note"),
             _chart("scatter", _GRAPH),
             html.P(id="hint", className="note"),
         ],
@@ -184,6 +216,48 @@ def _parallel() -> html.Section:
     )
 
 
+def _search(objective: str) -> html.Section:
+    """What is computed when it is asked for: it takes seconds where trials are many."""
+    return html.Section(
+        html.Details(
+            [
+                html.Summary(html.H2("What the search learned"), id="search-open"),
+                html.P("", id="search-busy", className="note", role="status"),
+                html.P("", id="search-note", className="note"),
+                html.H3("How much each setting matters"),
+                _chart("importance", _STILL),
+                html.H3("Setting by setting"),
+                html.Div([_choice("slice", "objective", objective)], className="choices"),
+                html.Div(_chart("slices", _STILL), className="scroll"),
+                html.H3("What more trials brought"),
+                _chart("progress", _STILL),
+            ]
+        ),
+        className="card",
+    )
+
+
+def _sweeps() -> html.Section:
+    return _card(
+        "Beside another sweep",
+        [
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            html.Label("sweep", htmlFor="beside"),
+                            dcc.Dropdown(id="beside", options=[], placeholder="none: its front is drawn above too"),
+                        ],
+                        className="choice",
+                    )
+                ],
+                className="choices",
+            ),
+            html.Div(id="sweeps", className="scroll"),
+        ],
+    )
+
+
 def _table() -> html.Section:
     return html.Section(
         [
@@ -193,6 +267,7 @@ def _table() -> html.Section:
                     dcc.Checklist(
                         id="dominated", options=[{"label": " also dominated ones", "value": "yes"}], value=[]
                     ),
+                    html.A("CSV", href="/candidates.csv", download="", id="csv", title="all configurations as a table"),
                     html.Button("← Previous", id="previous"),
                     html.Span(id="table-where", role="status"),
                     html.Button("Next →", id="next"),
@@ -200,8 +275,8 @@ def _table() -> html.Section:
                 className="bar",
             ),
             html.P(
-                f"◆ Pareto-optimal, ○ dominated, ~ within noise of another, {MARK} an ε of 1e4 or more: no formal "
-                "guarantee. A head sorts, a row's button selects.",
+                f"◆ Pareto-optimal, ○ dominated, ~ within noise of another, ✎ has a note, {MARK} an ε of 1e4 or more: "
+                "no formal guarantee. A head sorts, a row's button selects.",
                 id="table-key",
                 className="note",
             ),
@@ -232,7 +307,24 @@ def _details(output: Path) -> html.Section:
                 className="choice",
             ),
             html.P(id="picked", role="status"),
+            html.Div(
+                [
+                    html.Button("Compare with another", id="pin", disabled=True),
+                    html.Button("Stop comparing", id="unpin"),
+                ],
+                className="pick",
+            ),
+            html.Div(id="side-by-side"),
             html.Div(id="details"),
+            html.Label("Note", htmlFor="note"),
+            dcc.Textarea(id="note", maxLength=LONGEST, placeholder="kept in the sweep's folder"),
+            html.Div(
+                [
+                    html.Button("Save note", id="save-note", disabled=True),
+                    html.P(id="noted", role="status", className="note"),
+                ],
+                className="pick",
+            ),
             html.Div(
                 [
                     html.H3("What is known of its ε"),

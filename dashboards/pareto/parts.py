@@ -174,7 +174,10 @@ def table(
                 [
                     html.Th(
                         html.Button(
-                            ("◆ " if c.on_front else "○ ") + c.name + (" ~" if c.tied_with else ""),
+                            ("◆ " if c.on_front else "○ ")
+                            + c.name
+                            + (" ~" if c.tied_with else "")
+                            + (" ✎" if c.key in snapshot.notes else ""),
                             id={"type": "row", "key": c.key},
                             className="row",
                             **aria(pressed="true" if chosen else "false"),

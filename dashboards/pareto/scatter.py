@@ -5,26 +5,56 @@ from __future__ import annotations
 import math
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
-from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, shade_of, varies
+from dashboards.pareto.style import SCALES, THEMES, Figure, axis_range, axis_style, base_layout, shade_of, varies
 from sweeps.formatting.figures import epsilon_words
+from sweeps.formatting.guarantee import MEANINGFUL, WORTH
+from sweeps.results.recommendation import GUESSING
+
+_INTERVALS = 60
+"""So many points of the front have their intervals drawn; more would hide each other."""
+_TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
 def scatter(
-    snapshot: Snapshot, limits: Limits, selected: str | None, x: Axis, y: Axis, colour: Axis, theme: str
+    snapshot: Snapshot,
+    limits: Limits,
+    selected: str | None,
+    x: Axis,
+    y: Axis,
+    colour: Axis,
+    theme: str,
+    *,
+    pinned: str | None = None,
+    beside: Snapshot | None = None,
 ) -> Figure:
-    """All candidates over two quantities, coloured by a third if it varies; the front's, within limits, in full."""
+    """All candidates over two quantities, coloured by a third if it varies; the front's, within limits, in full.
+
+    Args:
+        pinned: a candidate that the selected one is compared with.
+        beside: another sweep, whose front is drawn too.
+    """
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
     traces = _groups(snapshot, drawn, {c.key for c in drawn if within(c, limits)}, x, y, colour, theme)
     chosen = snapshot.candidates.get(selected or "")
     if chosen is not None and _drawn(chosen, x, y):
         traces += _selected(drawn, chosen, x, y, THEMES[theme]["accent"])
+    other = snapshot.candidates.get(pinned or "")
+    if other is not None and other is not chosen and _drawn(other, x, y):
+        traces.append(_ring(other, f"beside it: {other.name}", x, y, THEMES[theme]["muted"]))
+    strangers = [c for c in beside.front if _drawn(c, x, y)] if beside is not None else []
+    if beside is not None:
+        traces.append(_strangers(beside, strangers, x, y, colour, THEMES[theme]["ink"]))
     shapes, notes = _reference_lines(snapshot, x, y, theme)
     xs, ys = (
-        [float(c.value(a.key)) for c in drawn if is_number(c.value(a.key))]
-        + [v for v in [snapshot.baseline.get(a.key)] if is_number(v)]
+        [float(c.value(a.key)) for c in (*drawn, *strangers) if is_number(c.value(a.key))]
+        + ([1.0, MEANINGFUL] if a.key == "epsilon" else [])
+        + [v for v in (snapshot.baseline.get(a.key), GUESSING.get(a.key)) if is_number(v)]
         + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
         for a in (x, y)
     )
+    if x.key == "epsilon":
+        for drawing, found in zip((shapes, notes), _bands(xs, x, theme), strict=True):
+            drawing.extend(found)
     layout = base_layout(
         theme,
         xaxis=axis_style(x, theme, xs) if not _words(drawn, x) else {"type": "category", "title": {"text": x.label}},
@@ -64,8 +94,11 @@ def _groups(
             marker["color"] = SCALES[theme][5]
         else:
             marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
+        bars: Figure = {}
         if symbol == "diamond":
             marker["line"] = {"width": 1, "color": t["ink"]}
+            if len(members) <= _INTERVALS:
+                bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
         trace: Figure = {
             "type": "scatter",
             "mode": "markers",
@@ -73,13 +106,13 @@ def _groups(
             "x": [c.value(x.key) for c in members],
             "y": [c.value(y.key) for c in members],
             "customdata": [c.key for c in members],
-            "text": [_hover(snapshot, c, [x, y, colour]) for c in members],
+            "text": [_hover(c, [x, y, colour]) for c in members],
             "hovertemplate": "%{text}<extra></extra>",
             "opacity": opacity,
             "showlegend": bool(members),
             "marker": marker,
         }
-        traces.append(trace)
+        traces.append(trace | bars)
     if coloured:
         # The key to the colours is a trace of its own, so that it stays when limits leave no point.
         traces.append(
@@ -96,11 +129,28 @@ def _selected(drawn: list[Candidate], chosen: Candidate, x: Axis, y: Axis, colou
         {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
         | {"x": [c.value(x.key) for c in path], "y": [c.value(y.key) for c in path]}
         | {"line": {"color": colour, "width": 1.5, "dash": "dot"}},
-        {"type": "scatter", "mode": "markers", "name": f"selected: {chosen.name}", "hoverinfo": "skip"}
-        | {"x": [chosen.value(x.key)], "y": [chosen.value(y.key)]}
-        | {f"error_{along}": _error_bar(chosen, axis, colour) for along, axis in (("x", x), ("y", y))}
-        | {"marker": {"symbol": "circle-open", "size": 26, "color": colour, "line": {"width": 3}}},
+        _ring(chosen, f"selected: {chosen.name}", x, y, colour),
     ]
+
+
+def _ring(candidate: Candidate, name: str, x: Axis, y: Axis, colour: str) -> Figure:
+    bars = {f"error_{along}": _error_bars([candidate], axis, colour, 1.5, 5) for along, axis in (("x", x), ("y", y))}
+    return (
+        {"type": "scatter", "mode": "markers", "name": name, "hoverinfo": "skip"}
+        | {"x": [candidate.value(x.key)], "y": [candidate.value(y.key)]}
+        | {"marker": {"symbol": "circle-open", "size": 26, "color": colour, "line": {"width": 3}}}
+        | bars
+    )
+
+
+def _strangers(beside: Snapshot, members: list[Candidate], x: Axis, y: Axis, colour: Axis, ink: str) -> Figure:
+    """The front of another sweep. It is looked at, not selected: it carries no keys."""
+    return (
+        {"type": "scatter", "mode": "markers", "name": f"front of {beside.record.name}"}
+        | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
+        | {"text": [_hover(c, [x, y, colour]) for c in members], "hovertemplate": "%{text}<extra></extra>"}
+        | {"marker": {"symbol": "square-open", "size": 11, "color": ink, "line": {"width": 1.5}}}
+    )
 
 
 def _words(drawn: list[Candidate], axis: Axis) -> bool:
@@ -116,31 +166,62 @@ def _key(colour: Axis) -> Figure:
     }
 
 
-def _error_bar(candidate: Candidate, axis: Axis, colour: str) -> Figure:
-    """The confidence interval, where one was estimated."""
-    interval, value = candidate.interval(axis.key), candidate.value(axis.key)
-    if interval is None:
+def _error_bars(members: list[Candidate], axis: Axis, colour: str, thickness: float = 1, width: int = 0) -> Figure:
+    """The confidence intervals, where they were estimated."""
+    ends = [c.interval(axis.key) or (c.value(axis.key),) * 2 for c in members]
+    if all(low == high for low, high in ends):
         return {"visible": False}
     return {
         "type": "data",
         "symmetric": False,
-        "array": [interval[1] - value],
-        "arrayminus": [value - interval[0]],
-        "thickness": 1.5,
-        "width": 5,
+        "array": [high - c.value(axis.key) for (_, high), c in zip(ends, members, strict=True)],
+        "arrayminus": [c.value(axis.key) - low for (low, _), c in zip(ends, members, strict=True)],
+        "thickness": thickness,
+        "width": width,
         "color": colour,
     }
 
 
+def _bands(values: list[float], x: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
+    """What an ε is worth, as bands behind the points, with a word on each that has room for it."""
+    low, high = axis_range(x, values)
+    tiers = [*((math.log10(top), words) for top, words in WORTH), (math.inf, "no guarantee")]
+    shapes: list[Figure] = []
+    notes: list[Figure] = []
+    start = -math.inf
+    for (top, words), tint in zip(tiers, _TINTS, strict=True):
+        left, right = max(low, start), min(high, top)
+        start = top
+        if right <= left:
+            continue
+        shapes.append(
+            {"type": "rect", "xref": "x", "yref": "paper", "x0": 10.0**left, "x1": 10.0**right, "y0": 0, "y1": 1}
+            | {"fillcolor": tint, "line": {"width": 0}, "layer": "below"}
+        )
+        if right - left > 0.12 * (high - low):
+            notes.append(
+                {"text": words.replace(" ", "<br>", 1), "x": (left + right) / 2, "xref": "x", "y": 1, "yref": "paper"}
+                | {"yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": THEMES[theme]["muted"]}}
+            )
+    return shapes, notes
+
+
 def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
-    """The SGD baseline: a dashed line on each axis that it has a value on, with that value beside it."""
+    """Dashed: the SGD baseline, on each axis that it has a value on. Dotted: an attack that guesses."""
     t = THEMES[theme]
     shapes, notes = [], []
-    line = {"dash": "dash", "width": 1.5, "color": t["muted"]}
-    for axis, across in ((x, "y"), (y, "x")):
-        value = snapshot.baseline.get(axis.key)
+    known = [
+        (axis, across, value, words, dash)
+        for axis, across in ((x, "y"), (y, "x"))
+        for value, words, dash in (
+            (snapshot.baseline.get(axis.key), "SGD", "dash"),
+            (GUESSING.get(axis.key), "guessing", "dot"),
+        )
+    ]
+    for axis, across, value, words, dash in known:
         if not is_number(value) or (axis.log and value <= 0):
             continue
+        line = {"dash": dash, "width": 1.5, "color": t["muted"]}
         along = "x" if across == "y" else "y"
         at = math.log10(value) if axis.log else value
         shapes.append(
@@ -148,18 +229,20 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
             | {f"{across}ref": "paper", f"{along}ref": along, "line": line, "layer": "below"}
         )
         notes.append(
-            {"text": f"SGD {text(axis, value)}", "showarrow": False, "font": {"color": t["muted"], "size": 12}}
-            | {along: at, f"{along}ref": along, f"{across}ref": "paper", across: 1}
-            | (
-                {"xanchor": "center", "yanchor": "bottom"}
-                if along == "x"
-                else {"xanchor": "right", "yanchor": "bottom"}
-            )
+            {"text": f"{words} {text(axis, value)}", "showarrow": False, "font": {"color": t["muted"], "size": 12}}
+            | {
+                along: at,
+                f"{along}ref": along,
+                f"{across}ref": "paper",
+                across: 1 if words == "SGD" or along == "x" else 0,
+            }
+            | {"yanchor": "bottom"}
+            | {"xanchor": "center" if along == "x" else "right" if words == "SGD" else "left"}
         )
     return shapes, notes
 
 
-def _hover(snapshot: Snapshot, candidate: Candidate, axes: list[Axis]) -> str:
+def _hover(candidate: Candidate, axes: list[Axis]) -> str:
     lines = [f"{a.label}: {text(a, candidate.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
     lines += epsilon_words(candidate.metrics)
     params = ", ".join(f"{k} {text(Axis(k, k), v)}" for k, v in candidate.params.items())

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
 from flask import abort
 
 from dashboards.pareto import detail, parts
-from dashboards.pareto.data import Limits, Source, within
+from dashboards.pareto.data import Source
 from dashboards.pareto.guard import same
+from dashboards.pareto.side_by_side import side_by_side
 from dashboards.pareto.style import blank
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, is_pick, keep
-from sweeps.results.choice import choose
+from sweeps.state.notes import NOTES, read_notes, write_note
 from sweeps.state.shell import train_line
 
 
@@ -24,20 +25,32 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
     app.clientside_callback(
         ClientsideFunction("edp", "select"),
         Output("selected", "data"),
+        Input("first", "clickData"),
         Input("scatter", "clickData"),
         Input("parallel", "clickData"),
         Input({"type": "row", "key": ALL}, "n_clicks"),
+        Input("best", "n_clicks"),
+        State("advice", "data"),
         prevent_initial_call=True,
     )
 
+    # The page opens on what is recommended, and follows it until somebody chooses.
     @app.callback(
         Output("selected", "data", allow_duplicate=True),
-        Input("best", "n_clicks"),
-        State("limits", "data"),
-        prevent_initial_call=True,
+        Output("advised", "data"),
+        Input("version", "data"),
+        Input("link", "data"),
+        State("selected", "data"),
+        State("advised", "data"),
+        prevent_initial_call="initial_duplicate",
     )
-    def best(clicks: int | None, limits: Limits) -> Any:
-        return (clicks and _best(source, limits)) or no_update
+    def follow(_: str | None, link: dict[str, Any], selected: str | None, before: str | None) -> Any:
+        found = source.read()[1]
+        point = found.advice().point
+        now = point.name if point else None
+        if ctx.triggered_id != "version" and link.get("at") in found.candidates:
+            return link["at"], now
+        return (now if selected in (None, before) and selected != now else no_update), now
 
     @app.callback(
         Output("chosen", "children"),
@@ -58,6 +71,8 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         candidate = found.candidates.get(selected or "")
         if candidate is None:
             hint = "Choose a point in a chart or a row of the table: its settings, figures and guarantee come here."
+            advice = found.advice()
+            hint = hint if advice.point else f"{advice.why} {hint}"
             return "Nothing selected", hint, blank(theme), "", blank(theme), True, True
         url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
         audited = "epsilon_audited" in candidate.metrics
@@ -74,12 +89,81 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         )
 
 
-def _best(source: Source, limits: Limits) -> str | None:
-    """What `edp-sweep pick` would choose within the limits."""
-    found = source.read()[1]
-    if not any(within(c, limits) for c in found.front):
-        return None
-    return choose([c.point for c in found.front], found.recipe.search.objectives, limits).name
+def address(app: Dash, source: Source) -> None:
+    """The page's address holds what is selected, what it is compared with, and the limits."""
+    app.clientside_callback(ClientsideFunction("edp", "read"), Output("link", "data"), Input("url", "hash"))
+    app.clientside_callback(
+        ClientsideFunction("edp", "write"),
+        Output("written", "data"),
+        Input("selected", "data"),
+        Input("pinned", "data"),
+        Input("limits", "data"),
+        prevent_initial_call=True,
+    )
+
+
+def comparing(app: Dash, source: Source) -> None:
+    """Two configurations side by side: one is kept while another is selected."""
+
+    @app.callback(
+        Output("pinned", "data"),
+        Input("pin", "n_clicks"),
+        Input("unpin", "n_clicks"),
+        Input("link", "data"),
+        State("selected", "data"),
+    )
+    def pin(_: int | None, __: int | None, link: dict[str, Any], selected: str | None) -> str | None:
+        if ctx.triggered_id in ("pin", "unpin"):
+            return selected if ctx.triggered_id == "pin" else None
+        return link.get("with")
+
+    @app.callback(
+        Output("side-by-side", "children"),
+        Output("pin", "disabled"),
+        Output("pin", "hidden"),
+        Output("unpin", "hidden"),
+        Input("pinned", "data"),
+        Input("selected", "data"),
+        Input("version", "data"),
+    )
+    def show(pinned: str | None, selected: str | None, _: str | None) -> Any:
+        found = source.read()[1]
+        one, other = found.candidates.get(selected or ""), found.candidates.get(pinned or "")
+        if other is None:
+            return "", one is None, False, True
+        if one is None or one is other:
+            return html.P(f"{other.name} is kept: select another one."), True, True, False
+        return side_by_side(found, one, other), True, True, False
+
+
+def notes(app: Dash, source: Source, token: str) -> None:
+    """What people write of a configuration is kept in the sweep's folder: by the page alone, as Pick is."""
+
+    @app.callback(
+        Output("note", "value"), Output("save-note", "disabled"), Output("noted", "children"), Input("selected", "data")
+    )
+    def note(selected: str | None) -> Any:
+        return read_notes(source.sweep).get(selected or "", ""), selected is None, ""
+
+    @app.callback(
+        Output("noted", "children", allow_duplicate=True),
+        Input("save-note", "n_clicks"),
+        State("note", "value"),
+        State("selected", "data"),
+        State("token", "data"),
+        prevent_initial_call=True,
+    )
+    def save(clicks: int | None, words: str | None, selected: str | None, given: Any) -> str:
+        if not clicks or selected is None:
+            return ""
+        if not same(given, token):
+            abort(403)
+        name = source.read()[1].candidates[selected].key
+        try:
+            write_note(source.sweep, name, words or "")
+        except UserError as error:
+            return str(error)
+        return f"Saved in {source.sweep.folder / NOTES}."
 
 
 def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:

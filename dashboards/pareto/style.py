@@ -44,7 +44,7 @@ def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figu
     return {
         "title": {"text": axis.label, "standoff": 10},
         "type": "log" if axis.log else "linear",
-        "range": _range(axis, values),
+        "range": axis_range(axis, values),
         "gridcolor": t["grid"],
         "linecolor": t["muted"],
         "zeroline": False,
@@ -61,7 +61,7 @@ def _decades(values: list[float]) -> int:
     return max(1, math.ceil((max(logs) - min(logs)) / 8))
 
 
-def _range(axis: Axis, values: list[float]) -> list[float]:
+def axis_range(axis: Axis, values: list[float]) -> list[float]:
     """The values with some room, so that nothing is cut at an edge; in log10 where the axis is logarithmic."""
     found = [math.log10(v) if axis.log else v for v in values if is_number(v) and (v > 0 or not axis.log)] or [0.0, 1.0]
     low, high = min(found), max(found)

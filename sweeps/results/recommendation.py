@@ -76,13 +76,8 @@ def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Reco
     """The advice on a sweep as it is now, with what `edp-sweep confirm` found."""
     recipe = sweep.recipe
     front = pareto_front(sweep.trials(), recipe.search.objectives)
-    return recommend(
-        front,
-        target=recipe.edp.epsilon,
-        leakage=leakage_of(recipe),
-        limits=limits,
-        again={point.name: new_seeds(sweep, point) for point in front},
-    )
+    again = {point.name: new_seeds(sweep, point) for point in front}
+    return recommend(front, target=recipe.edp.epsilon, leakage=leakage_of(recipe), limits=limits, again=again)
 
 
 def leakage_of(recipe: Recipe) -> Objective:

@@ -24,12 +24,34 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       return { key, descending: now.key === key && !now.descending };
     },
 
-    // A point of a chart carries its configuration's key; so does a row's button.
-    select: function () {
+    // A point of a chart carries its configuration's key; so does a row's button. Where the panel is below the charts,
+    // the page goes there.
+    select: function (...inputs) {
       const one = used();
       if (!one) return window.dash_clientside.no_update;
-      const key = one.prop_id.endsWith(".clickData") ? one.value.points[0].customdata : keyOf(one);
+      const key = one.prop_id.endsWith(".clickData") ? one.value.points[0].customdata
+        : one.prop_id.startsWith("best.") ? inputs[inputs.length - 1] : keyOf(one);
+      if (key && matchMedia("(max-width: 1080px)").matches) {
+        document.querySelector(".details").scrollIntoView({ behavior: "smooth" });
+      }
       return key || window.dash_clientside.no_update;
+    },
+
+    // The address: #at=7@3&with=2&ser=0.3
+    read: function (hash) {
+      return Object.fromEntries(new URLSearchParams((hash || "").slice(1)));
+    },
+
+    write: function (at, beside, limits) {
+      if (!at && !beside && !Object.keys(limits || {}).length) return window.dash_clientside.no_update;
+      const said = new URLSearchParams();
+      if (at) said.set("at", at);
+      if (beside) said.set("with", beside);
+      for (const [name, most] of Object.entries(limits || {})) {
+        said.set(name.endsWith("_seconds") ? "cost" : name, Number(most.toPrecision(6)));
+      }
+      history.replaceState(history.state, "", "#" + said.toString().replaceAll("%40", "@"));
+      return window.dash_clientside.no_update;
     },
   },
 });

@@ -1,0 +1,39 @@
+"""All candidates as a table that other programs read."""
+
+from __future__ import annotations
+
+import pandas as pd
+from dash import Dash
+from flask import Response
+
+from dashboards.pareto.data import Snapshot, Source
+
+
+def candidates_csv(snapshot: Snapshot) -> str:
+    """A row a candidate: its name, place, settings (`edp.C`, as `--set` names them) and metrics."""
+    advised = snapshot.advice().point
+    rows = [
+        {
+            "point": c.key,
+            "trial": c.trial,
+            "epoch": c.point.epoch,
+            "pareto": c.on_front,
+            "recommended": advised is not None and c.key == advised.name,
+            "tied_with": " ".join(c.tied_with),
+            "run_id": c.point.run_id,
+            **{name if "." in name else f"edp.{name}": value for name, value in c.params.items()},
+            **c.metrics,
+        }
+        for c in snapshot.candidates.values()
+    ]
+    return pd.DataFrame(rows).to_csv(index=False)
+
+
+def download(app: Dash, source: Source) -> None:
+    """Served at an address of its own: the page's policy lets no script make a file."""
+
+    @app.server.route("/candidates.csv")
+    def csv() -> Response:
+        name = f"{source.sweep.name}.csv"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": "text/csv; charset=utf-8"}
+        return Response(candidates_csv(source.read()[1]), headers=headers)

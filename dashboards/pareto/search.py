@@ -1,0 +1,206 @@
+"""What the search learned: which settings matter, slices, and what more trials brought."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from dash import Dash, Input, Output, no_update
+from optuna.trial import FrozenTrial, TrialState
+
+from dashboards.pareto.data import Axis, Candidate, Snapshot, Source, is_number, text
+from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank
+from sweeps.recipes.parts import Objective, metric_of
+
+_FEWEST = 4
+"""Complete trials; of fewer nothing can be said."""
+
+
+def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials that have values."""
+    return [trial for trial in trials if trial.state == TrialState.COMPLETE]
+
+
+def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, dict[str, float]]:
+    """By objective, the share that each setting has in its variance (Optuna's fANOVA); {} of too few trials."""
+    study = _study(trials, objectives)
+    if len(study.trials) < _FEWEST:
+        return {}
+    found: dict[str, dict[str, float]] = {}
+    for i, name in enumerate(objectives):
+        evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=32, max_depth=16, seed=0)
+        try:
+            found[name] = optuna.importance.get_param_importances(
+                study,
+                evaluator=evaluator,
+                target=lambda trial, i=i: trial.values[i],  # type: ignore[misc]
+            )
+        except (ValueError, RuntimeError):
+            continue  # the objective has one value, as an ε that is fixed
+    return found
+
+
+def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[float]:
+    """After each complete trial, the share of the final hypervolume; the reference is the worst of each objective."""
+    study = _study(trials, objectives)
+    values = np.array([trial.values for trial in study.trials])
+    if len(values) < 2:
+        return []
+    if len(objectives) == 1:
+        span = values[0, 0] - values.min()
+        best = np.minimum.accumulate(values[:, 0])
+        return [float(v) for v in ((values[0, 0] - best) / span if span else np.ones(len(values)))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        drawn = optuna.visualization.plot_hypervolume_history(study, values.max(axis=0).tolist())
+    volumes = [float(v) for v in drawn.data[0].y]
+    return [v / volumes[-1] for v in volumes] if volumes and volumes[-1] else []
+
+
+def _study(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> optuna.Study:
+    """A study in memory of those that are complete: what is looked at is not written to."""
+    study = optuna.create_study(directions=["minimize"] * len(objectives))
+    study.add_trials(complete(trials))
+    return study
+
+
+def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
+    """Bars side by side, one an objective."""
+    if not found:
+        return blank(theme)
+    names = sorted(
+        {n for shares in found.values() for n in shares}, key=lambda n: max(f.get(n, 0) for f in found.values())
+    )
+    tints = [SCALES[theme][i] for i in (2, 6, 9, 0, 4)]
+    bars = [
+        {"type": "bar", "orientation": "h", "name": objective.replace("log10_", ""), "y": names}
+        | {"x": [shares.get(n, 0.0) for n in names], "marker": {"color": tint, "pattern": {"shape": shape}}}
+        | {"hovertemplate": "%{y}: %{x:.0%}<extra>%{fullData.name}</extra>"}
+        for (objective, shares), tint, shape in zip(found.items(), tints, ("", "/", ".", "x", "-"), strict=False)
+    ]
+    return {
+        "data": bars,
+        "layout": base_layout(
+            theme,
+            xaxis={"tickformat": ".0%", "gridcolor": THEMES[theme]["grid"], "fixedrange": True}
+            | {"title": {"text": "share of the objective's variance"}},
+            yaxis={"automargin": True, "fixedrange": True},
+            margin={"l": 10, "r": 12, "t": 10, "b": 45},
+            legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        ),
+    }
+
+
+def slices_chart(snapshot: Snapshot, objective: Axis, theme: str) -> Figure:
+    """The objective against each setting that was searched, of every trial's last epoch."""
+    settings = [
+        axis for axis in snapshot.axes.values() if any(axis.key in c.params for c in snapshot.candidates.values())
+    ]
+    members = [c for c in snapshot.candidates.values() if c.point.last and is_number(c.value(objective.key))]
+    if not settings or not members:
+        return blank(theme)
+    layout = base_layout(theme, showlegend=False, margin={"l": 10, "r": 12, "t": 10, "b": 45})
+    values = [float(c.value(objective.key)) for c in members]
+    layout["yaxis"] = axis_style(objective, theme, values, fixedrange=True)
+    traces: list[Figure] = []
+    for i, axis in enumerate(settings):
+        n = "" if i == 0 else str(i + 1)
+        here = [c for c in members if axis.key in c.params]
+        traces.append(_slice(here, axis, objective, theme) | {"xaxis": f"x{n}", "yaxis": "y"})
+        words = any(not is_number(c.params[axis.key]) for c in here)
+        style = axis_style(axis, theme, [float(c.params[axis.key]) for c in here if is_number(c.params[axis.key])])
+        layout[f"xaxis{n}"] = (style if not words else {"type": "category", "title": {"text": axis.short}}) | {
+            "domain": [(i + 0.04) / len(settings), (i + 0.96) / len(settings)],
+            "anchor": "y",
+            "fixedrange": True,
+            "nticks": 4,
+        }
+    return {"data": traces, "layout": layout}
+
+
+def _slice(members: list[Candidate], axis: Axis, objective: Axis, theme: str) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [c.params[axis.key] if is_number(c.params[axis.key]) else str(c.params[axis.key]) for c in members],
+        "y": [c.value(objective.key) for c in members],
+        "text": [f"{c.name}: {text(objective, c.value(objective.key))}" for c in members],
+        "hovertemplate": "%{text}<br>%{x}<extra></extra>",
+        "marker": {
+            "symbol": ["diamond" if c.on_front else "circle-open" for c in members],
+            "size": 6,
+            "color": [THEMES[theme]["accent"] if c.on_front else THEMES[theme]["muted"] for c in members],
+        },
+    }
+
+
+def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -> Figure:
+    """The hypervolume over trials."""
+    if not shares:
+        return blank(theme)
+    what = "hypervolume" if len(objectives) > 1 else f"gain in {objectives[0]}"
+    t = THEMES[theme]
+    return {
+        "data": [
+            {"type": "scatter", "mode": "lines", "x": list(range(1, len(shares) + 1)), "y": shares}
+            | {
+                "line": {"color": t["accent"], "width": 2, "shape": "hv"},
+                "hovertemplate": "trial %{x}: %{y:.1%}<extra></extra>",
+            }
+        ],
+        "layout": base_layout(
+            theme,
+            xaxis={"title": {"text": "complete trials"}, "gridcolor": t["grid"], "zeroline": False, "fixedrange": True},
+            yaxis={"title": {"text": f"share of the final {what}"}, "tickformat": ".0%", "gridcolor": t["grid"]}
+            | {"zeroline": False, "fixedrange": True, "automargin": True, "rangemode": "tozero"},
+            margin={"l": 10, "r": 12, "t": 10, "b": 45},
+        ),
+    }
+
+
+def search(app: Dash, source: Source) -> None:
+    """Computed when the part is opened, and again where the sweep has grown since; the last of each is kept."""
+
+    @functools.lru_cache(maxsize=2)
+    def learned(version: str) -> tuple[dict[str, dict[str, float]], list[float], int]:
+        recipe = source.sweep.recipe
+        trials = [] if recipe.search.secret else source.sweep.told(recipe)
+        objectives = recipe.search.objectives
+        return importances(trials, objectives), hypervolumes(trials, objectives), len(complete(trials))
+
+    @app.callback(Output("slice", "options"), Input("version", "data"))
+    def objectives(_: str | None) -> list[dict[str, str]]:
+        found = source.read()[1]
+        names = dict.fromkeys(("ser", "mia_auc", *(metric_of(o) for o in found.recipe.search.objectives)))
+        return [{"label": found.axes[key].short, "value": key} for key in names if key in found.axes]
+
+    @app.callback(
+        Output("importance", "figure"),
+        Output("slices", "figure"),
+        Output("progress", "figure"),
+        Output("search-note", "children"),
+        Input("search-open", "n_clicks"),
+        Input("version", "data"),
+        Input("slice", "value"),
+        Input("theme", "data"),
+        running=[(Output("search-busy", "children"), "Computing …", "")],
+        prevent_initial_call=True,
+    )
+    def show(clicks: int | None, _: str | None, objective: str, theme: str | None) -> Any:
+        if not clicks or theme is None:
+            return (no_update,) * 4
+        version, found = source.read()
+        shares, volumes, n = learned(version)
+        note = f"Of {n} complete trials." + (f" From {_FEWEST} on there is more to say." if n < _FEWEST else "")
+        axis = found.axes.get(objective, Axis(objective, objective))
+        names = found.recipe.search.objectives
+        return (
+            importance_chart(shares, theme),
+            slices_chart(found, axis, theme),
+            progress_chart(volumes, names, theme),
+            note,
+        )
