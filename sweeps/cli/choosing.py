@@ -44,8 +44,7 @@ def pick(
     as_json: Json = False,
 ) -> None:
     """One configuration, the recommended one or the one that is named, as a file that `train` accepts."""
-    from sweeps.commands.pick import Wanted
-    from sweeps.commands.pick import pick as pick_point
+    from sweeps.commands.pick import Wanted, pick_point
     from sweeps.results.summary import point_line
     from sweeps.state.shell import train_line
 

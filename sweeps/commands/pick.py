@@ -52,7 +52,16 @@ class Wanted:
             check_model_name(self.model_name)
 
 
-def pick(
+def pick(sweep: Sweep, limits: dict[str, float], path: Path, tracking_uri: str | None = None) -> Point:
+    """Chooses a configuration within limits, and writes it to `path`.
+
+    Raises:
+        UserError: as `pick_point`.
+    """
+    return pick_point(sweep, limits, Wanted(path, tracking_uri=tracking_uri))[0]
+
+
+def pick_point(
     sweep: Sweep,
     limits: dict[str, float],
     wanted: Wanted,

@@ -39,25 +39,25 @@ def model_card(
         f"{spec.model.kind.upper()} that understands utterances as those of {corpus.name} are: in their language, of "
         "their intents and slots.",
         "",
-        f"- **Trained** on {trained_on} of {corpus.name}{made}, seed {corpus.seed}: {training.method}, "
+        f"- Trained on {trained_on} of {corpus.name}{made}, seed {corpus.seed}: {training.method}, "
         f"{training.epochs} epochs.",
-        f"- **Useful**: {_useful(metrics)}, on test utterances that it has not seen.",
-        *([f"- **Leaks**: {_leaks(metrics)}."] if "mia_auc" in metrics else []),
-        f"- **Guarantees**: {privacy_statement(metrics, edp) if private else PLAIN}.",
+        f"- Useful: {_useful(metrics)}, on test utterances that it has not seen.",
+        *([f"- Leaks: {_leaks(metrics)}."] if "mia_auc" in metrics else []),
+        f"- Privacy: {privacy_statement(metrics, edp) if private else PLAIN}.",
     ]
     if private:
         lines.append(
-            f"- **Of whom**: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
+            f"- Of whom: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
             "aggregator is trusted. Whoever contributed several units is protected less."
         )
     if cost is not None:
         known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
-        lines.append(f"- **Choosing it** among other trainings: ε of all of them together {known}.")
+        lines.append(f"- Choosing it among other trainings: ε of all of them together {known}.")
     if picked is not None:
-        lines.append(f"- **Chosen** by {picked.by}, {picked.at}. {picked.why}")
-    lines += [f"- **{name.capitalize()}**: {text}." for name, text in parts.items()]
+        lines.append(f"- Chosen by {picked.by}, {picked.at}. {picked.why}")
+    lines += [f"- {name.capitalize()}: {text}." for name, text in parts.items()]
     lines.append(
-        "- **Not covered by ε**: test figures, the choice of recipe and of public data, and what the log of a server "
+        "- Not covered by ε: test figures, the choice of recipe and of public data, and what the log of a server "
         "keeps of its users."
     )
     return "\n".join(lines)

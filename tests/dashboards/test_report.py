@@ -13,12 +13,12 @@ import pytest
 
 from dashboards.report import write_report
 from edp.spec import UserError
-from sweeps.commands.pick import keep
+from sweeps.commands.pick import Wanted, keep
 from sweeps.formatting.figures import epsilon_cell, epsilon_text, number
 from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
-from sweeps.results.summary import epsilon_of_sweep
+from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from tests.conftest import Command
@@ -83,7 +83,7 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
         "aggregator is trusted",
         "noise is secret : it was seeded from the operating system",
         "1,350 training utterances",
-        f"all trials composed): {epsilon_text(epsilon_of_sweep(sweep.recipe, trials))}",
+        f"all trials composed): {epsilon_text(epsilon_of_sweep(sweep, trials))}",
         f"({chosen.ledger.steps})" if chosen.ledger else "",
     ):
         assert said in text, said
@@ -151,7 +151,7 @@ def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp
 def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None:
     own = sweep_of(tmp_path, "own", 4)
     for point in front_of(own)[:1]:
-        keep(own, point, tmp_path / "picked.yaml")
+        keep(own, point, "", Wanted(tmp_path / "picked.yaml", force=True))
         assert write_report(own, tmp_path / "report.html").name == point.name
     text = words(tmp_path / "report.html")
     assert f"Picked: trial {point.name}" in text

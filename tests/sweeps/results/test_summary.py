@@ -13,11 +13,12 @@ from rich.console import Console
 
 from dashboards.report import write_report
 from sweeps.commands.confirm import print_confirmation
-from sweeps.commands.pick import keep
+from sweeps.commands.pick import Wanted, keep
 from sweeps.formatting.figures import audited_text, epsilon_cell, params_text
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.front import pareto_front
-from sweeps.results.summary import epsilon_of_sweep, print_front, print_sweep
+from sweeps.results.summary import print_front, print_sweep
+from sweeps.results.total import epsilon_of_sweep
 from sweeps.search.target_epsilon import planned
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
@@ -98,9 +99,9 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     config = search.ask("a")
     assert config is not None
     search.tell("a", "died", None, [])
-    assert epsilon_of_sweep(recipe, sweep.trials()) is None, "what it ran is not known, so it is not small"
+    assert epsilon_of_sweep(sweep, sweep.trials()) is None, "what it ran is not known, so it is not small"
     write_ledger(planned(recipe.trial(config.params | {"z0": 1.0}), 1_350), sweep.trial_folder(0))
-    cost = epsilon_of_sweep(recipe, sweep.trials())
+    cost = epsilon_of_sweep(sweep, sweep.trials())
     assert cost is not None
     assert 0 < cost < 1e4
     page = shown(print_sweep, sweep)
@@ -110,8 +111,8 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
 
 def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path: Path) -> None:
     settings = ("search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]")
-    sweep, recipe = new_sweep(tmp_path, *settings)
-    cost = epsilon_of_sweep(recipe, [])
+    sweep, _ = new_sweep(tmp_path, *settings)
+    cost = epsilon_of_sweep(sweep, [])
     assert cost is not None
     assert 8 < cost < 20
     assert f"only the best released): {cost:.3g}\n" in shown(print_sweep, sweep)
@@ -119,7 +120,7 @@ def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path
 
 def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bool, tmp_path: Path) -> None:
     point = front_of(plain)[0]
-    keep(plain, point, tmp_path / "picked.yaml")
+    keep(plain, point, "", Wanted(tmp_path / "picked.yaml"))
     end = "ε audited ≥ 0.0229" if audited else "ε not audited"
     assert point.metrics["epsilon_paper"] > 1e4
     heading = (tmp_path / "picked.yaml").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.results.summary import epsilon_of_sweep
+from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.sweep import Sweep
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
@@ -188,14 +188,14 @@ def test_an_epsilon_whose_ledger_is_gone_is_unknown(text: str | None, storage: P
 
     code, out, err = command("repair", "base", *where)  # the study has a copy
     assert "wrote back the ledgers of trials 1" in out
-    assert epsilon_of_sweep(sweep.recipe, sweep.trials()) is not None
+    assert epsilon_of_sweep(sweep, sweep.trials()) is not None
 
 
 def test_a_ledger_that_is_not_the_one_that_the_trial_wrote_says_nothing(storage: Path) -> None:
     sweep = Sweep.existing(storage, "base")
     file = sweep.trial_folder(2) / "ledger.json"
     file.write_text(file.read_text().replace('"epoch": 0', '"epoch": 00').replace(": 00", ":  0"))
-    assert epsilon_of_sweep(sweep.recipe, sweep.trials()) is None
+    assert epsilon_of_sweep(sweep, sweep.trials()) is None
 
 
 def test_with_the_study_and_a_ledger_gone_the_rest_comes_back_and_the_loss_is_named(
@@ -265,8 +265,8 @@ def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_ag
     suggestion = studies.trials(made, recipe).ask("a")
     assert suggestion is not None
     write_ledger(planned(suggestion.spec, 1_350), made.trial_folder(0))
-    cost = epsilon_of_sweep(recipe, made.trials())
+    cost = epsilon_of_sweep(made, made.trials())
     assert cost
     requeue_interrupted(open_study(made, recipe))
-    assert epsilon_of_sweep(recipe, made.trials()) == cost
+    assert epsilon_of_sweep(made, made.trials()) == cost
     assert [trial.state for trial in made.trials()] == ["interrupted"]

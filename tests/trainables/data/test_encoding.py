@@ -199,7 +199,7 @@ def test_a_corpus_that_cannot_be_encoded_is_refused(tmp_path: Path) -> None:
     for splits, named in ((empty, "split train"), (no_tokens, "0 tokens")):
         with pytest.raises(UserError, match=named):
             encoded(CLC, tmp_path, splits)
-    labels = Labels(("call",), ("O",))
+    labels = Labels(("call", "other"), ("O", "B-other", "I-other"))
     with pytest.raises(UserError, match="schema lacks"):
         encode(SPLITS, CLC, tmp_path / "c", labels=labels, features=features(CLC))
     assert not list(tmp_path.iterdir())
