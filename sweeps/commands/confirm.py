@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import named_point, picked_spec
-from sweeps.results.confirmed import estimate, seed_folder
+from sweeps.results.confirmed import DECIDE, estimate, seed_folder
 from sweeps.results.front import pareto_front
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.lock import driver_lock
@@ -138,22 +139,25 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
         progress.say(f"{placed.line}; Ray's log: {sweep.log}")
         encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
         above = _between(tracker, sweep, base, prepared)
-        with worker_group(sweep, placed, progress) as workers:
+        with worker_group(sweep, placed, progress) as workers, ExitStack() as stack:
             ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
-            for place, (point, spec, folder) in enumerate(jobs, start=1):
-                what = f"{place} of {len(jobs)}: trial {point.name}, seed {spec.training.seed}"
+            progress.expect(len(jobs), 0, max(spec.training.epochs for _, spec, _ in jobs))
+            shown = stack.enter_context(progress)
+            for place, (point, spec, folder) in enumerate(jobs):
+                shown.trial(place, "running", {"trial": point.name, "seed": spec.training.seed})
                 run_id = _open(tracker, sweep, point, spec, folder, above)
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
                     with job_run(tracker, run_id, spec) as tracked:
-                        result = workers.run(job, _show(progress, tracked, what))
+                        result = workers.run(job, _show(progress, tracked, place))
                         tracked.close(result, folder, ("ledger.json",))
                 except TrialStopped:
                     raise
                 except TrialError as error:
                     failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
-                    progress.say(failures[-1])
+                    shown.trial(place, "failed", reason=str(error))
                     continue
+                shown.trial(place, "complete", metrics=result.metrics)
                 _write(folder, {"seed": spec.training.seed, "run_id": run_id, "metrics": result.metrics})
         tracker.end(above)
     return failures
@@ -179,9 +183,9 @@ def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared
     return run_id
 
 
-def _show(progress: Progress, tracked: JobRun, what: str) -> OnEpoch:
+def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
     def on_epoch(epoch: int, metrics: Metrics) -> None:
-        progress.epoch(what, tracked.spec.training.epochs, epoch, metrics)
+        progress.trial_epoch(place, epoch, metrics)
         tracked.epoch(epoch, metrics)
 
     return on_epoch
@@ -235,6 +239,8 @@ def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
 def print_confirmation(document: dict[str, Any], console: Console) -> None:
     """The means and intervals, beside what the sweep had found."""
     console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
+    if document["seeds"] < DECIDE:
+        print_line(console, f"{document['seeds']} seeds decide nothing: take --seeds {DECIDE} or more")
     for failure in document["failures"]:
         print_line(console, f"failed: {failure}")
     cost = document["epsilon_of_sweep_and_confirmation"]

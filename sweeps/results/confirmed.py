@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 CONFIRM = "confirm"
 """The folder of a sweep's trainings with new seeds."""
 SEEDS = "confirmed_seeds"
-_DECIDE = 3
+DECIDE = 3
 """So many seeds or more say something: of two, an interval is as wide as can be."""
 
 
@@ -65,7 +65,7 @@ def new_seeds(sweep: Sweep, point: Point) -> Metrics:
     found: Metrics = {}
     for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr"):
         values = [metrics[name] for metrics in runs if name in metrics]
-        if len(values) >= _DECIDE:
+        if len(values) >= DECIDE:
             mean = estimate(values)
             found |= {name: mean.mean, f"{name}_lower": mean.lower, f"{name}_upper": mean.upper, SEEDS: len(values)}
     return found

@@ -158,7 +158,7 @@ def _front_table(
         heads.append("ε audited")
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
-        _caption(intervals, changes, bool(tied), audited, rare),
+        _caption(intervals, changes, bool(tied), audited, rare, any(p.metrics["ser"] > 1 for p in front)),
         heads,
         "configuration",
     )
@@ -200,13 +200,14 @@ def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
     return f"~ {name} is dominated by {', '.join(others)}, but not beyond noise"
 
 
-def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bool) -> str:
+def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bool, above: bool) -> str:
     return (
         "2@3: trial 2 after epoch 3. "
         + ("Δ: against the SGD baseline. " if changes else "")
         + ("±: half the 95 % interval. " if intervals else "")
         + ("~: hangs on noise. " if tied else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
+        + ("SER above 100 %: more errors than there are slots and intents. " if above else "")
         + f"{MARK}: ε of 1e4 or more is no formal guarantee."
         + ("" if audited else " No audit was run.")
     )

@@ -1,0 +1,176 @@
+"""A configuration is picked by name or by the rule: who, when and why is kept, and no file is lost."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from edp.accounting.selection import composed_epsilon
+from edp.spec import UserError
+from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
+from sweeps.results.choice import named_point
+from sweeps.results.total import cost_line, epsilon_of_sweep
+from sweeps.state.picks import Origin, origin_of, read_picks, write_origin
+from sweeps.state.sweep import Sweep, newest
+from tests.conftest import Command
+from tests.support.synthetic import sweep_of
+from trainables.records.ledger_file import write_ledger
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("picking") / "runs"
+    sweep_of(place, "old", 2)
+    sweep_of(place, "new", 4)
+    os.utime(place / "old" / "recipe.yaml", (1, 1))
+    return place
+
+
+@pytest.fixture
+def sweep(storage: Path) -> Sweep:
+    return Sweep.existing(storage, "new")
+
+
+def points(sweep: Sweep) -> list[str]:
+    return [point.name for trial in sweep.trials() if trial.state == "complete" for point in trial.points]
+
+
+def test_a_point_is_picked_by_its_name_whether_it_is_on_the_front_or_not(
+    sweep: Sweep, storage: Path, tmp_path: Path, command: Command
+) -> None:
+    for name in points(sweep):
+        file = tmp_path / f"{name}.yaml"
+        code, out, err = command("pick", "new", name, "--output", str(file), "--json", "--storage", str(storage))
+        assert code == 0, err
+        found = json.loads(out)
+        point = named_point(sweep, name)
+        assert (found["number"], found["epoch"]) == (point.trial, point.epoch)
+        assert f"# Trial {point.trial} of sweep new after epoch {point.epoch}" in file.read_text()
+        assert named_point(sweep, f"{point.trial}@{point.epoch}") == point
+
+
+def test_who_picked_when_and_why_is_kept_and_an_earlier_run_is_picked_no_more(sweep: Sweep, tmp_path: Path) -> None:
+    one, other = (named_point(sweep, name) for name in ("0", "1"))
+    client = MlflowClient(sweep.record.tracking_uri)
+    keep(sweep, one, "A person named it.", Wanted(tmp_path / "one.yaml"))
+    keep(sweep, other, "It is best.", Wanted(tmp_path / "other.yaml"), {"ser": 0.9})
+    last = read_picks(sweep)[-1]
+    assert (last.trial, last.epoch, last.by, last.limits) == (1, other.epoch, getpass.getuser(), {"ser": 0.9})
+    assert one.run_id is not None
+    assert other.run_id is not None
+    assert client.get_run(one.run_id).data.tags["picked"] == "false"
+    tags = client.get_run(other.run_id).data.tags
+    assert tags["picked"] == "true"
+    assert tags["picked_by"] == getpass.getuser()
+    assert tags["picked_limits"] == "ser <= 0.9"
+    assert tags["picked_rule"] == "It is best."
+    assert tags["picked_at"] == last.at
+
+
+def test_a_file_that_is_there_stays_without_force(
+    sweep: Sweep, storage: Path, tmp_path: Path, command: Command
+) -> None:
+    file = tmp_path / "picked.yaml"
+    words = ("--output", str(file), "--storage", str(storage))
+    assert command("pick", "new", "0", *words)[0] == 0
+    first, picked = file.read_text(), len(read_picks(sweep))
+    code, _, err = command("pick", "new", "1", *words)
+    assert code == 2
+    assert "it is there already; allowed: another file, or --force" in err
+    assert file.read_text() == first
+    assert len(read_picks(sweep)) == picked, "nothing was picked"
+    assert command("pick", "new", "0", *words)[0] == 0, "the same again changes nothing"
+    assert command("pick", "new", "1", "--force", *words)[0] == 0
+    assert file.read_text() != first
+    assert is_pick(sweep, file), "so the page may replace it"
+    file.write_text(file.read_text() + "# mine\n")
+    assert not is_pick(sweep, file)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("9@3",), "point = '9@3': sweep new has no model of this name"),
+        (("nonsense",), "point = 'nonsense'"),
+        (("0", "--max-ser", "0.5"), "limits choose a point, too"),
+        (("0", "--register", "a/b"), "--register = 'a/b'"),
+        (("0", "--alias", "winner"), "winner"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    words: tuple[str, ...], says: str, storage: Path, tmp_path: Path, command: Command
+) -> None:
+    file = tmp_path / "picked.yaml"
+    code, out, err = command("pick", "new", *words, "--output", str(file), "--storage", str(storage))
+    assert code == 2
+    assert says in err
+    assert out == ""
+    assert not file.exists()
+
+
+def test_a_point_without_a_guarantee_is_refused_where_one_is_required_and_asked_about_where_it_is_registered(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    worst = max((named_point(sweep, name) for name in points(sweep)), key=lambda p: p.metrics["epsilon"])
+    assert worst.metrics["epsilon"] > 10
+    file = tmp_path / "picked.yaml"
+    with pytest.raises(UserError, match=f"trial {worst.name} has no guarantee"):
+        pick_point(sweep, {}, Wanted(file, require_guarantee=True), worst.name)
+    asked: list[str] = []
+
+    def no(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    with pytest.raises(UserError, match="it was not registered"):
+        pick_point(sweep, {}, Wanted(file, "helper"), worst.name, no)
+    assert len(asked) == 1
+    assert not file.exists()
+    assert not MlflowClient(sweep.record.tracking_uri).search_registered_models()
+
+
+def test_without_a_name_it_is_the_newest_sweep_and_says_so(storage: Path, tmp_path: Path, command: Command) -> None:
+    found = newest(storage)
+    assert found is not None
+    assert found.name == "new"
+    for words in (("status",), ("front",), ("pick", "--output", str(tmp_path / "a.yaml"))):
+        code, _, err = command(*words, "--storage", str(storage))
+        assert code == 0, err
+        assert f"no name given: new, the newest sweep in {storage}" in err
+    code, out, _ = command("pick", "1", "--output", str(tmp_path / "b.yaml"), "--json", "--storage", str(storage))
+    assert code == 0
+    assert json.loads(out)["number"] == 1
+    code, _, err = command("status", "--storage", str(tmp_path / "empty"))
+    assert code == 2
+    assert "name: none is given" in err
+
+
+def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "runs", "s", 2)
+    point = named_point(sweep, "0")
+    keep(sweep, point, "", Wanted(tmp_path / "picked.yaml"))
+    before = epsilon_of_sweep(sweep, sweep.trials())
+    origin = origin_of(tmp_path / "picked.yaml", tmp_path / "runs")
+    assert origin == Origin(sweep="s", trial=0, epoch=point.epoch)
+    folder = tmp_path / "runs" / "train-picked-1"
+    assert point.ledger is not None
+    write_ledger(point.ledger, folder)
+    write_origin(folder, origin)
+    ledgers = [trial.ledger for trial in sweep.trials() if trial.ledger is not None]
+    found = epsilon_of_sweep(sweep, sweep.trials())
+    assert found == composed_epsilon([*ledgers, point.ledger], sweep.recipe.edp.delta)
+    assert before is not None
+    assert found is not None
+    assert found > before
+    assert "(all trials and 1 final training composed)" in cost_line(sweep, sweep.trials())
+    (folder / "ledger.json").unlink()
+    assert epsilon_of_sweep(sweep, sweep.trials()) is None, "unknown is never small"
+    assert "the ledger of train-picked-1 is missing" in cost_line(sweep, sweep.trials())
+    (tmp_path / "other.yaml").write_text((tmp_path / "picked.yaml").read_text().partition("\n")[2])
+    assert origin_of(tmp_path / "other.yaml", tmp_path / "runs") is None, "somebody's own configuration"
