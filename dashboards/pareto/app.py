@@ -96,6 +96,7 @@ def _theme(app: Dash) -> None:
         ClientsideFunction("edp", "theme"),
         Output("theme", "data"),
         Output("toggle", "children"),
+        Output("narrow", "data"),
         Input("toggle", "n_clicks"),
     )
 
@@ -215,60 +216,34 @@ def _charts(app: Dash, source: Source) -> None:
         numbers = [o for o in every if not is_categorical(axes[o["value"]], candidates)]
         return every, every, numbers
 
-    shown = [Input(name, "data") for name in ("version", "limits", "selected", "pinned", "theme")]
-    shown.append(Input("beside", "value"))
+    shown = {name: Input(name, "data") for name in ("version", "limits", "selected", "pinned", "theme", "narrow")}
+    shown["name"] = Input("beside", "value")
 
-    def drawn(
-        x: str,
-        y: str,
-        colour: str,
-        limits: Limits,
-        selected: str | None,
-        pinned: str | None,
-        theme: str,
-        name: str | None,
-    ) -> Any:
+    def drawn(x: str, y: str, colour: str, theme: str, name: str | None, **shown: Any) -> Any:
         found = source.read()[1]
         if not found.candidates:
             return blank(theme)
-        across, up, shade = (_axis(found, key) for key in (x, y, colour))
-        other = beside(source, name)
-        return scatter(found, limits, selected, across, up, shade, theme, pinned=pinned, beside=other)
+        axes = [_axis(found, key) for key in (x, y, colour)]
+        how = {"pinned": shown["pinned"], "narrow": bool(shown["narrow"]), "beside": beside(source, name)}
+        return scatter(found, shown["limits"], shown["selected"], *axes, theme, **how)
 
-    @app.callback(Output("first", "figure"), Output("empty", "children"), *shown)
-    def draw_first(
-        _: str | None, limits: Limits, selected: str | None, pinned: str | None, theme: str | None, name: Any
-    ) -> Any:
-        if theme is None:
+    @app.callback(output=[Output("first", "figure"), Output("empty", "children")], inputs={"shown": shown})
+    def draw_first(shown: dict[str, Any]) -> Any:
+        if shown["theme"] is None:
             return (no_update,) * 2
         empty = "" if source.read()[1].candidates else "No trial is complete yet; points appear here as they end."
-        leakage = leakage_of(source.sweep.recipe)
-        return drawn("epsilon", "ser", leakage, limits, selected, pinned, theme, name), empty
+        return drawn("epsilon", "ser", leakage_of(source.sweep.recipe), **shown), empty
 
     @app.callback(
-        Output("scatter", "figure"),
-        Output("hint", "children"),
-        *shown,
-        Input("x", "value"),
-        Input("y", "value"),
-        Input("colour", "value"),
+        output=[Output("scatter", "figure"), Output("hint", "children")],
+        inputs={"shown": shown} | {name: Input(name, "value") for name in ("x", "y", "colour")},
     )
-    def draw_scatter(
-        _: str | None,
-        limits: Limits,
-        selected: str | None,
-        pinned: str | None,
-        theme: str | None,
-        name: Any,
-        x: str,
-        y: str,
-        colour: str,
-    ) -> Any:
-        if theme is None:
+    def draw_scatter(shown: dict[str, Any], x: str, y: str, colour: str) -> Any:
+        if shown["theme"] is None:
             return (no_update,) * 2
         found = source.read()[1]
         where = parts.hint(_axis(found, x), _axis(found, y)) if found.candidates else ""
-        return drawn(x, y, colour, limits, selected, pinned, theme, name), where
+        return drawn(x, y, colour, **shown), where
 
     @app.callback(
         Output("parallel", "figure"),

@@ -62,6 +62,7 @@ def page(
         [
             dcc.Store(id="version"),
             dcc.Store(id="theme"),
+            dcc.Store(id="narrow"),
             dcc.Store(id="limits", data={}),
             dcc.Store(id="selected"),
             dcc.Store(id="advised"),  # what is recommended without limits, and was selected for that
@@ -229,7 +230,7 @@ def _search(objective: str) -> html.Section:
                 html.H3("Setting by setting"),
                 html.Div([_choice("slice", "objective", objective)], className="choices"),
                 html.Div(_chart("slices", _STILL), className="scroll"),
-                html.H3("What more trials brought"),
+                html.H3("What more trials brought: hypervolume of the front, or the gain in a single objective"),
                 _chart("progress", _STILL),
             ]
         ),

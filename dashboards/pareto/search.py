@@ -13,7 +13,7 @@ from dash import Dash, Input, Output, no_update
 from optuna.trial import FrozenTrial, TrialState
 
 from dashboards.pareto.data import Axis, Candidate, Snapshot, Source, is_number, text
-from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank
+from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank, decades
 from sweeps.recipes.parts import Objective, metric_of
 
 _FEWEST = 4
@@ -118,6 +118,8 @@ def slices_chart(snapshot: Snapshot, objective: Axis, theme: str) -> Figure:
             "anchor": "y",
             "fixedrange": True,
             "nticks": 4,
+            "tickangle": 0,
+            "dtick": decades([c.params[axis.key] for c in here], 2) if axis.log and not words else None,
         }
     return {"data": traces, "layout": layout}
 
@@ -149,13 +151,13 @@ def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -
             {"type": "scatter", "mode": "lines", "x": list(range(1, len(shares) + 1)), "y": shares}
             | {
                 "line": {"color": t["accent"], "width": 2, "shape": "hv"},
-                "hovertemplate": "trial %{x}: %{y:.1%}<extra></extra>",
+                "hovertemplate": f"trial %{{x}}: %{{y:.1%}} of the final {what}<extra></extra>",
             }
         ],
         "layout": base_layout(
             theme,
             xaxis={"title": {"text": "complete trials"}, "gridcolor": t["grid"], "zeroline": False, "fixedrange": True},
-            yaxis={"title": {"text": f"share of the final {what}"}, "tickformat": ".0%", "gridcolor": t["grid"]}
+            yaxis={"tickformat": ".0%", "gridcolor": t["grid"], "title": {"text": "of the final"}}
             | {"zeroline": False, "fixedrange": True, "automargin": True, "rangemode": "tozero"},
             margin={"l": 10, "r": 12, "t": 10, "b": 45},
         ),

@@ -14,7 +14,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
         localStorage.setItem("edp-theme", root.dataset.theme);
       }
       const theme = root.dataset.theme;
-      return [theme, theme === "dark" ? "Light" : "Dark"];
+      return [theme, theme === "dark" ? "Light" : "Dark", matchMedia("(max-width: 560px)").matches];
     },
 
     sort: function (_clicks, now) {
