@@ -216,7 +216,7 @@ def _charts(app: Dash, source: Source) -> None:
         numbers = [o for o in every if not is_categorical(axes[o["value"]], candidates)]
         return every, every, numbers
 
-    shown = {name: Input(name, "data") for name in ("version", "limits", "selected", "pinned", "theme", "narrow")}
+    shown = {name: Input(name, "data") for name in ("version", "limits", "theme", "narrow")}
     shown["name"] = Input("beside", "value")
 
     def drawn(x: str, y: str, colour: str, theme: str, name: str | None, **shown: Any) -> Any:
@@ -224,8 +224,7 @@ def _charts(app: Dash, source: Source) -> None:
         if not found.candidates:
             return blank(theme)
         axes = [_axis(found, key) for key in (x, y, colour)]
-        how = {"pinned": shown["pinned"], "narrow": bool(shown["narrow"]), "beside": beside(source, name)}
-        return scatter(found, shown["limits"], shown["selected"], *axes, theme, **how)
+        return scatter(found, shown["limits"], *axes, theme, narrow=bool(shown["narrow"]), beside=beside(source, name))
 
     @app.callback(output=[Output("first", "figure"), Output("empty", "children")], inputs={"shown": shown})
     def draw_first(shown: dict[str, Any]) -> Any:
@@ -249,11 +248,10 @@ def _charts(app: Dash, source: Source) -> None:
         Output("parallel", "figure"),
         Input("version", "data"),
         Input("limits", "data"),
-        Input("selected", "data"),
         Input("colour", "value"),
         Input("theme", "data"),
     )
-    def draw_parallel(_: str | None, limits: Limits, selected: str | None, colour: str, theme: str | None) -> Any:
+    def draw_parallel(_: str | None, limits: Limits, colour: str, theme: str | None) -> Any:
         if theme is None:
             return no_update
         found = source.read()[1]
@@ -265,7 +263,15 @@ def _charts(app: Dash, source: Source) -> None:
             del measured["epsilon"]
         searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
         axes = searched + [found.axes[key] for key in measured if key in found.axes]
-        return parallel(found, limits, selected, axes, _axis(found, colour), theme)
+        return parallel(found, limits, axes, _axis(found, colour), theme)
+
+    # In the browser: see `scatter`.
+    app.clientside_callback(
+        ClientsideFunction("edp", "mark"),
+        Output("marked", "data"),
+        [Input(name, "data") for name in ("selected", "pinned", "theme")],
+        [Input(name, "figure") for name in ("first", "scatter", "parallel")],
+    )
 
 
 def _table(app: Dash, source: Source) -> None:

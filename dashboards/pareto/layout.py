@@ -70,6 +70,7 @@ def page(
             dcc.Store(id="pinned"),
             dcc.Store(id="link", data={}),
             dcc.Store(id="written"),
+            dcc.Store(id="marked"),
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="token", data=token),
             dcc.Store(id="sort", data={"key": None, "descending": False}),

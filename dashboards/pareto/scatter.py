@@ -28,31 +28,25 @@ _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10
 def scatter(
     snapshot: Snapshot,
     limits: Limits,
-    selected: str | None,
     x: Axis,
     y: Axis,
     colour: Axis,
     theme: str,
     *,
-    pinned: str | None = None,
     beside: Snapshot | None = None,
     narrow: bool = False,
 ) -> Figure:
     """All candidates over two quantities, coloured by a third if it varies; the front's, within limits, in full.
 
+    What is selected is marked by `assets/page.js`, which finds it by its key: to draw all points anew takes seconds
+    where there are thousands.
+
     Args:
-        pinned: a candidate that the selected one is compared with.
         beside: another sweep, whose front is drawn too.
         narrow: on a telephone, where the key to the colours stands above.
     """
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
     traces = _groups(snapshot, drawn, {c.key for c in drawn if within(c, limits)}, x, y, colour, theme, narrow)
-    chosen = snapshot.candidates.get(selected or "")
-    if chosen is not None and _drawn(chosen, x, y):
-        traces += _selected(drawn, chosen, x, y, THEMES[theme]["accent"])
-    other = snapshot.candidates.get(pinned or "")
-    if other is not None and other is not chosen and _drawn(other, x, y):
-        traces.append(_ring(other, f"beside it: {other.name}", x, y, THEMES[theme]["muted"]))
     strangers = [c for c in beside.front if _drawn(c, x, y)] if beside is not None else []
     if beside is not None:
         traces.append(_strangers(beside, strangers, x, y, colour, THEMES[theme]["ink"]))
@@ -133,6 +127,7 @@ def _groups(
             "x": [c.value(x.key) for c in members],
             "y": [c.value(y.key) for c in members],
             "customdata": [c.key for c in members],
+            "meta": {way: [c.interval(axis.key) for c in members] for way, axis in (("x", x), ("y", y))},
             "text": [_hover(c, [x, y, colour]) for c in members],
             "hovertemplate": "%{text}<extra></extra>",
             "opacity": opacity,
@@ -147,27 +142,6 @@ def _groups(
             | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour, narrow)}}
         )
     return traces
-
-
-def _selected(drawn: list[Candidate], chosen: Candidate, x: Axis, y: Axis, colour: str) -> list[Figure]:
-    """The chosen candidate ringed, with its intervals, and where training it longer leads."""
-    path = sorted((c for c in drawn if c.trial == chosen.trial), key=lambda c: c.point.epoch)
-    return [
-        {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
-        | {"x": [c.value(x.key) for c in path], "y": [c.value(y.key) for c in path]}
-        | {"line": {"color": colour, "width": 1.5, "dash": "dot"}},
-        _ring(chosen, f"selected: {chosen.name}", x, y, colour),
-    ]
-
-
-def _ring(candidate: Candidate, name: str, x: Axis, y: Axis, colour: str) -> Figure:
-    bars = {f"error_{along}": _error_bars([candidate], axis, colour, 1.5, 5) for along, axis in (("x", x), ("y", y))}
-    return (
-        {"type": "scatter", "mode": "markers", "name": name, "hoverinfo": "skip"}
-        | {"x": [candidate.value(x.key)], "y": [candidate.value(y.key)]}
-        | {"marker": {"symbol": "circle-open", "size": 26, "color": colour, "line": {"width": 3}}}
-        | bars
-    )
 
 
 def _strangers(beside: Snapshot, members: list[Candidate], x: Axis, y: Axis, colour: Axis, ink: str) -> Figure:
@@ -192,7 +166,7 @@ def _key(colour: Axis, narrow: bool) -> Figure:
     return {"title": title, "outlinewidth": 0, "tickformat": ".0%" if colour.percent else ""} | place
 
 
-def _error_bars(members: list[Candidate], axis: Axis, colour: str, thickness: float = 1, width: int = 0) -> Figure:
+def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
     """The confidence intervals, where they were estimated."""
     ends = [c.interval(axis.key) or (c.value(axis.key),) * 2 for c in members]
     if all(low == high for low, high in ends):
@@ -202,8 +176,8 @@ def _error_bars(members: list[Candidate], axis: Axis, colour: str, thickness: fl
         "symmetric": False,
         "array": [high - c.value(axis.key) for (_, high), c in zip(ends, members, strict=True)],
         "arrayminus": [c.value(axis.key) - low for (low, _), c in zip(ends, members, strict=True)],
-        "thickness": thickness,
-        "width": width,
+        "thickness": 1,
+        "width": 0,
         "color": colour,
     }
 
