@@ -96,6 +96,7 @@ def _theme(app: Dash) -> None:
         ClientsideFunction("edp", "theme"),
         Output("theme", "data"),
         Output("toggle", "children"),
+        Output("narrow", "data"),
         Input("toggle", "n_clicks"),
     )
 
@@ -215,70 +216,42 @@ def _charts(app: Dash, source: Source) -> None:
         numbers = [o for o in every if not is_categorical(axes[o["value"]], candidates)]
         return every, every, numbers
 
-    shown = [Input(name, "data") for name in ("version", "limits", "selected", "pinned", "theme")]
-    shown.append(Input("beside", "value"))
+    shown = {name: Input(name, "data") for name in ("version", "limits", "theme", "narrow")}
+    shown["name"] = Input("beside", "value")
 
-    def drawn(
-        x: str,
-        y: str,
-        colour: str,
-        limits: Limits,
-        selected: str | None,
-        pinned: str | None,
-        theme: str,
-        name: str | None,
-    ) -> Any:
+    def drawn(x: str, y: str, colour: str, theme: str, name: str | None, **shown: Any) -> Any:
         found = source.read()[1]
         if not found.candidates:
             return blank(theme)
-        across, up, shade = (_axis(found, key) for key in (x, y, colour))
-        other = beside(source, name)
-        return scatter(found, limits, selected, across, up, shade, theme, pinned=pinned, beside=other)
+        axes = [_axis(found, key) for key in (x, y, colour)]
+        return scatter(found, shown["limits"], *axes, theme, narrow=bool(shown["narrow"]), beside=beside(source, name))
 
-    @app.callback(Output("first", "figure"), Output("empty", "children"), *shown)
-    def draw_first(
-        _: str | None, limits: Limits, selected: str | None, pinned: str | None, theme: str | None, name: Any
-    ) -> Any:
-        if theme is None:
+    @app.callback(output=[Output("first", "figure"), Output("empty", "children")], inputs={"shown": shown})
+    def draw_first(shown: dict[str, Any]) -> Any:
+        if shown["theme"] is None:
             return (no_update,) * 2
         empty = "" if source.read()[1].candidates else "No trial is complete yet; points appear here as they end."
-        leakage = leakage_of(source.sweep.recipe)
-        return drawn("epsilon", "ser", leakage, limits, selected, pinned, theme, name), empty
+        return drawn("epsilon", "ser", leakage_of(source.sweep.recipe), **shown), empty
 
     @app.callback(
-        Output("scatter", "figure"),
-        Output("hint", "children"),
-        *shown,
-        Input("x", "value"),
-        Input("y", "value"),
-        Input("colour", "value"),
+        output=[Output("scatter", "figure"), Output("hint", "children")],
+        inputs={"shown": shown} | {name: Input(name, "value") for name in ("x", "y", "colour")},
     )
-    def draw_scatter(
-        _: str | None,
-        limits: Limits,
-        selected: str | None,
-        pinned: str | None,
-        theme: str | None,
-        name: Any,
-        x: str,
-        y: str,
-        colour: str,
-    ) -> Any:
-        if theme is None:
+    def draw_scatter(shown: dict[str, Any], x: str, y: str, colour: str) -> Any:
+        if shown["theme"] is None:
             return (no_update,) * 2
         found = source.read()[1]
         where = parts.hint(_axis(found, x), _axis(found, y)) if found.candidates else ""
-        return drawn(x, y, colour, limits, selected, pinned, theme, name), where
+        return drawn(x, y, colour, **shown), where
 
     @app.callback(
         Output("parallel", "figure"),
         Input("version", "data"),
         Input("limits", "data"),
-        Input("selected", "data"),
         Input("colour", "value"),
         Input("theme", "data"),
     )
-    def draw_parallel(_: str | None, limits: Limits, selected: str | None, colour: str, theme: str | None) -> Any:
+    def draw_parallel(_: str | None, limits: Limits, colour: str, theme: str | None) -> Any:
         if theme is None:
             return no_update
         found = source.read()[1]
@@ -290,7 +263,15 @@ def _charts(app: Dash, source: Source) -> None:
             del measured["epsilon"]
         searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
         axes = searched + [found.axes[key] for key in measured if key in found.axes]
-        return parallel(found, limits, selected, axes, _axis(found, colour), theme)
+        return parallel(found, limits, axes, _axis(found, colour), theme)
+
+    # In the browser: see `scatter`.
+    app.clientside_callback(
+        ClientsideFunction("edp", "mark"),
+        Output("marked", "data"),
+        [Input(name, "data") for name in ("selected", "pinned", "theme")],
+        [Input(name, "figure") for name in ("first", "scatter", "parallel")],
+    )
 
 
 def _table(app: Dash, source: Source) -> None:

@@ -62,6 +62,7 @@ def page(
         [
             dcc.Store(id="version"),
             dcc.Store(id="theme"),
+            dcc.Store(id="narrow"),
             dcc.Store(id="limits", data={}),
             dcc.Store(id="selected"),
             dcc.Store(id="advised"),  # what is recommended without limits, and was selected for that
@@ -69,6 +70,7 @@ def page(
             dcc.Store(id="pinned"),
             dcc.Store(id="link", data={}),
             dcc.Store(id="written"),
+            dcc.Store(id="marked"),
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="token", data=token),
             dcc.Store(id="sort", data={"key": None, "descending": False}),
@@ -229,7 +231,7 @@ def _search(objective: str) -> html.Section:
                 html.H3("Setting by setting"),
                 html.Div([_choice("slice", "objective", objective)], className="choices"),
                 html.Div(_chart("slices", _STILL), className="scroll"),
-                html.H3("What more trials brought"),
+                html.H3("What more trials brought: hypervolume of the front, or the gain in a single objective"),
                 _chart("progress", _STILL),
             ]
         ),

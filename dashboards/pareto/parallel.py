@@ -11,11 +11,11 @@ from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number,
 from dashboards.pareto.style import SCALES, THEMES, Figure, base_layout, shade_of, varies
 
 _BINS = 8
+_MANY = 300
+"""Lines; of more, the dominated ones say nothing when they are pointed at: that alone would be a megabyte."""
 
 
-def parallel(
-    snapshot: Snapshot, limits: Limits, selected: str | None, axes: list[Axis], colour: Axis, theme: str
-) -> Figure:
+def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis, theme: str) -> Figure:
     """Parallel coordinates: a line a candidate across all that was searched and measured.
 
     Drawn as lines, rather than with Plotly's own chart of that name: that one needs WebGL, cannot be clicked, and
@@ -38,17 +38,12 @@ def parallel(
         _lines([c for c in shown if not c.on_front], axes, places, "dominated")
         | {"line": {"color": t["muted"], "width": 1, "dash": "dot"}, "opacity": 0.45}
     ]
+    if len(shown) > _MANY:
+        traces[0] |= {"text": None, "hovertemplate": None, "hoverinfo": "none"}
     for i in range(_BINS):
         members = [c for c in shown if c.on_front and bin_of(c) == i]
         tint = sample_colorscale(SCALES[theme], [(i + 0.5) / _BINS])[0]
         traces.append(_lines(members, axes, places, "Pareto-optimal") | {"line": {"color": tint, "width": 2.5}})
-    chosen = snapshot.candidates.get(selected or "")
-    if chosen is not None:
-        traces.append(
-            _lines([chosen], axes, places, f"selected: {chosen.name}")
-            | {"mode": "lines+markers", "line": {"color": t["accent"], "width": 4}}
-            | {"marker": {"size": 9, "symbol": "circle", "color": t["accent"]}}
-        )
     shapes: list[Figure] = []
     notes: list[Figure] = []
     for i, axis in enumerate(axes):
@@ -103,7 +98,7 @@ class _places:
         if math.isinf(value):
             return 1.04
         at = math.log10(max(value, 1e-12)) if self._log else value
-        return (at - self._low) / (self._high - self._low) if self._high > self._low else 0.5
+        return round((at - self._low) / (self._high - self._low), 4) if self._high > self._low else 0.5
 
 
 def _lines(members: list[Candidate], axes: list[Axis], places: dict[str, _places], name: str) -> Figure:

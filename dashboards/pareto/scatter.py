@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
-from dashboards.pareto.style import SCALES, THEMES, Figure, axis_range, axis_style, base_layout, shade_of, varies
+from dashboards.pareto.style import (
+    SCALES,
+    THEMES,
+    Figure,
+    axis_range,
+    axis_style,
+    base_layout,
+    decades,
+    shade_of,
+    varies,
+)
 from sweeps.formatting.figures import epsilon_words
 from sweeps.formatting.guarantee import MEANINGFUL, WORTH
 from sweeps.results.recommendation import GUESSING
@@ -18,29 +28,25 @@ _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10
 def scatter(
     snapshot: Snapshot,
     limits: Limits,
-    selected: str | None,
     x: Axis,
     y: Axis,
     colour: Axis,
     theme: str,
     *,
-    pinned: str | None = None,
     beside: Snapshot | None = None,
+    narrow: bool = False,
 ) -> Figure:
     """All candidates over two quantities, coloured by a third if it varies; the front's, within limits, in full.
 
+    What is selected is marked by `assets/page.js`, which finds it by its key: to draw all points anew takes seconds
+    where there are thousands.
+
     Args:
-        pinned: a candidate that the selected one is compared with.
         beside: another sweep, whose front is drawn too.
+        narrow: on a telephone, where the key to the colours stands above.
     """
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
-    traces = _groups(snapshot, drawn, {c.key for c in drawn if within(c, limits)}, x, y, colour, theme)
-    chosen = snapshot.candidates.get(selected or "")
-    if chosen is not None and _drawn(chosen, x, y):
-        traces += _selected(drawn, chosen, x, y, THEMES[theme]["accent"])
-    other = snapshot.candidates.get(pinned or "")
-    if other is not None and other is not chosen and _drawn(other, x, y):
-        traces.append(_ring(other, f"beside it: {other.name}", x, y, THEMES[theme]["muted"]))
+    traces = _groups(snapshot, drawn, {c.key for c in drawn if within(c, limits)}, x, y, colour, theme, narrow)
     strangers = [c for c in beside.front if _drawn(c, x, y)] if beside is not None else []
     if beside is not None:
         traces.append(_strangers(beside, strangers, x, y, colour, THEMES[theme]["ink"]))
@@ -53,22 +59,37 @@ def scatter(
         for a in (x, y)
     )
     if x.key == "epsilon":
-        for drawing, found in zip((shapes, notes), _bands(xs, x, theme), strict=True):
+        for drawing, found in zip((shapes, notes), _bands(xs, x, theme, narrow), strict=True):
             drawing.extend(found)
     layout = base_layout(
         theme,
-        xaxis=axis_style(x, theme, xs) if not _words(drawn, x) else {"type": "category", "title": {"text": x.label}},
-        yaxis=axis_style(y, theme, ys) if not _words(drawn, y) else {"type": "category", "title": {"text": y.label}},
+        xaxis=_axis(x, drawn, xs, theme, narrow),
+        yaxis=_axis(y, drawn, ys, theme, False),
         shapes=shapes,
         annotations=notes,
         showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemsizing": "constant"},
+        legend={"orientation": "h", "x": 0, "y": -0.3 if narrow else -0.2, "yanchor": "top", "itemsizing": "constant"},
+        **({"margin": {"l": 50, "r": 8, "t": 85, "b": 50}} if narrow else {}),
     )
     return {"data": traces, "layout": layout}
 
 
+def _axis(axis: Axis, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Figure:
+    if _words(drawn, axis):
+        return {"type": "category", "title": {"text": axis.label}}
+    few = {"tickangle": 0, "nticks": 5, "dtick": decades(values, 4) if axis.log else None} if narrow else {}
+    return axis_style(axis, theme, values, **few)
+
+
 def _groups(
-    snapshot: Snapshot, drawn: list[Candidate], inside: set[str], x: Axis, y: Axis, colour: Axis, theme: str
+    snapshot: Snapshot,
+    drawn: list[Candidate],
+    inside: set[str],
+    x: Axis,
+    y: Axis,
+    colour: Axis,
+    theme: str,
+    narrow: bool,
 ) -> list[Figure]:
     """What is outside the limits, dominated, and on the front: a trace each, and one for the key to the colours."""
     t = THEMES[theme]
@@ -106,6 +127,7 @@ def _groups(
             "x": [c.value(x.key) for c in members],
             "y": [c.value(y.key) for c in members],
             "customdata": [c.key for c in members],
+            "meta": {way: [c.interval(axis.key) for c in members] for way, axis in (("x", x), ("y", y))},
             "text": [_hover(c, [x, y, colour]) for c in members],
             "hovertemplate": "%{text}<extra></extra>",
             "opacity": opacity,
@@ -117,30 +139,9 @@ def _groups(
         # The key to the colours is a trace of its own, so that it stays when limits leave no point.
         traces.append(
             {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
-            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour)}}
+            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour, narrow)}}
         )
     return traces
-
-
-def _selected(drawn: list[Candidate], chosen: Candidate, x: Axis, y: Axis, colour: str) -> list[Figure]:
-    """The chosen candidate ringed, with its intervals, and where training it longer leads."""
-    path = sorted((c for c in drawn if c.trial == chosen.trial), key=lambda c: c.point.epoch)
-    return [
-        {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
-        | {"x": [c.value(x.key) for c in path], "y": [c.value(y.key) for c in path]}
-        | {"line": {"color": colour, "width": 1.5, "dash": "dot"}},
-        _ring(chosen, f"selected: {chosen.name}", x, y, colour),
-    ]
-
-
-def _ring(candidate: Candidate, name: str, x: Axis, y: Axis, colour: str) -> Figure:
-    bars = {f"error_{along}": _error_bars([candidate], axis, colour, 1.5, 5) for along, axis in (("x", x), ("y", y))}
-    return (
-        {"type": "scatter", "mode": "markers", "name": name, "hoverinfo": "skip"}
-        | {"x": [candidate.value(x.key)], "y": [candidate.value(y.key)]}
-        | {"marker": {"symbol": "circle-open", "size": 26, "color": colour, "line": {"width": 3}}}
-        | bars
-    )
 
 
 def _strangers(beside: Snapshot, members: list[Candidate], x: Axis, y: Axis, colour: Axis, ink: str) -> Figure:
@@ -157,16 +158,15 @@ def _words(drawn: list[Candidate], axis: Axis) -> bool:
     return any(isinstance(c.value(axis.key), str) for c in drawn)
 
 
-def _key(colour: Axis) -> Figure:
-    return {
-        "title": {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "right"},
-        "thickness": 14,
-        "outlinewidth": 0,
-        "tickformat": ".0%" if colour.percent else "",
-    }
+def _key(colour: Axis, narrow: bool) -> Figure:
+    """The key to the colours: beside the chart, or above it."""
+    above = {"orientation": "h", "x": 0.5, "y": 1.08, "yanchor": "bottom", "thickness": 10, "nticks": 5}
+    title = {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "top" if narrow else "right"}
+    place = above if narrow else {"thickness": 14}
+    return {"title": title, "outlinewidth": 0, "tickformat": ".0%" if colour.percent else ""} | place
 
 
-def _error_bars(members: list[Candidate], axis: Axis, colour: str, thickness: float = 1, width: int = 0) -> Figure:
+def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
     """The confidence intervals, where they were estimated."""
     ends = [c.interval(axis.key) or (c.value(axis.key),) * 2 for c in members]
     if all(low == high for low, high in ends):
@@ -176,16 +176,16 @@ def _error_bars(members: list[Candidate], axis: Axis, colour: str, thickness: fl
         "symmetric": False,
         "array": [high - c.value(axis.key) for (_, high), c in zip(ends, members, strict=True)],
         "arrayminus": [c.value(axis.key) - low for (low, _), c in zip(ends, members, strict=True)],
-        "thickness": thickness,
-        "width": width,
+        "thickness": 1,
+        "width": 0,
         "color": colour,
     }
 
 
-def _bands(values: list[float], x: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
+def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list[Figure], list[Figure]]:
     """What an ε is worth, as bands behind the points, with a word on each that has room for it."""
     low, high = axis_range(x, values)
-    tiers = [*((math.log10(top), words) for top, words in WORTH), (math.inf, "no guarantee")]
+    tiers = [*((math.log10(top), words) for top, words in WORTH), (math.inf, "no formal guarantee")]
     shapes: list[Figure] = []
     notes: list[Figure] = []
     start = -math.inf
@@ -198,11 +198,13 @@ def _bands(values: list[float], x: Axis, theme: str) -> tuple[list[Figure], list
             {"type": "rect", "xref": "x", "yref": "paper", "x0": 10.0**left, "x1": 10.0**right, "y0": 0, "y1": 1}
             | {"fillcolor": tint, "line": {"width": 0}, "layer": "below"}
         )
-        if right - left > 0.12 * (high - low):
-            notes.append(
-                {"text": words.replace(" ", "<br>", 1), "x": (left + right) / 2, "xref": "x", "y": 1, "yref": "paper"}
-                | {"yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": THEMES[theme]["muted"]}}
-            )
+        # Over the points, where there is room for the word; else upright where SER and ε are both low, and points rare.
+        wide = right - left > (0.3 if narrow else 0.12) * (high - low)
+        notes.append(
+            {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1 if wide else 0, "yref": "paper"}
+            | {"yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": THEMES[theme]["muted"]}}
+            | ({} if wide else {"textangle": -90})
+        )
     return shapes, notes
 
 

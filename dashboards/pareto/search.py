@@ -13,7 +13,7 @@ from dash import Dash, Input, Output, no_update
 from optuna.trial import FrozenTrial, TrialState
 
 from dashboards.pareto.data import Axis, Candidate, Snapshot, Source, is_number, text
-from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank
+from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank, decades
 from sweeps.recipes.parts import Objective, metric_of
 
 _FEWEST = 4
@@ -26,19 +26,14 @@ def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, dict[str, float]]:
-    """By objective, the share that each setting has in its variance (Optuna's fANOVA); {} of too few trials."""
+    """By objective, the importance of each setting, in sum 1 (Optuna's PED-ANOVA); {} of too few trials."""
     study = _study(trials, objectives)
     if len(study.trials) < _FEWEST:
         return {}
     found: dict[str, dict[str, float]] = {}
     for i, name in enumerate(objectives):
-        evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=32, max_depth=16, seed=0)
         try:
-            found[name] = optuna.importance.get_param_importances(
-                study,
-                evaluator=evaluator,
-                target=lambda trial, i=i: trial.values[i],  # type: ignore[misc]
-            )
+            found[name] = optuna.importance.get_param_importances(study, target=lambda trial, i=i: trial.values[i])  # type: ignore[misc]
         except (ValueError, RuntimeError):
             continue  # the objective has one value, as an ε that is fixed
     return found
@@ -87,7 +82,7 @@ def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
         "layout": base_layout(
             theme,
             xaxis={"tickformat": ".0%", "gridcolor": THEMES[theme]["grid"], "fixedrange": True}
-            | {"title": {"text": "share of the objective's variance"}},
+            | {"title": {"text": "share in what the best trials have in common (Optuna, PED-ANOVA)"}},
             yaxis={"automargin": True, "fixedrange": True},
             margin={"l": 10, "r": 12, "t": 10, "b": 45},
             legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
@@ -118,6 +113,8 @@ def slices_chart(snapshot: Snapshot, objective: Axis, theme: str) -> Figure:
             "anchor": "y",
             "fixedrange": True,
             "nticks": 4,
+            "tickangle": 0,
+            "dtick": decades([c.params[axis.key] for c in here], 2) if axis.log and not words else None,
         }
     return {"data": traces, "layout": layout}
 
@@ -149,13 +146,13 @@ def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -
             {"type": "scatter", "mode": "lines", "x": list(range(1, len(shares) + 1)), "y": shares}
             | {
                 "line": {"color": t["accent"], "width": 2, "shape": "hv"},
-                "hovertemplate": "trial %{x}: %{y:.1%}<extra></extra>",
+                "hovertemplate": f"trial %{{x}}: %{{y:.1%}} of the final {what}<extra></extra>",
             }
         ],
         "layout": base_layout(
             theme,
             xaxis={"title": {"text": "complete trials"}, "gridcolor": t["grid"], "zeroline": False, "fixedrange": True},
-            yaxis={"title": {"text": f"share of the final {what}"}, "tickformat": ".0%", "gridcolor": t["grid"]}
+            yaxis={"tickformat": ".0%", "gridcolor": t["grid"], "title": {"text": "of the final"}}
             | {"zeroline": False, "fixedrange": True, "automargin": True, "rangemode": "tozero"},
             margin={"l": 10, "r": 12, "t": 10, "b": 45},
         ),

@@ -50,15 +50,15 @@ def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figu
         "zeroline": False,
         "tickformat": ".0%" if axis.percent else "",
         "exponentformat": "power",
-        "dtick": _decades(values) if axis.log else None,
+        "dtick": decades(values) if axis.log else None,
         "automargin": True,
     } | more
 
 
-def _decades(values: list[float]) -> int:
-    """A tick at so many powers of ten that no more than eight are drawn."""
+def decades(values: list[float], most: int = 8) -> int:
+    """A tick at so many powers of ten that no more than `most` are drawn."""
     logs = [math.log10(v) for v in values if v > 0] or [0.0]
-    return max(1, math.ceil((max(logs) - min(logs)) / 8))
+    return max(1, math.ceil((max(logs) - min(logs)) / most))
 
 
 def axis_range(axis: Axis, values: list[float]) -> list[float]:

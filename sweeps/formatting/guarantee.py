@@ -11,7 +11,7 @@ NO_GUARANTEE = 1e4
 MEANINGFUL = 10.0
 """Up to here an ε is called a guarantee."""
 
-WORTH = ((1.0, "strong guarantee"), (MEANINGFUL, "reasonable guarantee"), (NO_GUARANTEE, "weak, if any"))
+WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if any"))
 """What an ε up to so much is worth: the tiers of Ponomareva et al. (2023). Beyond: no formal guarantee."""
 
 

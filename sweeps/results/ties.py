@@ -62,17 +62,18 @@ def ties(
         A point's name to the names of those that it is tied with, both in order of trial and epoch; points that are
         tied with none are left out.
     """
-    on_front = {point.name for point in front}
+    on_front = {point.name: objective_values(objectives, point.metrics) for point in front}
+    ordered = _in_order(front)
     found: dict[str, list[str]] = {}
     for point in _in_order(point for t in trials if t.state in ("complete", "stopped") for point in t.points):
         values = objective_values(objectives, point.metrics)
-        for other in _in_order(front):
+        for other in ordered:
             if other.name == point.name:
                 continue
             if point.name in on_front:
                 tied = lead_is_noise(point.metrics, other.metrics, objectives)
             else:
-                over = dominates(objective_values(objectives, other.metrics), values)
+                over = dominates(on_front[other.name], values)
                 tied = over and lead_is_noise(other.metrics, point.metrics, objectives)
             if tied:
                 found.setdefault(point.name, []).append(other.name)

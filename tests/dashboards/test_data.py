@@ -97,8 +97,7 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     found = snapshot(source.sweep)
     axes = found.axes
     limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
-    chosen = found.front[0].key
-    figure = scatter(found, limit, chosen, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+    figure = scatter(found, limit, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     marks = {trace.get("name"): trace for trace in figure["data"]}
     inside = {c.key for c in found.candidates.values() if within(c, limit)}
     front = {c.key for c in found.front}
@@ -107,9 +106,11 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     assert len(marks["outside the limits"]["customdata"]) == 45
     symbols = [marks[name]["marker"]["symbol"] for name in ("Pareto-optimal", "dominated", "outside the limits")]
     assert len(set(symbols)) == 3
-    ring = marks[f"selected: {found.front[0].name}"]
-    assert ring["x"] == [found.front[0].metrics["ser"]]
-    assert ring["error_x"]["array"] + ring["error_y"]["arrayminus"] == pytest.approx([0.02, 0.02])
+    bars = [marks["Pareto-optimal"][name] for name in ("error_x", "error_y")]
+    assert bars[0]["array"] + bars[1]["arrayminus"] == pytest.approx([0.02] * 2 * len(inside & front))
+    # What the page marks when it is selected.
+    for trace in (marks["Pareto-optimal"], marks["dominated"]):
+        assert trace["meta"]["x"] == [found.candidates[key].interval("ser") for key in trace["customdata"]]
     # The SGD baseline, on both axes, and within their ranges.
     lines = [(shape["x0"], shape["x1"]) for shape in figure["layout"]["shapes"]]
     assert (0.21, 0.21) in lines
@@ -121,11 +122,11 @@ def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(so
     found, axes = snapshot(source.sweep), snapshot(source.sweep).axes
     for i, candidate in enumerate(found.candidates.values()):
         candidate.metrics["epsilon"] = 8 - 1e-5 * i
-    figure = scatter(found, {}, None, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+    figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     colours = [trace["marker"]["color"] for trace in figure["data"] if trace["name"] != "outside the limits"]
     assert len(colours) == 2, "no key to colours"
     assert all(isinstance(colour, str) for colour in colours)
-    lines = parallel(found, {}, None, list(axes.values()), axes["epsilon"], "light")["data"]
+    lines = parallel(found, {}, list(axes.values()), axes["epsilon"], "light")["data"]
     assert len([line for line in lines if line["name"] == "Pareto-optimal" and line["x"]]) == 1
     leak = load_recipe("quickstart_paper", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
     assert opening_axes(leak) == ("ser", "mia_tpr_at_1pct_fpr")
@@ -146,8 +147,10 @@ def test_methods_and_batches_beside_each_other_have_axes_of_words_and_numbers(so
     axes = drawable(list(found.candidates.values()))
     assert {"training.method", "training.batch_size", "training.micro_batches"} <= set(axes)
     chosen = [axes[f"training.{name}"] for name in ("method", "batch_size", "micro_batches")]
-    line = parallel(found, {}, next(iter(found.candidates)), chosen, axes["ser"], "light")["data"][-1]
-    assert line["y"] == [1.0, 0.0, 1.0, None]
+    first = next(iter(found.candidates))
+    lines = parallel(found, {}, chosen, axes["ser"], "light")["data"]
+    places = [y for t in lines for key, y in zip(t["customdata"], t["y"], strict=True) if key == first]
+    assert places == [1.0, 0.0, 1.0]
     found = replace(found, axes=axes)
     shown = str(parts.table(found, parts.table_members(found, {}, True, None, False), None, None, False))
     for part in ("Td('dpsgd')", "Td('full')", "Td('–')"):
@@ -158,7 +161,7 @@ def test_the_parallel_view_holds_a_line_for_each_candidate_within_the_limits(sou
     found = snapshot(source.sweep)
     limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
     axes = list(found.axes.values())
-    figure = parallel(found, limit, None, axes, found.axes["epsilon"], "dark")
+    figure = parallel(found, limit, axes, found.axes["epsilon"], "dark")
     drawn = {key for trace in figure["data"] for key in trace["customdata"] if key is not None}
     assert drawn == {c.key for c in found.candidates.values() if within(c, limit)}
     for trace in figure["data"]:
@@ -194,7 +197,7 @@ def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_n
     assert shown.count("†") == 2, "of the weak one alone, by the mechanism and by the paper"
     assert "† an ε of 1e4 or more: no formal guarantee." in str(page("made", Path("picked.yaml"), None, 4.0))
     axes = found.axes
-    figure = scatter(found, {}, None, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+    figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     hovers = {k: h for t in figure["data"] for k, h in zip(t.get("customdata", ()), t.get("text", ()), strict=True)}
     assert "<br>".join(epsilon_words(weak.metrics)) in hovers[weak.key]
     assert "(no formal guarantee)" in hovers[weak.key]

@@ -89,6 +89,32 @@ def test_pick_takes_the_pages_own_token_and_origin(page: FlaskClient, picked: Pa
     assert picked.is_file()
 
 
+def test_a_note_takes_the_pages_own_token_and_is_kept_in_the_sweeps_folder(page: FlaskClient, tmp_path: Path) -> None:
+    file = tmp_path / "one" / "notes.json"
+    dependencies = page.get("/_dash-dependencies").json
+    (output,) = [one["output"] for one in dependencies if any(i["id"] == "save-note" for i in one["inputs"])]
+    values = {"note": "=worth a look <b>", "selected": "0", "token": None}
+
+    def save() -> int:
+        state = [{"id": i, "property": "value" if i == "note" else "data", "value": v} for i, v in values.items()]
+        inputs = [{"id": "save-note", "property": "n_clicks", "value": 1}]
+        outputs = {"id": "noted", "property": output.partition(".")[2].rstrip(".")}
+        call = {"output": output, "outputs": outputs, "inputs": inputs, "state": state}
+        answer = page.post(CALL, json=call | {"changedPropIds": ["save-note.n_clicks"]}, headers={"Origin": OWN})
+        return answer.status_code
+
+    own = token(page)
+    for values["token"] in (None, "", own[:-1]):
+        assert save() == 403
+        assert not file.exists()
+    values["token"] = own
+    assert save() == 200
+    assert json.loads(file.read_text()) == {"0": "=worth a look <b>"}
+    values["note"] = " "
+    assert save() == 200
+    assert json.loads(file.read_text()) == {}
+
+
 @pytest.mark.parametrize(
     "body",
     ["", "{", "null", "[]", "{}", "7", '"x"', "[" * 100_000, '{"output": 7}', '{"output": "nope.children"}']

@@ -17,6 +17,8 @@ import requests
 from mlflow.tracking import MlflowClient
 
 from sweeps.recipes.loading import load_config
+from sweeps.results.recommendation import recommended
+from sweeps.state.sweep import Sweep
 from tests.conftest import TinySweep
 from tests.support.browser import Served, settled
 
@@ -68,6 +70,9 @@ def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: t
     n, m = len(rows), len(points)
     assert settled(page, "#remain", "remain") == f"{m} of {m} remain, {n} of {n} Pareto-optimal"
     assert "SGD" in page.inner_text("#scatter")
+    advice = recommended(Sweep.existing(swept[0], "tiny"))
+    assert page.inner_text("#why").lower() in advice.why.lower()
+    assert ("Nothing" in page.inner_text("#answer")) is (advice.point is None)
     # Nothing is wider than the window, here or on a telephone.
     for width in (1400, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -114,7 +119,6 @@ def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accep
     page: Any, served: Served, swept: tuple[Path, dict[str, Any]]
 ) -> None:
     served.picked.unlink(missing_ok=True)
-    assert page.is_disabled("#pick")
     # The topmost trace with points is the front's.
     page.locator("#scatter .scatterlayer .trace:has(path.point)").last.locator("path.point").first.click(force=True)
     title = settled(page, "#chosen", "Trial")

@@ -35,7 +35,13 @@ def dominates(one: Values, other: Values) -> bool:
 
 def non_dominated(points: Sequence[Values]) -> list[int]:
     """Places of the points that no other one dominates; equal points stay together."""
-    return [i for i, one in enumerate(points) if not any(dominates(other, one) for other in points)]
+    # Whatever dominates a point stands before it in this order, or is dominated itself by what does.
+    order = sorted(range(len(points)), key=lambda i: [math.inf if math.isnan(v) else v for v in points[i]])
+    found: list[int] = []
+    for i in order:
+        if not any(dominates(points[j], points[i]) for j in found):
+            found.append(i)
+    return sorted(found)
 
 
 def hypervolume(points: Sequence[Values], reference: Values) -> float:

@@ -4,6 +4,49 @@ const used = () => window.dash_clientside.callback_context.triggered.filter((one
 // The key in the id of a button that stands for one of many: {"key":…,"type":…}.n_clicks
 const keyOf = (one) => JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).key;
 
+// What is selected, and what it is compared with, on the charts that there are: shapes, which Plotly draws without the
+// points. A chart that was drawn anew has lost them, and gets them again.
+const wanted = { selected: null, pinned: null };
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// Where a configuration stands: a place on a scatter, several along its line.
+const placesOf = (chart, key) => chart.data.flatMap((trace) => (trace.customdata || []).flatMap((own, i) => (
+  own === key && trace.y[i] !== null
+    ? [{ x: trace.x[i], y: trace.y[i], spread: trace.meta && { x: trace.meta.x[i], y: trace.meta.y[i] } }] : []
+)));
+
+function markOf(chart, key, name, tint) {
+  const places = key ? placesOf(chart, key) : [];
+  const line = { color: tint, width: 3 };
+  if (places.length > 1) {
+    const path = places.map((at, i) => `${i ? "L" : "M"}${at.x},${at.y}`).join(" ");
+    return [{ type: "path", path, line: { ...line, width: 4 }, name: `mark:${name}:${path}:${tint}` }];
+  }
+  return places.flatMap((at) => {
+    const bars = ["x", "y"].filter((way) => at.spread && at.spread[way]).map((way) => {
+      const [low, high] = at.spread[way];
+      const ends = way === "x" ? { x0: low, x1: high, y0: at.y, y1: at.y } : { x0: at.x, x1: at.x, y0: low, y1: high };
+      return { type: "line", ...ends, line: { color: tint, width: 1.5 }, name: `mark:${name}:bar:${tint}` };
+    });
+    const ring = { type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: at.x, yanchor: at.y };
+    return [...bars, { ...ring, x0: -13, x1: 13, y0: -13, y1: 13, line, name: `mark:${name}:${at.x}:${at.y}:${tint}` }];
+  });
+}
+
+function mark(chart) {
+  const shapes = chart.layout.shapes || [];
+  const isMark = (shape) => (shape.name || "").startsWith("mark:");
+  const marks = [
+    ...markOf(chart, wanted.pinned === wanted.selected ? null : wanted.pinned, "pinned", colour("--muted")),
+    ...markOf(chart, wanted.selected, "selected", colour("--accent")),
+  ];
+  const names = (some) => some.map((shape) => shape.name).join();
+  if (names(shapes.filter(isMark)) !== names(marks)) {
+    window.Plotly.relayout(chart, { shapes: [...shapes.filter((shape) => !isMark(shape)), ...marks] });
+  }
+}
+
 window.dash_clientside = Object.assign({}, window.dash_clientside, {
   edp: {
     // Light or dark: the system's wish until the button was used, then what was chosen.
@@ -14,7 +57,21 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
         localStorage.setItem("edp-theme", root.dataset.theme);
       }
       const theme = root.dataset.theme;
-      return [theme, theme === "dark" ? "Light" : "Dark"];
+      return [theme, theme === "dark" ? "Light" : "Dark", matchMedia("(max-width: 560px)").matches];
+    },
+
+    mark: function (selected, pinned) {
+      Object.assign(wanted, { selected, pinned });
+      for (const name of ["first", "scatter", "parallel"]) {
+        const chart = document.querySelector(`#${name} .js-plotly-plot`);
+        if (!chart || !chart.data) continue; // not drawn yet: its figure calls again
+        if (!chart.edpMarked) {
+          chart.edpMarked = true;
+          chart.on("plotly_afterplot", () => mark(chart));
+        }
+        mark(chart);
+      }
+      return window.dash_clientside.no_update;
     },
 
     sort: function (_clicks, now) {

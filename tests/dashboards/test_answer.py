@@ -1,0 +1,171 @@
+"""What the page answers with: the recommended point, what an ε is worth, two points, two sweeps, what was learned."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboards.pareto.csv import candidates_csv
+from dashboards.pareto.data import Axis, Snapshot, Source, snapshot
+from dashboards.pareto.scatter import scatter
+from dashboards.pareto.search import hypervolumes, importance_chart, importances, progress_chart, slices_chart
+from dashboards.pareto.side_by_side import side_by_side
+from dashboards.pareto.sweeps import beside, others, two_sweeps
+from edp.spec import UserError
+from sweeps.results.recommendation import recommended
+from sweeps.results.ties import difference
+from sweeps.state.notes import LONGEST, read_notes, write_note
+from tests.support.synthetic import sweep_of
+from trainables.records.files import BrokenFile
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("runs")
+    sweep_of(made, "other", 3, tracked=False)
+    return made
+
+
+@pytest.fixture(scope="module")
+def source(storage: Path) -> Source:
+    return Source(sweep_of(storage, "made", 30, tracked=False), seconds=0)
+
+
+@pytest.fixture
+def found(source: Source) -> Snapshot:
+    return snapshot(source.sweep)
+
+
+def test_the_page_recommends_what_pick_does(source: Source, found: Snapshot) -> None:
+    assert found.advice() == recommended(source.sweep)
+    assert found.advice({"ser": 0.0}).point is None
+
+
+def test_epsilon_against_ser_says_what_an_epsilon_is_worth(found: Snapshot) -> None:
+    axes = found.axes
+    layout = scatter(found, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "light")["layout"]
+    bands = [(s["x0"], s["x1"]) for s in layout["shapes"] if s["type"] == "rect"]
+    assert [round(right, 6) for _, right in bands[:3]] == [1.0, 10.0, 1e4]
+    assert [left for left, _ in bands[1:]] == [right for _, right in bands[:-1]], "without a gap"
+    words = [note["text"] for note in layout["annotations"]]
+    assert {"strong", "reasonable", "weak, if any", "no formal guarantee"} <= set(words)
+    assert "SGD 21.0%" in words
+    private = replace(found, candidates={k: c for k, c in found.candidates.items() if c.metrics["epsilon"] < 0.9})
+    assert scatter(private, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "dark", narrow=True)["layout"]["shapes"]
+
+
+def test_ser_against_leakage_has_the_line_of_guessing(found: Snapshot) -> None:
+    axes = found.axes
+    layout = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")["layout"]
+    assert "guessing 0.500" in [note["text"] for note in layout["annotations"]]
+    assert (0.5, 0.5) in [(s.get("y0"), s.get("y1")) for s in layout["shapes"]]
+    low, high = layout["yaxis"]["range"]
+    assert low < 0.5 < high
+    assert not [s for s in layout["shapes"] if s["type"] == "rect"], "bands belong to an ε"
+
+
+def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:
+    one, *_, other = found.front
+    shown = str(side_by_side(found, one, other))
+    low, high = difference(one.metrics, other.metrics, "ser")
+    assert f"{low:+.1%} to {high:+.1%}" in shown
+    assert one.name in shown
+    assert other.name in shown
+    twin = replace(other, point=replace(other.point, metrics=one.metrics, params=one.params))
+    assert str(side_by_side(found, one, twin)).count(", noise") == 2, "of SER and MIA AUC, which have intervals"
+
+
+def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) -> None:
+    rows = list(csv.DictReader(io.StringIO(candidates_csv(found))))
+    assert [row["point"] for row in rows] == list(found.candidates)
+    assert sum(row["pareto"] == "True" for row in rows) == len(found.front)
+    advised = found.advice().point
+    assert [row["point"] for row in rows if row["recommended"] == "True"] == ([advised.name] if advised else [])
+    assert float(rows[0]["edp.C"]) == found.front[0].params["C"]
+    assert float(rows[0]["ser"]) == found.front[0].metrics["ser"]
+
+
+def test_importance_slices_and_hypervolume_are_those_of_the_study(source: Source, found: Snapshot) -> None:
+    recipe = source.sweep.recipe
+    trials, objectives = source.sweep.told(recipe), recipe.search.objectives
+    shares = importances(trials, objectives)
+    assert set(shares) == set(objectives)
+    for by_setting in shares.values():
+        assert sum(by_setting.values()) == pytest.approx(1)
+        assert max(by_setting, key=lambda name: by_setting[name]) == "z0", "as the figures are made"
+    volumes = hypervolumes(trials, objectives)
+    assert len(volumes) == 30
+    assert volumes == sorted(volumes)
+    assert volumes[-1] == 1
+    one = hypervolumes(_of_first(trials), objectives[:1])
+    assert one[0] == 0
+    assert one == sorted(one)
+    assert len(importance_chart(shares, "light")["data"]) == 3
+    slices = slices_chart(found, found.axes["ser"], "dark")["data"]
+    assert {len(trace["x"]) for trace in slices} == {30}, "each trial's last epoch, for each setting"
+    assert progress_chart(volumes, objectives, "light")["data"][0]["y"] == volumes
+
+
+def test_of_too_few_trials_nothing_is_said(source: Source) -> None:
+    trials, objectives = source.sweep.told(source.sweep.recipe), source.sweep.recipe.search.objectives
+    assert importances(trials[:3], objectives) == {}
+    assert hypervolumes(trials[:1], objectives) == []
+    for chart in (importance_chart({}, "light"), progress_chart([], objectives, "dark")):
+        assert chart["data"] == []
+
+
+def _of_first(trials: list) -> list:  # type: ignore[type-arg]
+    from optuna.trial import create_trial
+
+    return [create_trial(params=t.params, distributions=t.distributions, value=t.values[0]) for t in trials]
+
+
+def test_another_sweep_stands_beside_it(source: Source, found: Snapshot) -> None:
+    assert others(source) == ["other"]
+    assert beside(source, None) is beside(source, "made") is beside(source, "../made") is None
+    other = beside(source, "other")
+    assert other is not None
+    shown = str(two_sweeps(found, other))
+    for part in ("lowest SER at ε ≤ 1'", "lowest SER at ε ≤ 10", "made", "other", "3 complete"):
+        assert part in shown, part
+    assert "different corpora" not in shown
+    foreign = other.recipe.model_copy(update={"corpus": other.recipe.corpus.model_copy(update={"utterances": 7})})
+    assert "different corpora" in str(two_sweeps(found, replace(other, recipe=foreign)))
+    axes = found.axes
+    figure = scatter(found, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "light", beside=other)
+    (drawn,) = [trace for trace in figure["data"] if trace.get("name") == "front of other"]
+    assert len(drawn["x"]) == len(other.front)
+
+
+def test_notes_are_kept_replaced_and_taken_away_and_the_page_sees_it(source: Source) -> None:
+    sweep = source.sweep
+    before, _ = source.read()
+    write_note(sweep, "2@3", "  for the review <script> \n")
+    write_note(sweep, "7", "other")
+    assert read_notes(sweep) == {"2@3": "for the review <script>", "7": "other"}
+    after, shown = source.read()
+    assert after != before
+    assert shown.notes["7"] == "other"
+    write_note(sweep, "7", "")
+    assert read_notes(sweep) == {"2@3": "for the review <script>"}
+    with pytest.raises(UserError, match="note = 4,001 characters: allowed: up to 4,000"):
+        write_note(sweep, "7", "x" * (LONGEST + 1))
+    (sweep.folder / "notes.json").write_text("[1]")
+    with pytest.raises(BrokenFile, match=r"notes\.json is broken"):
+        read_notes(sweep)
+    assert "notes.json" in source.read()[1].problem, "and the page goes on with what it had"
+    (sweep.folder / "notes.json").unlink()
+
+
+def test_thousands_of_points_are_drawn_without_a_word_for_each_line(found: Snapshot) -> None:
+    from dashboards.pareto.parallel import parallel
+
+    many = {f"{i}.{k}": c for i in range(20) for k, c in found.candidates.items()}
+    big = replace(found, candidates=many)
+    dominated, *_ = parallel(big, {}, list(found.axes.values()), found.axes["epsilon"], "light")["data"]
+    assert dominated["text"] is None
+    assert Axis("a", "A").short == "A"

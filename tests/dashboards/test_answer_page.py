@@ -1,0 +1,144 @@
+"""In a browser the page opens on the recommended configuration; its address, notes and phone do what they say."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from dashboards.pareto.app import create
+from dashboards.pareto.data import Source
+from sweeps.results.recommendation import recommended
+from sweeps.state.sweep import Sweep
+from tests.support.browser import settled
+from tests.support.synthetic import sweep_of
+
+pytestmark = pytest.mark.browser
+MARKS = "() => document.querySelector('#first .js-plotly-plot').layout.shapes.filter(s => s.name).length"
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    storage = tmp_path_factory.mktemp("runs")
+    sweep_of(storage, "other", 3, tracked=False)
+    return sweep_of(storage, "made", 40, tracked=False)
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url(sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    app = create(Source(sweep), output=tmp_path_factory.mktemp("here") / "picked.yaml", hosts={"127.0.0.1"})
+    server = make_server("127.0.0.1", 0, app.server, threaded=True, request_handler=_Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def tab(chromium: Any, url: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A window of the page, as wide as the test asks for; what it complains of fails the test."""
+    width = getattr(request, "param", 1440)
+    context = chromium.new_context(viewport={"width": width, "height": 900})
+    context.set_default_timeout(120_000)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(url)
+    page.wait_for_selector("button.row")
+    page.wait_for_selector("#first .point")
+    yield page
+    assert wrong == []
+    context.close()
+
+
+def test_it_opens_on_the_recommended_configuration_with_the_reason(tab: Any, sweep: Sweep) -> None:
+    advice = recommended(sweep)
+    assert advice.point is not None, "the figures are made so"
+    name = f"Trial {advice.point.trial}" + ("" if advice.point.last else f", epoch {advice.point.epoch}")
+    assert settled(tab, "#chosen", "Trial") == name
+    assert tab.inner_text("#answer") == f"Recommended: {name}"
+    assert tab.inner_text("#why") == advice.why
+    assert tab.is_enabled("#pick")
+    tab.wait_for_function(f"() => ({MARKS})() > 0")
+    tab.locator("button.row").first.click()
+    tab.wait_for_function("name => document.querySelector('#chosen').innerText !== name", arg=name)
+    tab.click("#best")
+    tab.wait_for_function("name => document.querySelector('#chosen').innerText === name", arg=name)
+
+
+def test_where_the_limits_leave_no_guarantee_it_says_so(tab: Any) -> None:
+    tab.focus("#limit-ser")
+    while float(tab.input_value("#limit-ser")) > 0.4:
+        tab.keyboard.press("PageDown")
+    assert settled(tab, "#why", "has a guarantee").startswith("No configuration of the front within the limits has")
+    assert tab.inner_text("#answer") == "Nothing is recommended"
+    assert tab.is_disabled("#best")
+
+
+def test_two_side_by_side_a_note_and_a_link_that_holds_it_all(tab: Any, url: str, sweep: Sweep) -> None:
+    settled(tab, "#chosen", "Trial")
+    tab.click("#pin")
+    tab.wait_for_selector("#unpin:visible")
+    tab.locator("button.row").nth(2).click()
+    tab.wait_for_selector("table.two")
+    chosen = tab.inner_text("#chosen")
+    tab.fill("#note", "for <b>Monday</b>")
+    tab.click("#save-note")
+    settled(tab, "#noted", "Saved")
+    tab.wait_for_function("() => document.querySelector('button.row[aria-pressed=true]').innerText.includes('✎')")
+    tab.focus("#limit-ser")
+    for _ in range(3):
+        tab.keyboard.press("ArrowLeft")
+    tab.wait_for_function("() => location.hash.includes('ser=')")
+    link, remain = tab.url, settled(tab, "#remain", "remain")
+    assert re.search(r"#at=[\d@]+&with=[\d@]+&ser=[\d.]+$", link)
+    fresh = tab.context.new_page()
+    fresh.goto(link)
+    fresh.wait_for_selector("table.two")
+    assert settled(fresh, "#chosen", "Trial") == chosen
+    fresh.wait_for_function("text => document.querySelector('#remain').innerText === text", arg=remain)
+    assert fresh.input_value("#note") == "for <b>Monday</b>"
+    fresh.click("#unpin")
+    fresh.wait_for_selector("table.two", state="detached")
+    fresh.goto(f"{url}/#at=nowhere&ser=x&epsilon=-1")
+    fresh.reload()
+    assert settled(fresh, "#chosen", "Trial")
+    assert "80 of 80" in settled(fresh, "#remain", "remain"), "what is no limit limits nothing"
+
+
+def test_csv_another_sweep_and_what_was_learned(tab: Any, url: str) -> None:
+    answer = requests.get(url + str(tab.get_attribute("#csv", "href")), timeout=60)
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="made.csv"'
+    assert len(answer.text.splitlines()) == 81
+    tab.click("#beside")
+    tab.get_by_role("option", name="other").click()
+    settled(tab, "#sweeps", "lowest SER at ε ≤ 10")
+    tab.wait_for_function("() => document.querySelector('#first .legend').textContent.includes('front of other')")
+    tab.click("#search-open")
+    tab.wait_for_selector("#importance .bars path")
+    tab.wait_for_selector("#slices .point")
+    tab.wait_for_selector("#progress .js-line", state="attached")
+
+
+@pytest.mark.parametrize("tab", [390], indirect=True)
+def test_on_a_telephone_a_selection_scrolls_to_its_panel_and_nothing_is_cut_off(tab: Any) -> None:
+    assert tab.evaluate("scrollY") == 0, "the recommended one, which nobody chose, leaves the page where it is"
+    tab.locator("button.row").nth(3).click()
+    tab.wait_for_function("() => Math.abs(document.querySelector('.details').getBoundingClientRect().top) < 3")
+    cut = """() => [...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll, svg')
+      && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.id || e.className || e.tagName)"""
+    assert tab.evaluate(cut) == []
+    assert tab.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
