@@ -29,6 +29,7 @@ from sweeps.formatting.figures import (
     epsilon_text,
     params_text,
     relative_change,
+    user_cell,
     utility_words,
 )
 from sweeps.formatting.guarantee import NO_GUARANTEE
@@ -40,7 +41,7 @@ from sweeps.registry.register import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
-from sweeps.results.summary import TPR, epsilon_of_sweep, tie_line, unknown_ledgers
+from sweeps.results.summary import TPR, epsilon_of_sweep, epsilon_user_of_sweep, tie_line, unknown_ledgers
 from sweeps.results.ties import ties
 from sweeps.state.records import ConfirmedRun, Point, TrialRecord
 from sweeps.state.sweep import Sweep
@@ -109,6 +110,7 @@ def _template() -> Any:
         "utility": utility_words,
         "share": "{:.3f}".format,
         "audited": audited_text,
+        "user": user_cell,
         "tpr": tpr_text,
         "params": params_text,
     }
@@ -138,6 +140,7 @@ def _facts(
         chosen=chosen,
         baseline=baseline,
         examples=corpus["sizes"]["train"] if corpus else sweep.record.examples,
+        users=corpus["users"] if corpus else None,
         cost=epsilon_text(math.nan if cost is None else cost),
         verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
         seeds=len(confirmed),
@@ -162,6 +165,7 @@ def _facts(
         "figure": Markup(front_svg(points, front, ("ser", _leakage(recipe)), baseline, chosen)),
         "rare": TPR in recipe.search.objectives,
         "models": len(points),
+        "users": any("epsilon_user" in point.metrics for point in front),
         "audits": any("epsilon_audited" in point.metrics for point in front),
         "counts": {
             state: sum(t.state == state for t in trials) for state in ("complete", "stopped", "failed", "refused")
@@ -173,6 +177,7 @@ def _facts(
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
+        "cost_of_sweep_to_a_user": epsilon_user_of_sweep(recipe, trials),
         "cost_of_sweep": math.nan if cost is None else cost,
         "unknown": unknown_ledgers(trials),
         "secret": recipe.search.secret,
@@ -260,6 +265,7 @@ def _corpus(prepared: Prepared | None) -> dict[str, Any] | None:
         "intents": len(corpus.labels.intents) if corpus.labels.has_intents else 0,
         "slots": len(corpus.labels.tags) // 2,
         "canaries": corpus.planted,
+        "users": corpus.number_of_users,
         "digest": corpus.digest[:16],
     }
 

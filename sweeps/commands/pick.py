@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edp.spec import UserError
-from sweeps.formatting.figures import epsilon_words
+from sweeps.formatting.figures import epsilon_words, users_remark
 from sweeps.formatting.outputs import check_output, is_printed, output
 from sweeps.recipes.loading import as_yaml
 from sweeps.results.choice import choose, picked_spec
@@ -52,6 +52,7 @@ def keep(sweep: Sweep, point: Point, path: Path, tracking_uri: str | None = None
         f"Trial {point.trial} of sweep {sweep.name} after epoch {point.epoch}, MLflow run {point.run_id}.\n"
         f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
+        f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
         f"Train it again with: {train_line('FILE' if is_printed(path) else path, storage=storage, tracking_uri=uri)}"
     )
     with output(path) as file:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from edp.accounting.selection import composed_epsilon
+from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from sweeps.formatting.figures import (
     MARK,
     audited_text,
@@ -17,6 +17,8 @@ from sweeps.formatting.figures import (
     epsilon_words,
     params_text,
     relative_change,
+    user_cell,
+    users_remark,
     utility_words,
 )
 from sweeps.formatting.leakage import tpr_text
@@ -48,6 +50,15 @@ def epsilon_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float | None:
     return composed_epsilon((t.ledger for t in trials if t.ledger is not None), recipe.edp.delta)
 
 
+def epsilon_user_of_sweep(recipe: Recipe, trials: list[TrialRecord]) -> float | None:
+    """The same for one user; None also where users are not known."""
+    if recipe.search.secret:
+        return epsilon_of_best(recipe) if recipe.edp.unit == "user" else None
+    if unknown_ledgers(trials):
+        return None
+    return composed_epsilon_user((t.ledger for t in trials if t.ledger is not None), recipe.edp.delta)
+
+
 def unknown_ledgers(trials: list[TrialRecord]) -> str:
     """The trials whose ledger is missing or broken, in words; "" where there is none."""
     lost = [str(trial.folder) for trial in trials if trial.ledger is None]
@@ -63,7 +74,9 @@ def cost_line(recipe: Recipe, trials: list[TrialRecord]) -> str:
     how = "a secret number of trials, only the best released" if secret else "all trials composed"
     epsilon = epsilon_of_sweep(recipe, trials)
     known = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(trials)}"
-    return f"ε of the whole sweep ({how}): {known}"
+    user = epsilon_user_of_sweep(recipe, trials)
+    of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
+    return f"ε of the whole sweep ({how}): {known}{of_user}"
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
@@ -83,6 +96,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "baseline": _baseline(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(recipe, trials),
     }
 
 
@@ -106,6 +120,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": _baseline(sweep),
         "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(recipe, trials),
     }
 
 
@@ -117,12 +132,15 @@ def _baseline(sweep: Sweep) -> dict[str, Any] | None:
 
 def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
     """Counts and the sweep's own ε, where it is known, for the parent run."""
-    epsilon = epsilon_of_sweep(recipe, trials)
+    costs = {
+        "epsilon_of_sweep": epsilon_of_sweep(recipe, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(recipe, trials),
+    }
     return {
         "trials_complete": float(sum(t.state == "complete" for t in trials)),
         "trials_failed": float(sum(t.state == "failed" for t in trials)),
         "front_size": float(len(front)),
-    } | ({} if epsilon is None else {"epsilon_of_sweep": epsilon})
+    } | {name: cost for name, cost in costs.items() if cost is not None}
 
 
 def print_sweep(sweep: Sweep, console: Console) -> None:
@@ -180,15 +198,17 @@ def _front_table(
     audited = any("epsilon_audited" in point.metrics for point in front)
     rare = TPR in sweep.recipe.search.objectives
     heads = ["trial", "SER", "MIA AUC", "ε honest", "ε paper"]
+    if any("epsilon_user" in point.metrics for point in front):
+        heads.insert(-1, "ε user")
     if changes:
         heads[1:3] = ["SER", "ΔSER", "MIA AUC", "ΔMIA"]
     if rare:
-        heads.insert(-2, "MIA TPR")
+        heads.insert(heads.index("ε honest"), "MIA TPR")
     if audited:
         heads.append("ε audited")
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
-        _caption(intervals, changes, bool(tied), audited, rare),
+        _caption(intervals, changes, bool(tied), audited, rare) + _of_users(front),
         heads,
         "configuration",
     )
@@ -211,6 +231,7 @@ def _figures(name: str, metrics: dict[str, Any], baseline: dict[str, Any], inter
         "ΔMIA": _change(metrics["mia_auc"], baseline.get("mia_auc")),
         "MIA TPR": _tpr(metrics, intervals),
         "ε honest": epsilon_cell(metrics["epsilon"]),
+        "ε user": user_cell(metrics),
         "ε paper": epsilon_cell(metrics["epsilon_paper"]),
         "ε audited": audited_text(metrics),
     }
@@ -242,6 +263,11 @@ def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bo
     )
 
 
+def _of_users(front: list[Point]) -> str:
+    remarks = {remark for point in front for remark in users_remark(point.metrics)}
+    return "".join(f" {remark.capitalize()}." for remark in remarks)
+
+
 def _spread(metrics: dict[str, float], name: str, scale: float, digits: int) -> str:
     """Half the width of a figure's interval, where it has one."""
     low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
@@ -257,7 +283,7 @@ def _change(value: float, baseline: float | None) -> str:
 
 def metrics_line(metrics: dict[str, float]) -> str:
     """The figures of a trained model in one line."""
-    privacy = f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}"
+    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
     return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
 
