@@ -22,7 +22,7 @@ OF_USERS = ["training.method=dpsgd", "training.batch_size=6", "edp.unit=user", "
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     rows = enumerate(generate("communication", 120, seed=0))
-    said = [one._asdict() | {"user": f"somebody-{n % 12}"} for n, one in rows]
+    said = [one._asdict() | {"user": f"zebra-{n % 12}"} for n, one in rows]
     (folder / "said.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
     corpus = f"corpus: {{name: said, path: {folder / 'said.jsonl'}}}"
     recipe = TINY_RECIPE.replace("corpus: {name: communication, utterances: 120}", corpus)
@@ -55,7 +55,6 @@ def test_a_sweep_meets_its_target_for_users_and_says_so_everywhere(
     assert swept["baseline"]["epsilon_user"] == float("inf")
     run = MlflowClient(swept["tracking_uri"]).get_run(trial["run_id"])
     assert run.data.metrics["epsilon_user"] == trial["metrics"]["epsilon_user"]
-    assert run.data.params["edp.unit"] == "user"
     assert "for one user" in run.data.tags["privacy"]
     where = ("said", "--storage", str(storage))
     for name in ("status", "front"):
@@ -73,7 +72,7 @@ def test_a_sweep_meets_its_target_for_users_and_says_so_everywhere(
     assert "One user." in page
     assert "3 utterances an epoch" in page
     assert "the same: users are the unit" in page
-    assert "somebody" not in page
+    assert "zebra" not in page
 
 
 def test_one_training_whose_unit_is_the_example_says_what_a_user_is_guaranteed(
@@ -95,8 +94,10 @@ def test_one_training_whose_unit_is_the_example_says_what_a_user_is_guaranteed(
     assert trained["ledger"]["entries"][0]["mechanism"]["unit"] == "user"
 
 
-def test_verify_takes_a_whole_user_away(storage: Path, command: Command) -> None:
-    code, out, err = command("verify", str(storage / "said.yaml"), "--json", *words(*OF_USERS, "edp.z0=2", "edp.C=0.5"))
+def test_verify_takes_a_whole_user_away(swept: dict[str, Any], storage: Path, command: Command, tmp_path: Path) -> None:
+    picked = tmp_path / "picked.yaml"
+    assert command("pick", "said", "--storage", str(storage), "--output", str(picked))[0] == 0
+    code, out, err = command("verify", str(picked), "--json", *words("edp.C=0.5"))
     assert code == 0, err
     found = json.loads(out)
     assert found["violations"] == []
