@@ -29,6 +29,7 @@ from sweeps.formatting.figures import (
     epsilon_text,
     params_text,
     relative_change,
+    user_cell,
     utility_words,
 )
 from sweeps.formatting.guarantee import NO_GUARANTEE
@@ -43,7 +44,7 @@ from sweeps.results.front_figure import front_svg
 from sweeps.results.recommendation import leakage_of, recommended
 from sweeps.results.summary import TPR, tie_line
 from sweeps.results.ties import ties
-from sweeps.results.total import epsilon_of_sweep, unknown_ledgers
+from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import environment_tags
@@ -112,6 +113,7 @@ def _template() -> Any:
         "utility": utility_words,
         "share": "{:.3f}".format,
         "audited": audited_text,
+        "user": user_cell,
         "tpr": tpr_text,
         "params": params_text,
     }
@@ -141,6 +143,7 @@ def _facts(
         chosen=chosen,
         baseline=baseline,
         examples=corpus["sizes"]["train"] if corpus else sweep.record.examples,
+        users=corpus["users"] if corpus else None,
         cost=epsilon_text(math.nan if cost is None else cost),
         verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
         seeds=len(confirmed),
@@ -166,6 +169,7 @@ def _facts(
         "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, chosen)),
         "rare": TPR in recipe.search.objectives,
         "models": len(points),
+        "users": any("epsilon_user" in point.metrics for point in front),
         "audits": any("epsilon_audited" in point.metrics for point in front),
         "counts": {
             state: sum(t.state == state for t in trials) for state in ("complete", "stopped", "failed", "refused")
@@ -177,6 +181,7 @@ def _facts(
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
+        "cost_of_sweep_to_a_user": epsilon_user_of_sweep(sweep, trials),
         "cost_of_sweep": math.nan if cost is None else cost,
         "unknown": unknown_ledgers(sweep, trials),
         "secret": recipe.search.secret,
@@ -258,6 +263,7 @@ def _corpus(prepared: Prepared | None) -> dict[str, Any] | None:
         "intents": len(corpus.labels.intents) if corpus.labels.has_intents else 0,
         "slots": len(corpus.labels.tags) // 2,
         "canaries": corpus.planted,
+        "users": corpus.number_of_users,
         "digest": corpus.digest[:16],
     }
 

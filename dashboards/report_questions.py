@@ -52,6 +52,7 @@ class Known:
     Args:
         name: the sweep's.
         examples: training utterances; None: not known.
+        users: who said them; None: not known.
         cost: ε of the whole sweep in words.
         verified: what `edp-sweep verify` found of this configuration, if it was run.
         seeds: how many trainings with new seeds there are.
@@ -63,6 +64,7 @@ class Known:
     chosen: Point
     baseline: dict[str, Any]
     examples: int | None
+    users: int | None
     cost: str
     verified: Verified | None
     seeds: int
@@ -103,34 +105,57 @@ def _setting(known: Known) -> list[Answer]:
 
 
 def _definition(known: Known) -> list[Answer]:
-    edp, metrics, n = known.spec.edp, known.chosen.metrics, known.examples
-    unit = {"example": "utterance", "micro_batch": "micro-batch"}[edp.unit]
+    edp, metrics = known.spec.edp, known.chosen.metrics
+    unit = {"example": "utterance", "micro_batch": "micro-batch", "user": "user"}[edp.unit]
+    n, counted = (known.users, "user") if edp.unit == "user" else (known.examples, "utterance")
     delta = metrics["delta"]
     if n is None:
         size = Answer(
-            "Is δ small for so much data?", f"δ = {delta:g}; how many utterances there were is not known.", True
+            "Is δ small for so much data?", f"δ = {delta:g}; how many {counted}s there were is not known.", True
         )
     else:
         big = delta * n >= 1
         size = Answer(
             "Is δ small for so much data?",
-            f"δ = {delta:g} with {n:,} training utterances: δ·n = {delta * n:.2g}"
-            + (". From 1/n on, publishing an utterance now and then would pass; less is asked for." if big else "."),
+            f"δ = {delta:g} with {n:,} training {counted}s: δ·n = {delta * n:.2g}"
+            + (f". From 1/n on, publishing one {counted} now and then would pass; less is asked for." if big else "."),
             big,
         )
+    of_user = f"; of a user {epsilon_text(metrics['epsilon_user'])}" if "epsilon_user" in metrics else ""
     return [
-        Answer("What are ε and δ?", f"ε = {epsilon_text(metrics['epsilon'])} at δ = {delta:g}.", not _private(known)),
+        Answer(
+            "What are ε and δ?",
+            f"ε = {epsilon_text(metrics['epsilon'])}{of_user} at δ = {delta:g}.",
+            not _private(known),
+        ),
         size,
         Answer("What is the unit of privacy?", f"One {unit}."),
         Answer(
             "Which data sets are neighbours?", f"Two of which one has one {unit} fewer: {NEIGHBOURS[edp.sampling]}."
         ),
-        Answer(
-            "How much may one person contribute?",
-            f"Nothing bounds how many {unit}s are one person's; k of them are protected as a group, less.",
-            True,
-        ),
+        _of_one_person(known, unit),
     ]
+
+
+def _of_one_person(known: Known, unit: str) -> Answer:
+    edp, metrics, ledger = known.spec.edp, known.chosen.metrics, known.chosen.ledger
+    asked = "How much may one person contribute?"
+    if edp.unit == "user":
+        most = "All of a user's utterances" if edp.user_utterances is None else f"{edp.user_utterances} utterances"
+        return Answer(
+            asked, f"{most} an epoch, drawn without looking at any data; their summed gradient is clipped as a whole."
+        )
+    if ledger is None or ledger.most_of_a_user is None or "epsilon_user" not in metrics:
+        return Answer(
+            asked, f"Nothing bounds how many {unit}s are one person's; k of them are protected as a group, less.", True
+        )
+    epsilon = metrics["epsilon_user"]
+    return Answer(
+        asked,
+        f"Nothing bounds it. In this corpus {ledger.most_of_a_user:,} utterances at most are one user's: as a group "
+        f"they are protected at ε = {epsilon_text(epsilon)}.",
+        epsilon >= NO_GUARANTEE,
+    )
 
 
 def _accounting(known: Known) -> list[Answer]:
@@ -138,7 +163,9 @@ def _accounting(known: Known) -> list[Answer]:
     if ledger is None or not ledger.entries:
         return [Answer("What was executed?", "The ledger is not there.", True)]
     first = ledger.entries[0].mechanism
-    twice = "" if first.single_example else ", twice the clip, since a micro-batch holds several"
+    twice = (
+        "" if first.single_example or first.unit != "example" else ", twice the clip, since a micro-batch holds several"
+    )
     later = "" if edp.decay == "none" else f"; later less (decay {edp.decay})"
     if first.sampling == "shuffle":
         sampled = "Shuffled epochs, every unit in one step of each; accounted for as that, with nothing for the order."

@@ -30,10 +30,12 @@ __all__ = [
     "epsilon",
     "epsilon_curve",
     "epsilon_paper",
+    "epsilon_user",
     "gradient_layer_norms",
     "keep_book",
     "log10_epsilon_paper",
     "mechanism_of",
+    "of_users",
     "one_bucket_ddp",
     "planned_ledger",
     "poisson_epoch",
@@ -50,13 +52,20 @@ __all__ = [
 if TYPE_CHECKING:
     from edp.accounting.audit import audited_epsilon
     from edp.accounting.calibrate import z0_for_epsilon
-    from edp.accounting.epsilon import epsilon, epsilon_curve, epsilon_paper, log10_epsilon_paper, planned_ledger
+    from edp.accounting.epsilon import (
+        epsilon,
+        epsilon_curve,
+        epsilon_paper,
+        epsilon_user,
+        log10_epsilon_paper,
+        planned_ledger,
+    )
     from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
     from edp.book import Book, UntaughtLayer, keep_book, teach
     from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
     from edp.ledger import AlphaRelease, Ledger, LedgerEntry
     from edp.mechanism import Mechanism, mechanism_of
-    from edp.sampling import poisson_epoch, poisson_examples, shuffled_epoch, steps_per_epoch
+    from edp.sampling import of_users, poisson_epoch, poisson_examples, shuffled_epoch, steps_per_epoch
     from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
     from edp.spec import EDPSpec, UserError
 else:
@@ -69,6 +78,7 @@ else:
                 "epsilon",
                 "epsilon_curve",
                 "epsilon_paper",
+                "epsilon_user",
                 "log10_epsilon_paper",
                 "planned_ledger",
             ),
@@ -77,7 +87,7 @@ else:
             "edp.hook": ("EDPHook", "NonFiniteGradient", "one_bucket_ddp"),
             "edp.ledger": ("AlphaRelease", "Ledger", "LedgerEntry"),
             "edp.mechanism": ("Mechanism", "mechanism_of"),
-            "edp.sampling": ("poisson_epoch", "poisson_examples", "shuffled_epoch", "steps_per_epoch"),
+            "edp.sampling": ("of_users", "poisson_epoch", "poisson_examples", "shuffled_epoch", "steps_per_epoch"),
             "edp.scale_estimates": ("gradient_layer_norms", "private_alpha", "public_alpha"),
             "edp.spec": ("EDPSpec", "UserError"),
         },

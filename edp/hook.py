@@ -39,6 +39,9 @@ True DP-SGD (Poisson sampling, `single_example`) is the same with the examples t
 as there are: each is a micro-batch of its own, and a worker without one backpropagates a loss times 0, since all must
 reach the all-reduce. The sum is divided by the fixed N, the expected batch size.
 
+With `unit = user` a micro-batch holds the examples of one user, which `edp.sampling.of_users` deals, and its loss is
+their sum; `rate` and N count users, and with Poisson sampling all is as for DP-SGD.
+
 With `noise_correlation = banded` every example has the same step in every epoch: `shuffled_epoch(…, order=0)`.
 
 A micro-batch whose gradient is not finite adds nothing, and the step goes on (`EDPHook.dropped`). A run that ended
@@ -133,8 +136,8 @@ class EDPHook:
         rank = dist.get_rank(self.group)
         self.first = share_start(rank, micro_batches, world)
         self.per_worker = share_start(rank + 1, micro_batches, world) - self.first
-        # Of DP-SGD's micro-batches, Poisson sampling alone decides how many a step holds.
-        self.any_number = single_example and spec.sampling == "poisson"
+        # Of micro-batches of one example, or of one user, Poisson sampling alone decides how many a step holds.
+        self.any_number = (single_example or spec.unit == "user") and spec.sampling == "poisson"
         self.parameters, layer, self.layer_names = layer_of_parameter(ddp.module)
         device = self.parameters[0].device
         self.layer = torch.tensor(layer, device=device)

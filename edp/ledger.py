@@ -76,6 +76,8 @@ class Ledger(Frozen):
     discarded: tuple[Ledger, ...] = ()
     """What was run, or was about to, when a process died, and was thrown away with its weights: one ledger a time. It
     touched no released weights, and counts as if it had."""
+    most_of_a_user: Annotated[int | None, Field(ge=1)] = None
+    """How many of the training examples are one user's at most; None: users are not known."""
 
     def until(self, epoch: int) -> Ledger:
         """What was executed before `epoch` (counted from 0): the ledger of the model after so many epochs."""

@@ -8,7 +8,9 @@ noise multiplier `effective_noise_multiplier`, for two neighbouring data sets:
 | `shuffle` | one unit is replaced by nothing: zeroed out, its place kept | - |
 | `poisson` | one unit is added or removed | which examples a step drew |
 
-The unit is one example, or one micro-batch (all that one micro-batch of an epoch holds, zeroed out at once).
+The unit is one example, one micro-batch (all that one micro-batch of an epoch holds, zeroed out at once), or one user:
+then a micro-batch holds the examples of one user (`edp.sampling.of_users`), a user is in one micro-batch of a step at
+most, and the sum of the user's gradients is what is clipped. A user who goes takes a whole micro-batch along.
 The aggregator is trusted: what a worker sends before aggregation is hidden by its own share of the noise
 alone, with the multiplier z/√N (corrected noise) or z/N (the paper's).
 
@@ -76,7 +78,8 @@ class Mechanism(Frozen):
     unit: Unit = "example"
     sampling: Sampling = "shuffle"
     rate: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Probability that an example is in a step (Poisson), or the share of the data a step holds (shuffle)."""
+    """Probability that an example is in a step (Poisson), or the share of the data a step holds (shuffle); of users,
+    where they are the unit."""
     single_example: bool = False
     """True when no micro-batch held more than one example: DP-SGD."""
     replayable: bool = False

@@ -8,13 +8,16 @@ Two schemes, each with the neighbour relation its accounting needs:
   independently of all others. Adding or removing one example moves no other one. The draw must stay secret, since the
   amplification by sampling is lost on whoever knows it. With micro-batches of one example (`poisson_examples`) this
   is DP-SGD as Abadi et al. (2016) have it: as many micro-batches as examples were drawn, none included.
+
+Where users are to be protected they are what is drawn, and `of_users` puts their examples in their places: a user is
+what an example is above.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -38,10 +41,12 @@ class Epoch:
     """Counted from 0."""
     sampling: Sampling
     examples: int
-    """Size of the training set; examples are numbered from 0."""
+    """Size of the training set; examples are numbered from 0. Of `of_users`: the number of users."""
     batch_size: int
-    """Examples of a step, or what is expected of them."""
+    """Examples of a step, or what is expected of them. Of `of_users`: users of a step."""
     steps: Iterable[Step]
+    users: Indices | None = None
+    """Of `of_users`: the user of each example."""
 
     @property
     def rate(self) -> float:
@@ -166,3 +171,38 @@ def _poisson_steps(examples: int, batch_size: int, places: int, rng: np.random.G
         # A float below 1 times a whole number rounds to that number at most: hence the minimum.
         place_of_drawn = np.minimum((place[drawn] * places).astype(np.int64), places - 1)
         yield [drawn[place_of_drawn == i] for i in range(places)]
+
+
+def of_users(drawn: Epoch, users: Indices, *, seed: int, most: int | None = None) -> Epoch:
+    """An epoch of users as one of their examples: each user's micro-batch holds at most `most` of them.
+
+    Which ones is drawn once an epoch, by seed, epoch, the user's number and how many examples the user has. So no other
+    user's examples depend on one who goes, or on how much one contributes.
+
+    Examples:
+        >>> drawn = shuffled_epoch(2, batch_size=2, micro_batches=2, seed=0, epoch=0)  # two users, one a micro-batch
+        >>> [[step]] = of_users(drawn, np.array([0, 1, 1, 0, 1]), seed=0, most=2)
+        >>> sorted(len(examples) for examples in step)
+        [2, 2]
+
+    Args:
+        drawn: of users, numbered from 0, in micro-batches of one each.
+        users: the user of each example, (examples,). A user without examples has an empty micro-batch.
+        seed: may be public.
+        most: None: all.
+    """
+    by_user = np.argsort(users, kind="stable")
+    end_u = np.bincount(users, minlength=drawn.examples).cumsum()
+
+    def examples_of(user: int) -> Indices:
+        own = by_user[end_u[user - 1] if user else 0 : end_u[user]]
+        if most is None or len(own) <= most:
+            return own
+        rng = np.random.default_rng([seed, drawn.number, user])
+        return own[np.sort(rng.permutation(len(own))[:most])]
+
+    def of(micro_batch: Indices) -> Indices:
+        return np.concatenate([examples_of(int(user)) for user in micro_batch] or [micro_batch])
+
+    steps = ([[of(micro_batch) for micro_batch in share] for share in step] for step in drawn)
+    return replace(drawn, steps=steps, users=users)

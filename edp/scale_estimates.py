@@ -12,7 +12,7 @@ clip to be chosen by looking at private data.
 |---|---|
 | an example zeroed out, added or removed | at most 1: the length of its vote |
 | one example replaced by another | at most √2: votes have no negative entry (no sampler here claims it) |
-| a micro-batch zeroed out (`unit = micro_batch`; it votes once, with its mean gradient) | at most 1 |
+| a micro-batch zeroed out (`unit = micro_batch`, `user`; it votes once, with its mean gradient) | at most 1 |
 
 It holds if every example votes at most once, and if who votes does not depend on who else is in the data set.
 The aggregator is trusted, as in training: a worker's share of the sum is sent without noise of its own.

@@ -17,7 +17,7 @@ Noise = Literal["corrected", "paper"]
 Alpha = Literal["fixed", "none", "public", "private", "paper"]
 AlphaNoise = Literal["isotropic", "per_layer"]
 Sampling = Literal["shuffle", "poisson"]
-Unit = Literal["example", "micro_batch"]
+Unit = Literal["example", "micro_batch", "user"]
 Clipping = Literal["fixed", "automatic", "quantile"]
 NoiseCorrelation = Literal["none", "banded"]
 
@@ -86,7 +86,18 @@ class EDPOptions(Frozen):
     alpha: Alpha = "fixed"
     alpha_noise: AlphaNoise = "isotropic"
     sampling: Sampling = "shuffle"
-    unit: Unit = "example"
+    unit: Annotated[
+        Unit,
+        Field(description="what epsilon protects; user: a micro-batch holds the examples of one user, all of them"),
+    ] = "example"
+    user_utterances: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="of unit = user: most utterances of a user that an epoch trains on, drawn by training.seed and "
+            "the user's number alone; null: all",
+        ),
+    ] = None
     clip: Clipping = "fixed"
     clip_quantile: Annotated[
         float, Field(gt=0, lt=1, description="share of micro-batches that clip = quantile leaves whole")
@@ -112,6 +123,15 @@ class EDPOptions(Frozen):
         int | None,
         Field(ge=0, lt=2**32, description="seed of the noise, for tests and research: marks the run as not private"),
     ] = None
+
+    @model_validator(mode="after")
+    def _users_are_capped_where_they_are_the_unit(self) -> EDPOptions:
+        if self.user_utterances is not None and self.unit != "user":
+            raise ValueError(
+                f"user_utterances = {self.user_utterances} has no meaning with unit = {self.unit}; "
+                "allowed: unit = user, or null"
+            )
+        return self
 
     @model_validator(mode="after")
     def _correlated_noise_has_a_price(self) -> EDPOptions:

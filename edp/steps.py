@@ -4,6 +4,7 @@
 |---|---|
 | a shuffled epoch holds every example once at most | a sampler that draws again, an epoch that never ends |
 | examples are in a Poisson step with the ledger's `rate` | another sampler, or another batch size |
+| with `unit = user` a micro-batch is one user's, and a user in one of a step | a sampler that knows no users |
 | a step is one Gaussian mechanism of N micro-batches | a step left out, two in one, micro-batches run together |
 | with correlated noise an example is in the same step of every epoch | another order |
 
@@ -41,6 +42,7 @@ class StepGuard:
         # The step of this epoch that each example is in, -1 for none yet; and that of the first epoch.
         self._step_of: np.ndarray | None = None
         self._first_order: np.ndarray | None = None
+        self._users: np.ndarray | None = None
         self.micro_batches = 0
         """Those that this worker has to take in the open step."""
 
@@ -59,6 +61,13 @@ class StepGuard:
                 f"epoch {epoch.number} was begun before: its examples would take part twice and be counted once; "
                 "allowed: another number for every epoch"
             )
+        if (epoch.users is not None) != (m.unit == "user"):
+            raise MisusedHook(
+                "unit = user, and the sampler does not say whose examples they are; allowed: an epoch of of_users"
+                if m.unit == "user"
+                else f"the sampler deals users; allowed with unit = {m.unit}: examples"
+            )
+        self._users = epoch.users
         if m.correlation == "banded" and self._first_order is None:
             self._first_order = self._step_of
         self._epoch, self._step, self._step_of = epoch, -1, np.full(epoch.examples, -1, np.int32)
@@ -76,27 +85,43 @@ class StepGuard:
                 f"the sampler dealt {len(mine)} micro-batches to this one of {len(step)} workers; allowed: "
                 f"{self._per_worker} to each of {self._workers}"
             )
-        self._take(np.concatenate([examples for share in step for examples in share] or [np.zeros(0, np.int64)]))
-        longest = max((len(examples) for share in step for examples in share), default=0)
+        held = [examples for share in step for examples in share if len(examples)]
+        longest = max(map(len, held), default=0)
         if self._mechanism.single_example and longest > 1:
             raise MisusedHook(f"a micro-batch of {longest} examples; allowed with single_example: one at most")
+        self._take(self._units_of(held))
         self.micro_batches = max(1, len(mine))
         self._open = True
 
-    def _take(self, examples: np.ndarray) -> None:
+    def _units_of(self, micro_batches: list[np.ndarray]) -> np.ndarray:
+        """The examples of a step; or its users, one of each micro-batch."""
+        examples = np.concatenate(micro_batches or [np.zeros(0, np.int64)])
+        if self._users is None:
+            return examples
+        sizes = np.array([len(indices) for indices in micro_batches], np.int64)
+        users = self._users[examples]
+        user_m = users[sizes.cumsum() - sizes]
+        if (users != np.repeat(user_m, sizes)).any():
+            raise MisusedHook("a micro-batch of several users; allowed with unit = user: one user's examples")
+        return user_m
+
+    def _take(self, units: np.ndarray) -> None:
         m, step_of = self._mechanism, self._step_of
+        who = "an example" if self._users is None else "a user"
         assert step_of is not None
+        if len(np.unique(units)) < len(units):
+            raise MisusedHook(f"a step holds {who} twice; allowed: each once at most")
         if m.sampling != "shuffle":
             return
         if self._step >= steps_at_rate(m.rate):
             raise MisusedHook(f"a shuffled epoch of more than {steps_at_rate(m.rate)} steps at rate = {m.rate:g}")
-        if len(np.unique(examples)) < len(examples) or (step_of[examples] >= 0).any():
-            raise MisusedHook("a shuffled epoch holds an example twice; allowed: each once at most")
-        step_of[examples] = self._step
+        if (step_of[units] >= 0).any():
+            raise MisusedHook(f"a shuffled epoch holds {who} twice; allowed: each once at most")
+        step_of[units] = self._step
         first = self._first_order
-        if first is not None and (len(first) != len(step_of) or (first[examples] != self._step).any()):
+        if first is not None and (len(first) != len(step_of) or (first[units] != self._step).any()):
             raise MisusedHook(
-                "noise_correlation = banded: an example is in another step than in the first epoch; allowed: one order "
+                f"noise_correlation = banded: {who} is in another step than in the first epoch; allowed: one order "
                 "for all epochs"
             )
 

@@ -223,8 +223,9 @@ def _charts(app: Dash, source: Source) -> None:
         found = source.read()[1]
         if not found.candidates:
             return blank(theme)
-        axes = [_axis(found, key) for key in (x, y, colour)]
-        return scatter(found, shown["limits"], *axes, theme, narrow=bool(shown["narrow"]), beside=beside(source, name))
+        across, up, coloured = (_axis(found, key) for key in (x, y, colour))
+        other, narrow = beside(source, name), bool(shown["narrow"])
+        return scatter(found, shown["limits"], across, up, coloured, theme, beside=other, narrow=narrow)
 
     @app.callback(output=[Output("first", "figure"), Output("empty", "children")], inputs={"shown": shown})
     def draw_first(shown: dict[str, Any]) -> Any:

@@ -45,7 +45,12 @@ class Axis:
     def short(self) -> str:
         """For a narrow column."""
         head, _, rest = self.label.partition(" (")
-        side = {"honest)": " honest", "as the paper reckons)": " paper", "audited, at least)": " audited"}
+        side = {
+            "honest)": " honest",
+            "of a user)": " user",
+            "as the paper reckons)": " paper",
+            "audited, at least)": " audited",
+        }
         return head + side.get(rest, "")
 
 
@@ -53,6 +58,7 @@ METRICS = (
     Axis("ser", "SER (semantic error rate)", better="lower", percent=True),
     Axis("mia_auc", "MIA AUC (membership attack)", better="lower"),
     Axis("epsilon", "ε (honest)", log=True, better="lower"),
+    Axis("epsilon_user", "ε (of a user)", log=True, better="lower"),
     Axis("epsilon_paper", "ε (as the paper reckons)", log=True, better="lower"),
     Axis("epsilon_audited", "ε (audited, at least)", log=True, better="lower"),
     Axis("intent_accuracy", "Intent accuracy", better="higher", percent=True),

@@ -14,6 +14,7 @@ def epsilons(candidate: Candidate, theme: str) -> Figure:
     t = THEMES[theme]
     rows = [
         ("paper: at most", candidate.metrics.get("epsilon_paper", math.nan), "most"),
+        ("of a user: at most", candidate.metrics.get("epsilon_user", math.nan), "most"),
         ("honest: at most", candidate.metrics.get("epsilon", math.nan), "most"),
         ("audited: at least", candidate.metrics.get("epsilon_audited", math.nan), "least"),
     ]

@@ -40,6 +40,18 @@ class Composition:
         """`mu` if the unit had been in every sample: no accountant may charge more than for that."""
         return math.hypot(self.mu, *(math.sqrt(s.steps) / s.z for s in self.sampled))
 
+    def of_group(self, units: int) -> Composition:
+        """The same with `units` of them zeroed out together, wherever they stand.
+
+        A Gaussian mechanism is shifted by so many times as much (Dong, Roth and Su 2022, Theorem 2.14). A Poisson
+        sample holds some of them with probability 1 - (1 - rate)^units, and is then shifted by at most as much:
+        whatever mixture of smaller shifts it is, that one dominates it, in both directions. For the hockey-stick
+        divergence of (1-p)·Q + p·P1 and Q is p times that of P1 and Q (of 1 - α(1-p) times Q and P1 the other way), at
+        another α; it is jointly convex, and grows with the shift of a Gaussian.
+        """
+        some = (sampled(-math.expm1(units * math.log1p(-s.rate)), s.z / units, s.steps) for s in self.sampled)
+        return compose([Composition(self.mu * units), *some])
+
 
 def unsampled(z: float, times: int = 1) -> Composition:
     """`times` Gaussian mechanisms with noise multiplier `z` that all see the unit. `z = 0` costs infinitely

@@ -62,6 +62,45 @@ def epsilon(ledger: Ledger, delta: float) -> float:
     return epsilon_of(composition_of(ledger), delta)
 
 
+def epsilon_user(ledger: Ledger, delta: float) -> float | None:
+    """ε for one user: all that a user contributed is zeroed out, added or removed together. None: users are not known.
+
+    | unit | this is |
+    |---|---|
+    | user | `epsilon` itself |
+    | example | group privacy of as many examples as one user has at most (`Ledger.most_of_a_user`) |
+    | micro_batch | the same of twice as many micro-batches: each is emptied, and filled again without the user |
+
+    Examples:
+        >>> run = {"epochs": 1, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
+        >>> ledger = planned_ledger(EDPSpec(z0=10.0), **run)
+        >>> epsilon_user(ledger, 1e-5), round(epsilon(ledger, 1e-5), 2)
+        (None, 0.34)
+        >>> round(epsilon_user(ledger.model_copy(update={"most_of_a_user": 10}), 1e-5), 2)  # that of z0 = 1
+        4.38
+
+    Raises:
+        UserError: as `epsilon`.
+    """
+    c = composition_of_user(ledger)
+    return None if c is None else epsilon_of(c, delta)
+
+
+def composition_of_user(ledger: Ledger) -> Composition | None:
+    """What the ledger did to one user, in the accountants' words; None: users are not known.
+
+    Raises:
+        UserError: as `composition_of`.
+    """
+    units = {entry.mechanism.unit for one in (ledger, *ledger.discarded) for entry in one.entries}
+    if units == {"user"}:
+        return composition_of(ledger)
+    if ledger.most_of_a_user is None:
+        return None
+    # Of no entries it is not known whether examples voted for the layer scales, or micro-batches.
+    return composition_of(ledger).of_group(ledger.most_of_a_user * (1 if units == {"example"} else 2))
+
+
 def epsilon_paper(ledger: Ledger, delta: float) -> float:
     """ε as the paper reports it: zCDP with reshuffling (Yu et al. 2019), for the printed z and a sensitivity
     of C.
@@ -242,9 +281,9 @@ def _composition_of_epoch(entries: list[LedgerEntry]) -> Composition:
     for entry in entries:
         m = entry.mechanism
         if m.sampling == "poisson":
-            # Examples are drawn, not micro-batches: there is one in every step, and nothing hides it from
+            # Examples are drawn, or users, not micro-batches: there is one in every step, and nothing hides it from
             # view.
-            rate = m.rate if m.unit == "example" else 1.0
+            rate = 1.0 if m.unit == "micro_batch" else m.rate
             parts.append(sampled(rate, m.effective_noise_multiplier(), entry.steps))
     return compose(parts)
 

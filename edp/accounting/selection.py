@@ -18,7 +18,7 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
 from edp.accounting.composition import Composition, check_delta, compose
-from edp.accounting.epsilon import composition_of, epsilon_of
+from edp.accounting.epsilon import composition_of, composition_of_user, epsilon_of
 from edp.accounting.rdp import ORDERS, event_of
 from edp.ledger import Ledger
 from edp.spec import UserError
@@ -45,6 +45,17 @@ def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
         UserError: for a delta outside (0, 1).
     """
     return _epsilon_of(compose(composition_of(ledger) for ledger in ledgers), delta)
+
+
+def composed_epsilon_user(ledgers: Iterable[Ledger], delta: float) -> float | None:
+    """The same for one user (`epsilon_user`); None where users are not known.
+
+    Raises:
+        UserError: for a delta outside (0, 1).
+    """
+    parts = [composition_of_user(ledger) for ledger in ledgers if ledger != Ledger()]
+    known = [part for part in parts if part is not None]
+    return _epsilon_of(compose(known), delta) if len(known) == len(parts) else None
 
 
 # A page that shows a sweep asks again whenever it looks.

@@ -162,6 +162,7 @@ def _document(
         **{name: found.get(name) for name in AUDITED},
         "canaries": audited.canaries if audited is not None else 0,
         "epsilon": epsilons.get("epsilon"),
+        "epsilon_user": epsilons.get("epsilon_user"),
         "epsilon_paper": epsilons.get("epsilon_paper"),
         "formal_guarantee": measured(epsilons)["formal_guarantee"],
         **{name: permitted.get(name) for name in PERMITTED},

@@ -84,6 +84,8 @@ def epsilon_figure(document: dict[str, Any]) -> go.Figure:
         ("paper", document["epsilon_paper"], "none"),
         ("honest (≤)", document["epsilon"], "none"),
     ]
+    if document.get("epsilon_user") is not None:
+        rows.append(("of a user (≤)", document["epsilon_user"], "none"))
     finite = [value for _, value, _ in rows if value is not None and 0 < value < math.inf]
     top, least = max([10.0, *finite]) * 3, min([1.0, *finite]) / 10
     figure = go.Figure()

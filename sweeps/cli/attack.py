@@ -43,7 +43,7 @@ def attack(
 
 def show_attacks(document: dict[str, Any]) -> None:
     """The figures as a table, and the page with the pictures."""
-    from sweeps.formatting.figures import epsilon_words
+    from sweeps.formatting.figures import epsilon_words, users_remark
     from sweeps.formatting.leakage import audit_words, compared_words, permitted_words, tpr_text
 
     table = Table(
@@ -69,6 +69,7 @@ def show_attacks(document: dict[str, Any]) -> None:
         compared_words(document),
         *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
+        *users_remark(known),
         *(f"audit: {words}" for words in audit_words(known)),
         f"pictures: {document['output']}/attacks.html",
     ):

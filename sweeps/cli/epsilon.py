@@ -25,6 +25,7 @@ _ROWS = 15
 _UNITS = {
     "example": "one example",
     "micro_batch": "all examples of one micro-batch",
+    "user": "one user, all of whose examples are one micro-batch",
 }
 
 
@@ -34,13 +35,15 @@ def epsilon(
     decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
     tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
     method: Annotated[str, typer.Option(help="edp, or dpsgd: micro-batches of one example")] = "edp",
-    micro_batches: Annotated[int, typer.Option(min=1, max=10**12, help="N of the paper; dpsgd: examples a step")] = 8,
+    micro_batches: Annotated[
+        int, typer.Option(min=1, max=10**12, help="N of the paper; dpsgd: examples a step, or users")
+    ] = 8,
     delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
     noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
     alpha: Annotated[str, typer.Option(help="fixed, none, public, private or paper")] = "fixed",
     sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
     rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson, banded)")] = 1.0,
-    unit: Annotated[str, typer.Option(help="example or micro_batch")] = "example",
+    unit: Annotated[str, typer.Option(help="example, micro_batch or user")] = "example",
     clip: Annotated[str, typer.Option(help="fixed, automatic or quantile")] = "fixed",
     noise_correlation: Annotated[str, typer.Option(help="none or banded")] = "none",
     band: Annotated[int | None, typer.Option(help="steps that banded noise is correlated over")] = None,
@@ -112,6 +115,8 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
         f"at δ = {spec.delta:g}; audited: no; that takes a run with canaries (canaries.count) and edp-sweep attack",
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
+    if spec.unit != "user":
+        lines.append("who contributed several utterances is protected less: --unit user is about all of a user's")
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:

@@ -21,7 +21,7 @@ from sweeps.commands.finish import tell_total
 from sweeps.execution.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
-from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text, user_cell
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
@@ -251,6 +251,8 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
 def _table(document: dict[str, Any], of_sweep: bool) -> Table:
     audited = any("epsilon_audited" in point["metrics"] for point in document["points"])
     heads = ["trial", "seeds", "SER\nmean ±", "MIA AUC\nmean ±", "ε honest", "ε paper"]
+    if any("epsilon_user" in point["metrics"] for point in document["points"]):
+        heads.insert(-1, "ε user")
     if of_sweep:
         heads[2:4] = ["SER\nsweep", "SER\nmean ±", "MIA AUC\nsweep", "MIA AUC\nmean ±"]
     if audited:
@@ -273,6 +275,7 @@ def _table(document: dict[str, Any], of_sweep: bool) -> Table:
             "MIA AUC\nsweep": f"{metrics['mia_auc']:.3f}",
             "MIA AUC\nmean ±": f"{auc['mean']:.3f} ±{(auc['upper'] - auc['lower']) / 2:.3f}" if auc else "",
             "ε honest": epsilon_cell(metrics["epsilon"]),
+            "ε user": user_cell(metrics),
             "ε paper": epsilon_cell(metrics["epsilon_paper"]),
             "ε audited": audited_text(metrics),
         }

@@ -49,6 +49,7 @@ def epsilon_document(
     _, epsilon, paper = curve[-1]
     return {
         "epsilon": epsilon,
+        "epsilon_user": epsilon if spec.unit == "user" else None,
         "epsilon_paper": paper,
         "epsilon_audited": None,
         "formal_guarantee": measured({"epsilon": epsilon})["formal_guarantee"],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edp.spec import UserError
-from sweeps.formatting.figures import epsilon_text, epsilon_words
+from sweeps.formatting.figures import epsilon_text, epsilon_words, users_remark
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.outputs import check_output, is_printed, output
 from sweeps.recipes.loading import as_yaml
@@ -153,6 +153,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
         f"{heading_of(sweep, point)}\n"
         f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
+        f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )
     return as_yaml(picked_spec(sweep.recipe, point), heading)

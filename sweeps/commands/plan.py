@@ -42,7 +42,7 @@ def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Pr
 
 
 def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
-    """The prices, and the number of private training utterances that they are for."""
+    """The prices, and the number of private training utterances, or users, that they are for."""
     wanted = target if target is not None else recipe.edp.epsilon
     if wanted is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
@@ -51,7 +51,10 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
         if recipe.search.stand_in is not None:
             check_public(recipe.corpus, splits, {"search.stand_in": recipe.search.stand_in})
             _check_task(recipe.search.stand_in, splits)
-    return price(recipe, len(splits.train), wanted), len(splits.train)
+    spec, users = recipe.baseline(), len(splits.train_users)
+    spec.check_users(users or None)
+    units = users if spec.edp.unit == "user" else len(splits.train)
+    return price(recipe, units, wanted), units
 
 
 def _check_task(stand_in: CorpusSpec, splits: Splits) -> None:
@@ -89,7 +92,7 @@ def run_plan(
         UserError: for a way that the recipe has not, before anything is made.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
-    priced, examples = _priced(recipe, None, progress.say)
+    priced, units = _priced(recipe, None, progress.say)
     runnable = {way.name: way for way in priced.ways if way.name != "subset"}
     if "random_stopping" not in runnable:
         del runnable["all_trials"]  # what it costs is known beforehand with shuffled epochs only
@@ -122,7 +125,7 @@ def run_plan(
     if way.name != "stand_in":
         total = epsilon_of_sweep(sweep, sweep.trials())
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
-    return found | release(_released(recipe, point, examples), sweep, f"{name}-release", tracking_uri, progress)
+    return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
 
 
 def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
@@ -173,10 +176,10 @@ def _chosen(sweep: Sweep) -> Point:
     return min(points, key=lambda point: read_curve(sweep.trial_folder(point.trial))[-1]["valid_ser"])
 
 
-def _released(recipe: Recipe, point: Point, examples: int) -> TrialSpec:
+def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
     """The chosen configuration on the private corpus, with the noise that it needs there."""
     params = {**{key: value for key, value in point.params.items() if key != "z0"}, "training.epochs": point.epoch}
     try:
-        return settle(recipe, params, examples).spec
+        return settle(recipe, params, units).spec
     except Refused as refusal:
         raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g}: {refusal}") from None

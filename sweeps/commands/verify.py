@@ -28,6 +28,8 @@ from trainables.training.alone import alone
 EXAMPLES = 32
 """Utterances of the corpus that the step which is measured holds at most."""
 _CLIPS = 16
+_USERS = 8
+"""Where they are the unit: of each as many utterances."""
 
 Say = Callable[[str], None]
 
@@ -63,11 +65,15 @@ def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> d
     from trainables.training.verification import verify as measure  # torch takes seconds to import
 
     splits = load_corpus(spec.corpus, "corpus")
+    spec.check_users(len(splits.train_users) or None)
+    labels = Labels.of([*splits.train, *splits.valid, *splits.test])  # all, for a model of its own size
+    splits = _cut(splits, spec)
+    if spec.edp.unit == "user":
+        spec = small(spec, most=len(splits.train_users))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / f"{spec.corpus.name}-verified"
         say(f"encoding {EXAMPLES} utterances of {spec.corpus.name}")
-        labels = Labels.of([*splits.train, *splits.valid, *splits.test])  # all, for a model of its own size
-        corpus = encode(_cut(splits), spec.model, place, labels=labels, features=_vectors(splits, spec))
+        corpus = encode(splits, spec.model, place, labels=labels, features=_vectors(splits, spec))
         ensure_states([place], [spec.model], say)
         with alone():
             try:
@@ -82,8 +88,8 @@ def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> d
     }
 
 
-def small(spec: TrialSpec) -> TrialSpec:
-    """The same mechanism in one worker, on steps of a few utterances and micro-batches.
+def small(spec: TrialSpec, most: int = EXAMPLES) -> TrialSpec:
+    """The same mechanism in one worker, on steps of at most so many utterances, or users, and a few micro-batches.
 
     Raises:
         UserError: for what has no mechanism, or one that a single step does not show.
@@ -97,16 +103,22 @@ def small(spec: TrialSpec) -> TrialSpec:
             "what is measured; allowed: none"
         )
     data = spec.model_dump()
-    data["training"] |= {"workers": 1, "batch_size": EXAMPLES}
+    data["training"] |= {"workers": 1, "batch_size": most}
     if training.batch_size != "full" and isinstance(training.batch_size, int):
-        data["training"]["batch_size"] = min(EXAMPLES, training.batch_size)
+        data["training"]["batch_size"] = min(most, training.batch_size)
     if training.method != "dpsgd":
         data["training"]["micro_batches"] = min(_CLIPS, training.micro_batches)
     return TrialSpec.model_validate(data)
 
 
-def _cut(splits: Splits) -> Splits:
-    return replace(splits, train=splits.train[:EXAMPLES], valid=splits.valid[:2], test=splits.test[:2])
+def _cut(splits: Splits, spec: TrialSpec) -> Splits:
+    """A few utterances; where users are the unit, of those who have most."""
+    train = splits.train[:EXAMPLES]
+    if spec.edp.unit == "user":
+        most = [user for user, _ in splits.train_users.most_common(_USERS)]
+        own = ([one for one in splits.train if one.user == user] for user in most)
+        train = [one for utterances in own for one in utterances[: EXAMPLES // _USERS]]
+    return replace(splits, train=train, valid=splits.valid[:2], test=splits.test[:2])
 
 
 def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:

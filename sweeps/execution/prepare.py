@@ -114,7 +114,8 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
 
     Raises:
-        UserError: naming file, line and problem; and for a private corpus that stands in what is taken for public.
+        UserError: naming file, line and problem; for a private corpus that stands in what is taken for public; and for
+            one without users, where they are the unit.
     """
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
@@ -125,6 +126,8 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     found = {
         folder: load_corpus(corpus, field) for folder, (field, corpus) in wanted.items() if not _is_encoded(folder)
     }
+    new = found.get(prepared.corpus)
+    spec.check_users(len(new.train_users) or None if new else EncodedCorpus.open(prepared.corpus).number_of_users)
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
         check_public(spec.corpus, found[prepared.corpus], public_corpora(spec))

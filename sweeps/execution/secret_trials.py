@@ -22,9 +22,9 @@ class SecretTrials(TrialLife):
     """Tells the study how trials ended, and nobody else: whoever sees one number knows that there were so many."""
 
     def __init__(
-        self, sweep: Sweep, recipe: Recipe, study: optuna.Study, examples: int, tracker: Tracker, stop_signal: Any
+        self, sweep: Sweep, recipe: Recipe, study: optuna.Study, units: int, tracker: Tracker, stop_signal: Any
     ) -> None:
-        super().__init__(sweep, recipe, study, examples, tracker, Progress(Console(quiet=True)), stop_signal)
+        super().__init__(sweep, recipe, study, units, tracker, Progress(Console(quiet=True)), stop_signal)
 
     def _track_refusal(self, number: int, refusal: Refused) -> None:
         """Tracks nothing."""

@@ -51,7 +51,7 @@ class TrialLife(tune.Callback):
     """Owns the trials of a sweep: Tune's searcher asks it, and Tune tells it what happens.
 
     Args:
-        examples: training utterances of the corpus.
+        units: training utterances of the corpus, or users where they are the unit.
         stop_signal: an actor that stops all jobs at the end of their running epoch.
     """
 
@@ -60,7 +60,7 @@ class TrialLife(tune.Callback):
         sweep: Sweep,
         recipe: Recipe,
         study: optuna.Study,
-        examples: int,
+        units: int,
         tracker: Tracker,
         progress: Progress,
         stop_signal: Any,
@@ -73,7 +73,7 @@ class TrialLife(tune.Callback):
 
         def settled(params: dict[str, Any]) -> Settled:
             with spoken_of("solving for what ε allows of a configuration", progress.say):
-                return settle(recipe, params, examples)
+                return settle(recipe, params, units)
 
         self.trials = StudyTrials(study, recipe, settled, self._track_refusal, self._over_budget, self._keep)
         self.stopped: str | None = None

@@ -61,16 +61,17 @@ def run_trials(
     progress.expect(sweep.record.wanted, ended, recipe.training.epochs)
     if remaining <= 0:
         return
-    examples = EncodedCorpus.open(prepared.corpus).size("train")
-    sweep.update(examples=examples)
+    corpus = EncodedCorpus.open(prepared.corpus)
+    units = corpus.units(recipe.edp.unit)
+    sweep.update(examples=corpus.size("train"))
     secret = recipe.search.secret
     if secret:
         progress.say("a secret number of candidates runs now, unseen; the best one will be shown")
-        life: TrialLife = SecretTrials(sweep, recipe, study, examples, tracker, workers.stop_signal)
+        life: TrialLife = SecretTrials(sweep, recipe, study, units, tracker, workers.stop_signal)
     else:
         plain = sweep.record.baseline or {}
         progress.meter = Meter(sweep.name, sweep.record.wanted, ended, plain.get("seconds_per_epoch"))
-        life = TrialLife(sweep, recipe, study, examples, tracker, progress, workers.stop_signal)
+        life = TrialLife(sweep, recipe, study, units, tracker, progress, workers.stop_signal)
     context = TrialContext(
         search=recipe.search,
         corpus=prepared.corpus,

@@ -49,12 +49,27 @@ def audited_text(metrics: Mapping[str, Any]) -> str:
     return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
 
 
+def user_cell(metrics: Mapping[str, Any]) -> str:
+    """ε of a user for a narrow column; nothing where users are not known."""
+    return epsilon_cell(metrics["epsilon_user"]) if "epsilon_user" in metrics else ""
+
+
+NO_USERS = "users are not known: who contributed several utterances is protected less"
+
+
+def users_remark(metrics: Mapping[str, Any]) -> list[str]:
+    """What must be said of an ε of examples where nobody knows whose they are."""
+    return [NO_USERS] if "epsilon_user" not in metrics and metrics.get("epsilon", math.inf) < NO_GUARANTEE else []
+
+
 def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
-    """The three epsilons of a model: what is guaranteed, what the paper would claim, what an attacker has shown."""
+    """The three epsilons of a model: what is guaranteed, to a user too where users are known; what the paper would
+    claim; what an attacker has shown."""
     honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
     audited = audited_text(metrics)
     return [
         f"ε honest {epsilon_text(honest)}",
+        *([f"ε of a user {epsilon_text(metrics['epsilon_user'])}"] if "epsilon_user" in metrics else []),
         f"ε paper {epsilon_text(paper)}",
         f"ε audited {audited}" if audited else "ε not audited",
     ]
@@ -67,7 +82,7 @@ def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
     epsilon = metrics["epsilon"]
     if epsilon >= NO_GUARANTEE:
         return f"no formal guarantee (epsilon {epsilon:.3g})"
-    unit = "one example" if edp.unit == "example" else "one micro-batch"
+    unit = {"example": "one example", "micro_batch": "one micro-batch", "user": "one user"}[edp.unit]
     digits = 3 - math.floor(math.log10(epsilon)) if epsilon > 0 else 0
     up = math.ceil(epsilon * 10.0**digits) / 10.0**digits  # four digits, rounded to the safe side
     return f"({up:g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_words, params_text
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_words, params_text, user_cell
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.progress.prometheus import Meter
@@ -24,6 +24,7 @@ _SHOWN = 18
 
 
 _COSTS = ("gpu_seconds", "worker_seconds")
+_SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Progress:
             self.meter.epoch(metrics)
         row.epoch = epoch
         row.metrics = {"ser": metrics["valid_ser"]}
-        row.metrics |= {name: metrics[name] for name in ("epsilon", "epsilon_paper", *_COSTS) if name in metrics}
+        row.metrics |= {name: metrics[name] for name in _SHOWN_OF_EPOCHS if name in metrics}
         if self._live is not None:
             self._live.update(self._table())
 
@@ -189,6 +190,8 @@ class Progress:
         audited = any("epsilon_audited" in row.metrics for _, row in rows)
         cost = self._cost.replace("_", "\n")
         heads = ["trial", "state", "SER", "MIA\nAUC", "ε honest", "ε paper"]
+        if any("epsilon_user" in row.metrics for _, row in rows):
+            heads.insert(-1, "ε user")
         if audited:
             heads.append("ε audited")
         if whole:
@@ -206,6 +209,7 @@ class Progress:
                 "SER": f"{metrics['ser']:.1%}" if "ser" in metrics else "",
                 "MIA\nAUC": f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
                 "ε honest": epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
+                "ε user": user_cell(metrics),
                 "ε paper": epsilon_cell(metrics["epsilon_paper"]) if "epsilon_paper" in metrics else "",
                 "ε audited": audited_text(metrics),
                 cost: f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",

@@ -83,6 +83,7 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
         "privacy": privacy_statement(metrics, edp) if private else PLAIN,
         "epsilon": f"{metrics['epsilon']:.6g}",
         "epsilon_paper": f"{metrics['epsilon_paper']:.6g}",
+        **({"epsilon_user": f"{metrics['epsilon_user']:.6g}"} if "epsilon_user" in metrics else {}),
         "delta": f"{metrics['delta']:g}",
         "unit": edp.unit,
         "neighbours": NEIGHBOURS[edp.sampling],

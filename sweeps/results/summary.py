@@ -15,6 +15,8 @@ from sweeps.formatting.figures import (
     epsilon_words,
     params_text,
     relative_change,
+    user_cell,
+    users_remark,
     utility_words,
 )
 from sweeps.formatting.leakage import tpr_text
@@ -26,7 +28,7 @@ from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
 from sweeps.results.ties import ties
-from sweeps.results.total import cost_line, epsilon_of_sweep
+from sweeps.results.total import cost_line, epsilon_of_sweep, epsilon_user_of_sweep
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
@@ -51,6 +53,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
         "baseline": _baseline(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
     }
 
 
@@ -75,6 +78,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": _baseline(sweep),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
     }
 
 
@@ -86,12 +90,15 @@ def _baseline(sweep: Sweep) -> dict[str, Any] | None:
 
 def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
     """Counts and the sweep's own ε, where it is known, for the parent run."""
-    epsilon = epsilon_of_sweep(sweep, trials)
+    costs = {
+        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+    }
     return {
         "trials_complete": float(sum(t.state == "complete" for t in trials)),
         "trials_failed": float(sum(t.state == "failed" for t in trials)),
         "front_size": float(len(front)),
-    } | ({} if epsilon is None else {"epsilon_of_sweep": epsilon})
+    } | {name: cost for name, cost in costs.items() if cost is not None}
 
 
 def print_sweep(sweep: Sweep, console: Console) -> None:
@@ -150,15 +157,18 @@ def _front_table(
     audited = any("epsilon_audited" in point.metrics for point in front)
     rare = TPR in sweep.recipe.search.objectives
     heads = ["trial", "SER", "MIA AUC", "ε honest", "ε paper"]
+    if any("epsilon_user" in point.metrics for point in front):
+        heads.insert(-1, "ε user")
     if changes:
         heads[1:3] = ["SER", "ΔSER", "MIA AUC", "ΔMIA"]
     if rare:
-        heads.insert(-2, "MIA TPR")
+        heads.insert(heads.index("ε honest"), "MIA TPR")
     if audited:
         heads.append("ε audited")
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
-        _caption(intervals, changes, bool(tied), audited, rare, any(p.metrics["ser"] > 1 for p in front)),
+        _caption(intervals, changes, bool(tied), audited, rare, any(p.metrics["ser"] > 1 for p in front))
+        + _of_users(front),
         heads,
         "configuration",
     )
@@ -181,6 +191,7 @@ def _figures(name: str, metrics: dict[str, Any], baseline: dict[str, Any], inter
         "ΔMIA": _change(metrics["mia_auc"], baseline.get("mia_auc")),
         "MIA TPR": _tpr(metrics, intervals),
         "ε honest": epsilon_cell(metrics["epsilon"]),
+        "ε user": user_cell(metrics),
         "ε paper": epsilon_cell(metrics["epsilon_paper"]),
         "ε audited": audited_text(metrics),
     }
@@ -213,6 +224,11 @@ def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bo
     )
 
 
+def _of_users(front: list[Point]) -> str:
+    remarks = {remark for point in front for remark in users_remark(point.metrics)}
+    return "".join(f" {remark.capitalize()}." for remark in remarks)
+
+
 def _spread(metrics: dict[str, float], name: str, scale: float, digits: int) -> str:
     """Half the width of a figure's interval, where it has one."""
     low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
@@ -228,7 +244,7 @@ def _change(value: float, baseline: float | None) -> str:
 
 def metrics_line(metrics: dict[str, float]) -> str:
     """The figures of a trained model in one line."""
-    privacy = f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}"
+    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
     return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edp.accounting.selection import composed_epsilon
+from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
 from sweeps.formatting.figures import epsilon_text
 from sweeps.results.confirmed import CONFIRM
@@ -32,6 +32,18 @@ def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     return composed_epsilon([*mine, *later], recipe.edp.delta)
 
 
+def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
+    """The same for one user; None also where users are not known."""
+    if unknown_ledgers(sweep, trials):
+        return None
+    recipe = sweep.recipe
+    later = [ledger for ledger in _later(sweep).values() if ledger is not None]
+    if recipe.search.secret:
+        return epsilon_of_sweep(sweep, trials) if recipe.edp.unit == "user" else None
+    mine = [trial.ledger for trial in trials if trial.ledger is not None]
+    return composed_epsilon_user([*mine, *later], recipe.edp.delta)
+
+
 def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
     """The trainings whose ledger is missing or broken, in words; "" where there is none."""
     if sweep.recipe.search.secret:
@@ -46,7 +58,9 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
     """The ε of the sweep, and what stands behind it."""
     epsilon = epsilon_of_sweep(sweep, trials)
     known = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
-    return f"ε of the whole sweep ({what_counts(sweep)}): {known}"
+    user = epsilon_user_of_sweep(sweep, trials)
+    of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
+    return f"ε of the whole sweep ({what_counts(sweep)}): {known}{of_user}"
 
 
 def what_counts(sweep: Sweep) -> str:

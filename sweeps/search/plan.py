@@ -60,8 +60,8 @@ class Prices:
         return {**asdict(self), "cheapest": self.ways[0].name}
 
 
-def price(recipe: Recipe, examples: int, target: float) -> Prices:
-    """Prices all ways for a recipe on `examples` private training utterances.
+def price(recipe: Recipe, units: int, target: float) -> Prices:
+    """Prices all ways for a recipe on so many private training utterances, or users where they are the unit.
 
     With shuffled epochs a training is one Gaussian mechanism, whatever the configuration, and so are prices exact. With
     Poisson sampling they are those of the first values of the space.
@@ -72,7 +72,7 @@ def price(recipe: Recipe, examples: int, target: float) -> Prices:
     if not 0 < target < math.inf:
         raise UserError(f"epsilon = {target:g}: allowed: positive and finite")
     spec, delta, trials = _first(recipe), recipe.edp.delta, recipe.search.trials
-    plan = plan_of(spec, examples)
+    plan = plan_of(spec, units)
 
     def training(z0: float) -> Composition:
         noisy = spec.edp.model_copy(update={"z0": z0})

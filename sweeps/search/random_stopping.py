@@ -24,7 +24,7 @@ from sweeps.search.target_epsilon import Refused, settle
 SHAPE = 1.0
 
 _MANY = 10**9
-"""Training utterances, where the corpus is not read yet: shuffled epochs can meet a target with any number or none."""
+"""Training units, where the corpus is not read yet: shuffled epochs can meet a target with any number or none."""
 
 
 def draw_number(mean: float) -> int:
@@ -39,7 +39,7 @@ def check_candidates(recipe: Recipe) -> None:
     """
     for params in corners(recipe.dimensions, recipe.shapes):
         try:
-            settle(recipe, params, examples=_MANY)
+            settle(recipe, params, units=_MANY)
         except Refused as refusal:
             raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g} at {params_text(params)}: {refusal}") from None
 

@@ -26,24 +26,27 @@ class Refused(ValueError):
         self.params = params
 
 
-def plan_of(spec: TrialSpec, examples: int) -> dict[str, Any]:
-    """What `planned_ledger` needs of a trial on `examples` training utterances, besides spec and epochs.
+def plan_of(spec: TrialSpec, units: int) -> dict[str, Any]:
+    """What `planned_ledger` needs of a trial on so many training utterances, or users where they are the unit, besides
+    spec and epochs.
 
     Raises:
         UserError: where its batch does not fit the corpus.
     """
-    batch, clips = spec.training.batch_in(examples), spec.training.clips_in(examples)
+    users = spec.edp.unit == "user"
+    batch = spec.training.batch_in(units)
+    clips = spec.training.clips_in(units, "users" if users else "utterances")
     return {
         "micro_batches": clips,
-        "steps_per_epoch": steps_per_epoch(examples, batch),
-        "rate": min(1.0, batch / examples),
-        "single_example": batch == clips,
+        "steps_per_epoch": steps_per_epoch(units, batch),
+        "rate": min(1.0, batch / units),
+        "single_example": batch == clips and not users,
     }
 
 
-def planned(spec: TrialSpec, examples: int) -> Ledger:
+def planned(spec: TrialSpec, units: int) -> Ledger:
     """The ledger that a trial will have executed when it ends."""
-    return planned_ledger(spec.edp, epochs=spec.training.epochs, **plan_of(spec, examples))
+    return planned_ledger(spec.edp, epochs=spec.training.epochs, **plan_of(spec, units))
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Settled:
     spec: TrialSpec
 
 
-def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> Settled:
+def settle(recipe: Recipe, params: dict[str, Any], units: int) -> Settled:
     """A configuration with the z0 that its target ε needs, where it names one, and within the recipe's ε budget.
 
     What has no price is refused too, such as noise that is correlated over more steps than an epoch has.
@@ -66,11 +69,11 @@ def settle(recipe: Recipe, params: dict[str, Any], examples: int) -> Settled:
     try:
         if target is not None:
             spec = recipe.trial({**params, "z0": 1.0})
-            z0 = z0_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **plan_of(spec, examples))
+            z0 = z0_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **plan_of(spec, units))
             params = {**params, "z0": z0}
         spec = recipe.trial(params)
         params = {**{name: getattr(spec.edp, name) for name in PAPER_SPACE}, **params}
-        ledger = planned(spec, examples)
+        ledger = planned(spec, units)
     except ValidationError as error:
         raise Refused(one_line(error), params) from None
     except UserError as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_text
+from sweeps.formatting.figures import MARK, NO_USERS, audited_text, epsilon_cell, params_text, user_cell
 from sweeps.formatting.leakage import tpr_text
 from sweeps.formatting.shell import command_line
 from sweeps.recipes.recipe import Recipe
@@ -52,6 +52,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     models = sum(len(trial.points) for trial in trials)
     every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
+    users = any("epsilon_user" in point.metrics for point in front)
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
     train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
@@ -60,15 +61,16 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
-        f"| trial | SER | MIA AUC |{' MIA TPR at FPR ≤ 1 % |' if rare else ''} ε (honest) | ε (paper) | ε (audited) | "
-        "configuration |",
-        f"|---|---|---|{'---|' if rare else ''}---|---|---|---|",
-        *([_row("SGD", sweep.record.baseline, "plain SGD", rare)] if sweep.record.baseline else []),
-        *(_row(point.name, point.metrics, params_text(point.params), rare) for point in shown),
+        f"| trial | SER | MIA AUC |{' MIA TPR at FPR ≤ 1 % |' if rare else ''} ε (honest) | "
+        f"{'ε (of a user) | ' if users else ''}ε (paper) | ε (audited) | configuration |",
+        f"|---|---|---|{'---|' * (rare + users)}---|---|---|---|",
+        *([_row("SGD", sweep.record.baseline, "plain SGD", rare, users)] if sweep.record.baseline else []),
+        *(_row(point.name, point.metrics, params_text(point.params), rare, users) for point in shown),
         "",
         (more if len(shown) < len(front) else "")
         + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
-        f"{cost_line(sweep, trials)}.",
+        f"{cost_line(sweep, trials)}."
+        f"{'' if users else f' {NO_USERS.capitalize()}.'}",
         "",
         _searched(recipe),
         "",
@@ -81,13 +83,14 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     return "\n".join(lines)
 
 
-def _row(name: str, metrics: Mapping[str, Any], configuration: str, rare: bool) -> str:
+def _row(name: str, metrics: Mapping[str, Any], configuration: str, rare: bool, users: bool) -> str:
     cells = (
         name,
         f"{metrics['ser']:.2%}",
         f"{metrics['mia_auc']:.3f}",
         *([_tpr(metrics)] if rare else []),
         epsilon_cell(metrics["epsilon"]),
+        *([user_cell(metrics) or "–"] if users else []),
         epsilon_cell(metrics["epsilon_paper"]),
         audited_text(metrics) or "–",
         configuration,

@@ -68,7 +68,7 @@ def charted(metrics: Mapping[str, float]) -> dict[str, float]:
     """With the logarithm of each finite ε: MLflow's charts have no logarithmic axis where they compare runs."""
     logs = {
         f"log10_{key}": math.log10(metrics[key])
-        for key in ("epsilon", "epsilon_paper")
+        for key in ("epsilon", "epsilon_user", "epsilon_paper")
         if 0 < metrics.get(key, math.inf) < math.inf
     }
     return {**metrics, **logs}

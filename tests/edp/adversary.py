@@ -65,7 +65,7 @@ def worst_pair(case: Case, layer: int = 1) -> tuple[Step, Step]:
     | unit | with it | without it |
     |---|---|---|
     | an example among several | its pull turns the micro-batch's mean to +C | the rest's mean points to −C |
-    | an example of its own, or a whole micro-batch | +C | 0 |
+    | an example of its own, a whole micro-batch, or its user | +C | 0 |
     """
 
     def pull(strength: float) -> Example:
@@ -85,7 +85,7 @@ def without_first_unit(case: Case, step: Step) -> Step:
     if case.spec.sampling == "shuffle":
         return [[(0.0, 0.0)] * gone + first[gone:], *others]
     # DP-SGD's micro-batches are there with their example only; others stay, even if nothing was drawn for them.
-    return others if case.single else [first[gone:], *others]
+    return others if case.single or case.spec.unit == "user" else [first[gone:], *others]
 
 
 def aggregate(rank: int, world: int, case: Case, step: Step, z: float) -> tuple[torch.Tensor, EDPHook]:

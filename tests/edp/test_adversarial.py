@@ -40,7 +40,7 @@ CASES = [
     for noise, alpha_noise, unit, sampling, (micro_batches, size), custom_alpha in itertools.product(
         ["corrected", "paper"],
         ["isotropic", "per_layer"],
-        ["example", "micro_batch"],
+        ["example", "micro_batch", "user"],
         ["shuffle", "poisson"],
         [(1, 1), (4, 1), (1, 3), (4, 3)],
         [False, True],

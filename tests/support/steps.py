@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch.distributed as dist
 
 from edp.hook import EDPHook
-from edp.sampling import Epoch, Step, dealt, shuffled_epoch, steps_at_rate
+from edp.sampling import Epoch, Step, dealt, of_users, shuffled_epoch, steps_at_rate
 
 
 def steps_of(hook: EDPHook, number: int = 0) -> Iterator[Step]:
     """The steps of an epoch that fits `hook`, of micro-batches of two examples, or of one."""
-    size = hook.micro_batches * (1 if hook.single_example else 2)
+    users_are_units = hook.spec.unit == "user"
+    size = hook.micro_batches * (1 if hook.single_example or users_are_units else 2)
     sizes = {"batch_size": size, "micro_batches": hook.micro_batches, "workers": dist.get_world_size()}
     epoch = shuffled_epoch(size * steps_at_rate(hook.rate), seed=0, epoch=number, **sizes)
-    sampling = hook.spec.sampling  # as if everybody had been drawn
-    return hook.steps(Epoch(number, sampling, epoch.examples, epoch.batch_size, epoch.steps))
+    if users_are_units:
+        epoch = of_users(epoch, np.arange(epoch.examples).repeat(1 if hook.single_example else 2), seed=0)
+    return hook.steps(replace(epoch, sampling=hook.spec.sampling))  # as if everybody had been drawn
 
 
 def open_step(hook: EDPHook, number: int = 0) -> None:
@@ -30,7 +33,8 @@ def open_examples(hook: EDPHook, micro_batches: list[int]) -> None:
     numbers = iter(np.arange(sum(micro_batches)).reshape(-1, 1))
     step = [[next(numbers) for _ in range(share)] for share in micro_batches]
     examples = max(1, round(hook.micro_batches / hook.rate))
-    next(hook.steps(Epoch(0, "poisson", examples, hook.micro_batches, [step])))
+    users = np.arange(examples) if hook.spec.unit == "user" else None
+    next(hook.steps(Epoch(0, "poisson", examples, hook.micro_batches, [step], users)))
 
 
 def open_micro_batches(hook: EDPHook, sizes: list[int]) -> None:

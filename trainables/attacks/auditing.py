@@ -127,9 +127,11 @@ def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
 
 
 def _of_examples(ledger: Ledger) -> Ledger:
-    """The ledger with one example as its unit: a canary is one."""
+    """The ledger with one example as its unit: a canary is one, or a user of its own."""
     entries = tuple(
         entry.model_copy(update={"mechanism": entry.mechanism.model_copy(update={"unit": "example"})})
+        if entry.mechanism.unit == "micro_batch"
+        else entry
         for entry in ledger.entries
     )
     return ledger.model_copy(update={"entries": entries, "discarded": tuple(map(_of_examples, ledger.discarded))})

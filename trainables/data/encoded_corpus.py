@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from edp.spec import UserError
+from edp.spec import Unit, UserError
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
 from trainables.data.batch import Batch
@@ -131,6 +131,16 @@ class EncodedCorpus:
         """How many training utterances are one user's, at most; None where users are not known."""
         users = self.train_users
         return None if users is None else int(np.bincount(users).max())
+
+    @property
+    def number_of_users(self) -> int | None:
+        """Users of the training split; None where they are not known."""
+        users = self.train_users
+        return None if users is None else int(users.max()) + 1
+
+    def units(self, unit: Unit) -> int:
+        """What there is to draw from in training: users where they are the unit, and known, else utterances."""
+        return (self.number_of_users if unit == "user" else None) or self.size("train")
 
     def batch(self, split: Split, indices: np.ndarray) -> Batch:
         """The utterances at `indices`, in that order, with their labels."""

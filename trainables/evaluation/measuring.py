@@ -31,10 +31,15 @@ EARLIER_MEMBERS = 1_000
 
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
-    """Both epsilons of what was executed so far, and the δ they hold for."""
-    from edp.accounting.epsilon import epsilon, epsilon_paper
+    """The epsilons of what was executed so far, that of a user where users are known, and the δ they hold for."""
+    from edp.accounting.epsilon import composition_of, composition_of_user, epsilon_of, epsilon_paper
 
-    return {"epsilon": epsilon(ledger, delta), "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
+    unit, user = composition_of(ledger), composition_of_user(ledger)
+    honest = epsilon_of(unit, delta)
+    found = {"epsilon": honest, "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
+    if user is not None:
+        found["epsilon_user"] = honest if user == unit else epsilon_of(user, delta)
+    return found
 
 
 def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:

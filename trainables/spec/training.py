@@ -43,7 +43,9 @@ class TrainingSpec(Frozen):
     epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 15
     batch_size: Annotated[
         Annotated[int, Field(ge=1)] | Literal["full"],
-        Field(description="utterances a step, all workers together; full: all of the training split"),
+        Field(
+            description="utterances a step, all workers together, or users with edp.unit = user; full: all that train"
+        ),
     ] = 64
     micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
     workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
@@ -184,8 +186,10 @@ class TrainingSpec(Frozen):
         """`batch_size` on so many training examples."""
         return examples if self.batch_size == "full" else self.batch_size
 
-    def clips_in(self, examples: int) -> int:
+    def clips_in(self, examples: int, called: str = "utterances") -> int:
         """`clips`, the N that a step's clipped sum is divided by, on so many training examples.
+
+        With users as the unit `examples` counts them, and `called` says so.
 
         With shuffled epochs their number may be public: neighbours differ by an example that is replaced by nothing.
 
@@ -200,7 +204,7 @@ class TrainingSpec(Frozen):
             )
         if self.method == "dpsgd" and clips > examples:
             raise UserError(
-                f"training.batch_size = {clips}: the corpus has {examples} utterances to train on, and method dpsgd "
+                f"training.batch_size = {clips}: the corpus has {examples} {called} to train on, and method dpsgd "
                 "divides by the batch size; allowed: at most that many, or full"
             )
         if clips < self.workers:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from edp.spec import EDPSpec, Frozen
+from edp.spec import EDPSpec, Frozen, UserError
 from trainables.spec.corpus import CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, ModelSpec
 from trainables.spec.training import MOST_EPOCHS, PlainSpec, TrainingSpec
@@ -50,6 +50,34 @@ class TrialSpec(Frozen):
             workers = self.training.workers
             plain = PlainSpec(batch_size=-(-64 // workers) * workers)
         return self.training.without_privacy() if plain is None else self.training.as_plain(plain)
+
+    def check_users(self, users: int | None) -> None:
+        """Refuses a corpus with so many users to train on, None: not known, where they are the unit.
+
+        Raises:
+            UserError: saying what is allowed.
+        """
+        if self.edp.unit != "user":
+            return
+        if users is None:
+            raise UserError(
+                f"edp.unit = user: corpus {self.corpus.name} does not say who said its utterances; allowed: example, "
+                "or a corpus with a user in every utterance"
+            )
+        if self.edp.delta * users >= 1:
+            raise UserError(
+                f"edp.delta = {self.edp.delta:g}: the corpus has {users:,} users to train on, of whom one could be "
+                f"published with so large a delta; allowed with edp.unit = user: less than {1 / users:.3g}"
+            )
+
+    @model_validator(mode="after")
+    def _users_are_clipped_one_by_one(self) -> TrialSpec:
+        if self.edp.unit == "user" and self.training.method == "edp":
+            raise ValueError(
+                "edp.unit = user clips every user by itself, training.method = edp micro-batches of several; "
+                "allowed: training.method = dpsgd, whose batch_size then counts users"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_full_batch_is_not_drawn(self) -> TrialSpec:

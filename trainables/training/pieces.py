@@ -7,7 +7,7 @@ larger than a piece: its gradients are added up before they are clipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,24 @@ class Piece:
     micro_batch_b: Indices
     """The micro-batch of each, counted from 0 within the piece."""
     weight_b: np.ndarray
-    """Of each one's loss: one over the examples of its micro-batch, which makes it their mean. float32."""
+    """Of each one's loss: one over the examples of its micro-batch, which makes it their mean, or 1 for their sum; 0 of
+    one that stands for nothing. float32."""
     micro_batches: int
     """How many it holds, some perhaps empty."""
     ends: bool
     """Whether its micro-batches end with it; False: only the part of one, which goes on in the next piece."""
 
 
-def pieces(micro_batches: Sequence[Indices], most: int, order: Callable[[Indices], np.ndarray]) -> list[Piece]:
+def pieces(
+    micro_batches: Sequence[Indices], most: int, order: Callable[[Indices], np.ndarray], *, sums: bool = False
+) -> list[Piece]:
     """Cuts a worker's micro-batches into pieces of at most `most` examples.
 
     Args:
         micro_batches: the examples of each; some may be empty.
         order: gives the size of examples, by which those that are run together are chosen and sorted: alike ones have
             less padding.
+        sums: whether what counts of a micro-batch is the sum of its losses, not their mean.
     """
     found: list[Piece] = []
     waiting: list[Indices] = []
@@ -66,7 +70,7 @@ def pieces(micro_batches: Sequence[Indices], most: int, order: Callable[[Indices
         room -= len(examples)
         waiting.append(examples)
     end()
-    return found
+    return [replace(piece, weight_b=np.sign(piece.weight_b)) for piece in found] if sums else found
 
 
 def _joined(micro_batches: list[Indices], order: Callable[[Indices], np.ndarray]) -> Piece:

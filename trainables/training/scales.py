@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from edp.book import keep_book
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
-from edp.sampling import Indices, shuffled_epoch
+from edp.sampling import Epoch, Indices, of_users, shuffled_epoch
 from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
@@ -80,7 +80,7 @@ def synthetic_batch(features: Features, labels: Labels) -> Batch:
 
 def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> torch.Tensor:
     """Layer norms (n, K) of this worker's share of the votes."""
-    voters = [np.asarray(indices) for indices in _voters(corpus.size("train"), spec)]
+    voters = [np.asarray(indices) for indices in _voters(corpus, spec)]
     mine = voters[dist.get_rank() :: dist.get_world_size()]
     book = model.book or keep_book(model)
     if not mine:
@@ -103,15 +103,21 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
     return norms
 
 
-def _voters(examples: int, spec: TrialSpec) -> Iterator[Indices]:
-    """Who votes: utterances, each by its own coin and at most once; or, where they are the unit, micro-batches.
+def _voters(corpus: EncodedCorpus, spec: TrialSpec) -> Iterator[Indices]:
+    """Who votes: utterances or users, each by its own coin and at most once; or micro-batches, where they are the unit.
 
     The coins may be public, since no amplification is claimed. They do not depend on the data.
     """
-    training = spec.training
-    if spec.edp.unit == "example":
+    training, examples = spec.training, corpus.units(spec.edp.unit)
+    if spec.edp.unit != "micro_batch":
         coins = np.random.default_rng([training.seed, 0xA1FA]).random(examples)
-        return iter(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))
+        chosen = list(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))
+        if spec.edp.unit == "example":
+            return iter(chosen)
+        assert corpus.train_users is not None, "checked by the trainer"
+        drawn = Epoch(0, spec.edp.sampling, examples, examples, [[chosen]])
+        (step,) = of_users(drawn, corpus.train_users, seed=training.seed, most=spec.edp.user_utterances)
+        return iter(step[0])
     sizes = {"batch_size": training.batch_in(examples), "micro_batches": training.clips_in(examples)}
     steps = shuffled_epoch(examples, seed=training.seed, epoch=0, **sizes)
     return islice((m for step in steps for share in step for m in share if len(m)), VOTES)

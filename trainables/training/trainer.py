@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from edp.book import Book, UntaughtLayer, keep_book
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.sampling import Epoch, Indices, Step, poisson_epoch, poisson_examples, shuffled_epoch
+from edp.sampling import Epoch, Indices, Step, of_users, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import UserError
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -94,11 +94,14 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.examples = corpus.size("train")
         training = spec.training
-        self.batch_size = training.batch_in(self.examples)
-        try:
-            self.clips = training.clips_in(self.examples)
-        except UserError as error:
-            raise TrialFailed(str(error)) from error
+        self.users = corpus.train_users if spec.edp.unit == "user" and training.method != "sgd" else None
+        """Of each training utterance, where users are drawn and clipped; `units` and `batch_size` then count users."""
+        self.units = self.examples if self.users is None else corpus.units(spec.edp.unit)
+        self.batch_size = training.batch_in(self.units)
+        with _trials_mistake():
+            if training.method != "sgd":
+                spec.check_users(corpus.number_of_users)
+            self.clips = training.clips_in(self.units, "utterances" if self.users is None else "users")
         self.step = checkpoint.step if checkpoint is not None else 0
         self._write_ahead, self._written_until = write_ahead, 0
         self.low_precision = in_bfloat16(training.precision, device)
@@ -110,14 +113,15 @@ class Trainer:
         """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
         self.book = self._keep_book(model)
         self._most: int | None = training.memory_batch
-        # Every step of a full batch of examples is the same, whatever their order, and so are its pieces.
-        full = self.batch_size >= self.examples and self.batch_size == self.clips
+        # Every step of a full batch of whole units is the same, whatever their order, and so are its pieces.
+        full = self.batch_size >= self.units and self.batch_size == self.clips and spec.edp.user_utterances is None
         self._one_order = full and spec.edp.sampling == "shuffle" and has_states(spec.model)
         self._same: list[tuple[Piece, Batch]] | None = None
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
             ledger = ledger if ledger is not None else Ledger()
+            ledger = ledger.model_copy(update={"most_of_a_user": corpus.most_of_a_user})
             if checkpoint is not None:
                 alpha = checkpoint.alpha
             else:
@@ -130,8 +134,8 @@ class Trainer:
                     self.ddp,
                     spec.edp,
                     micro_batches=self.clips,
-                    single_example=self.batch_size == self.clips,
-                    rate=min(1.0, self.batch_size / self.examples),
+                    single_example=self.batch_size == self.clips and self.users is None,
+                    rate=min(1.0, self.batch_size / self.units),
                     ledger=ledger,
                     alpha=alpha,
                     book=self.book,
@@ -184,7 +188,8 @@ class Trainer:
     @property
     def ledger(self) -> Ledger:
         """What touched the weights so far."""
-        return self.hook.ledger if self.hook is not None else Ledger(private=False)
+        plain = Ledger(private=False, most_of_a_user=self.corpus.most_of_a_user)
+        return self.hook.ledger if self.hook is not None else plain
 
     def run_epoch(self, epoch: int) -> float:
         """One epoch; returns the mean training loss of an utterance.
@@ -247,17 +252,24 @@ class Trainer:
 
     def sampled(self, epoch: int) -> Epoch:
         """The epoch as its sampler draws it."""
+        drawn = self._drawn(epoch)
+        if self.users is None:
+            return drawn
+        return of_users(drawn, self.users, seed=self.spec.training.seed, most=self.spec.edp.user_utterances)
+
+    def _drawn(self, epoch: int) -> Epoch:
+        """The epoch of units."""
         training = self.spec.training
         sizes = {"batch_size": self.batch_size, "workers": self.world, "epoch": epoch}
         if self._sampler_key is None:
             # Correlated noise is priced for examples that take part in the same step of every epoch.
             order = 0 if self._one_order or self.spec.edp.noise_correlation == "banded" else None
-            return shuffled_epoch(self.examples, micro_batches=self.clips, seed=training.seed, order=order, **sizes)
+            return shuffled_epoch(self.units, micro_batches=self.clips, seed=training.seed, order=order, **sizes)
         # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.
         rng = np.random.default_rng([*self._sampler_key, epoch])
         if self.hook is not None and self.hook.any_number:
-            return poisson_examples(self.examples, rng=rng, **sizes)
-        return poisson_epoch(self.examples, micro_batches=self.clips, rng=rng, **sizes)
+            return poisson_examples(self.units, rng=rng, **sizes)
+        return poisson_epoch(self.units, micro_batches=self.clips, rng=rng, **sizes)
 
     def _backward(self, step: Step) -> torch.Tensor:
         """Gradients of this worker's share of a step, in pieces; returns the sum of its utterances' losses."""
@@ -284,7 +296,8 @@ class Trainer:
         most = min(self.memory_batch, max(1, -(-share // self.spec.training.sub_chunks)))
         if self._one_order:
             most = min(most, _SAME_AT_ONCE)
-        cut = pieces(mine or [np.zeros(0, dtype=np.int64)], most, self._order)
+        sums = self.users is not None  # what is clipped is a user's summed gradient
+        cut = pieces(mine or [np.zeros(0, dtype=np.int64)], most, self._order, sums=sums)
         if not self._one_order or not self.corpus.states_in_memory:
             return [(piece, None) for piece in cut]
         self._same = [(piece, self._batch(piece.indices)) for piece in cut]

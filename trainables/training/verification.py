@@ -92,7 +92,8 @@ class _Probe(Trainer):
     def release(self, case: _Case, number: int = 0) -> Gradients:
         """The aggregate of a step of these micro-batches, the only one of its epoch."""
         self._stands_for_e, self._loud_e = case.stands_for_e, case.loud_e
-        hook, epoch = self.hook, Epoch(number, self.spec.edp.sampling, self.examples, self.batch_size, [[case.step]])
+        sampling, size = self.spec.edp.sampling, self.batch_size
+        hook, epoch = self.hook, Epoch(number, sampling, self.units, size, [[case.step]], self.users)
         assert hook is not None
         step = next(hook.steps(epoch))
         self.optimizer.zero_grad(set_to_none=True)
@@ -261,26 +262,31 @@ class _Runs:
         held = [i for i, examples in enumerate(step) if len(examples)]
         for m in (held[i] for i in np.linspace(0, len(held) - 1, min(PAIRS, len(held))).round().astype(int)):
             stands_for_e, loud_e = np.arange(self._examples), np.ones(self._examples, np.float32)
-            mine = step[m]
+            mine = self._of_user(step, step[m][0]) if unit == "user" else step[m]
             # All are the same utterance, so that the one that goes can turn the mean right round.
             stands_for_e[mine] = mine[-1]
             loud_e[mine] = LOUD
-            left = mine[1:]
-            if unit == "example" and len(left):
+            gone = mine[:1] if unit == "example" else mine
+            if unit == "example" and len(mine) > 1:
                 loud_e[mine[0]] = -LOUD * len(mine)
-            elif unit == "micro_batch":
-                left = mine[:0]
             with_it = _Case(step, stands_for_e, loud_e)
-            yield with_it, replace(with_it, step=self._without(step, m, left)), 1
+            yield with_it, replace(with_it, step=self._without(step, gone)), 1
         if self.mechanism.alpha == "paper":
             return  # scales of nobody's gradient are others
         loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
         yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
 
-    def _without(self, step: list[Indices], m: int, left: Indices) -> list[Indices]:
-        """With Poisson sampling a micro-batch of one is there with its example only; elsewhere its place stays."""
+    def _of_user(self, step: list[Indices], example: int) -> Indices:
+        """All examples of a step that are of the same user as this one, in whatever micro-batch they stand."""
+        users, held = self._corpus.train_users, np.concatenate(step)
+        assert users is not None, "checked by the trainer"
+        return held[users[held] == users[example]]
+
+    def _without(self, step: list[Indices], gone: Indices) -> list[Indices]:
+        """With Poisson sampling a micro-batch of one unit is there with it only; elsewhere its place stays."""
         single = self._spec.training.method == "dpsgd" and self._spec.edp.sampling == "poisson"
-        return [*step[:m], *([] if single and not len(left) else [left]), *step[m + 1 :]]
+        left = [examples[~np.isin(examples, gone)] for examples in step]
+        return [now for now, before in zip(left, step, strict=True) if len(now) or not (single and len(before))]
 
     def changed(self) -> Iterator[Violation]:
         """What a step changes, or an optimiser would, outside of the mechanism."""
