@@ -19,6 +19,7 @@ from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 
 from dashboards.report_attacks import attacks_of
+from dashboards.report_choice import last_pick, served_models, survived
 from dashboards.report_figures import roc_svg
 from dashboards.report_questions import Known, Verified, questions
 from edp.spec import UserError
@@ -44,14 +45,16 @@ from sweeps.results.front_figure import front_svg
 from sweeps.results.recommendation import leakage_of, recommended
 from sweeps.results.summary import TPR, tie_line
 from sweeps.results.ties import ties
-from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers
+from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers, what_counts
+from sweeps.state.picks import Pick
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
+from trainables.corpora import is_generated
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
-from trainables.spec import CLCSpec, TrialSpec
+from trainables.spec import CLCSpec, CorpusSpec, TrialSpec
 
 Verify = Callable[[TrialSpec], dict[str, Any]]
 
@@ -80,11 +83,11 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
         sweep.folder.parent / "mlflow-artifacts",
         new=False,
     )
-    picked = _picked(tracker, trials)
-    chosen = picked or choose(sweep, {})[0]
+    picked = last_pick(sweep)
+    chosen = picked[1] if picked else choose(sweep, {})[0]
     if verify is not None:
         _keep_verified(chosen, verify(picked_spec(recipe, chosen)))
-    page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked is not None, tracker))
+    page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked[0] if picked else None, tracker))
     with output(path) as file:
         file.write(page)
     return chosen
@@ -126,7 +129,7 @@ def _facts(
     trials: list[TrialRecord],
     front: list[Point],
     chosen: Point,
-    by_person: bool,
+    pick: Pick | None,
     tracker: Tracker,
 ) -> dict[str, Any]:
     """What the template shows."""
@@ -136,7 +139,11 @@ def _facts(
     tied = ties(trials, front, recipe.search.objectives)
     attacks, curves, compared = attacks_of(chosen, prepared, spec)
     cost = epsilon_of_sweep(sweep, trials)
-    corpus, versions, confirmed = _corpus(prepared), _versions(tracker, sweep), confirmed_runs(sweep, chosen)
+    corpus, versions, confirmed = (
+        _corpus(prepared, recipe.corpus),
+        _versions(tracker, sweep),
+        confirmed_runs(sweep, chosen),
+    )
     known = Known(
         name=sweep.name,
         spec=spec,
@@ -161,7 +168,9 @@ def _facts(
         "spec": spec,
         "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "chosen": chosen,
-        "by_person": by_person,
+        "pick": pick,
+        "served": served_models(sweep, tracker),
+        "survived": survived(chosen, confirmed),
         "advice": recommended(sweep),
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
@@ -184,7 +193,7 @@ def _facts(
         "cost_of_sweep_to_a_user": epsilon_user_of_sweep(sweep, trials),
         "cost_of_sweep": math.nan if cost is None else cost,
         "unknown": unknown_ledgers(sweep, trials),
-        "secret": recipe.search.secret,
+        "counted": what_counts(sweep),
         "attacks": attacks,
         "compared": compared,
         "permitted": permitted_words(chosen.metrics),
@@ -197,23 +206,6 @@ def _facts(
         "config": yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False),
         "source": yaml.safe_dump(recipe.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
     }
-
-
-def _picked(tracker: Tracker, trials: list[TrialRecord]) -> Point | None:
-    """The point that a person picked; the last one, where it was done several times."""
-    found: list[tuple[str, Point]] = []
-    for trial in trials:
-        if trial.run_id is None or not trial.points:
-            continue
-        try:
-            run = tracker.client.get_run(trial.run_id)
-        except MlflowException:
-            continue  # the run was deleted: nothing is known of a choice
-        if run.data.tags.get("picked") == "true":
-            epoch = int(run.data.tags.get("picked_epoch", trial.points[-1].epoch))
-            when = run.data.tags.get("picked_at", "")
-            found += [(when, point) for point in trial.points if point.epoch == epoch]
-    return max(found, key=lambda item: item[0])[1] if found else None
 
 
 def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> dict[str, Any]:
@@ -251,7 +243,7 @@ def _prepared(sweep: Sweep, recipe: Recipe) -> Prepared | None:
         return None  # the corpus has gone since
 
 
-def _corpus(prepared: Prepared | None) -> dict[str, Any] | None:
+def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | None:
     """Sizes, where the encoded corpus is still there."""
     if prepared is None or not (prepared.corpus / "meta.json").is_file():
         return None
@@ -263,6 +255,7 @@ def _corpus(prepared: Prepared | None) -> dict[str, Any] | None:
         "intents": len(corpus.labels.intents) if corpus.labels.has_intents else 0,
         "slots": len(corpus.labels.tags) // 2,
         "canaries": corpus.planted,
+        "synthetic": is_generated(spec),
         "users": corpus.number_of_users,
         "digest": corpus.digest[:16],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import html
 import json
 import re
@@ -19,6 +20,7 @@ from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.state.picks import read_picks
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from tests.conftest import Command
@@ -155,7 +157,10 @@ def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None
         assert write_report(own, tmp_path / "report.html").name == point.name
     text = words(tmp_path / "report.html")
     assert f"Picked: trial {point.name}" in text
-    assert "was picked by a person" in text
+    assert f"was picked by a person, {getpass.getuser()} , at {read_picks(own)[-1].at}" in text
+    assert "No model of this sweep is registered." in text
+    assert "The private corpus is synthetic:" not in text, "it was never encoded, so nothing is known of it"
+    assert "who reviewed its privacy" in text
     if point.metrics["epsilon"] >= 1e4:
         assert "No formal guarantee:" in text
 
@@ -204,7 +209,15 @@ def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_pat
     )
     write_report(sweep, tmp_path / "report.html")
     epsilons = [epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper")]
-    assert f"43.21% {point.metrics['mia_auc']:.3f} {' '.join(epsilons)} Three" in words(tmp_path / "report.html")
+    shown = f"43.21% {point.metrics['mia_auc']:.3f} {' '.join(epsilons)} 1 new seed decide"
+    assert shown in words(tmp_path / "report.html")
+    for seed in (2, 3):
+        made = place.with_name(f"seed-{seed}")
+        made.mkdir()
+        metrics = {**point.metrics, "ser": 0.4321 + seed / 100}
+        (made / "result.json").write_text(json.dumps({"seed": seed, "run_id": "x", "metrics": metrics}))
+    write_report(sweep, tmp_path / "report.html")
+    assert "Over 3 new seeds its SER is" in words(tmp_path / "report.html")
     assert '<p class="before">It was trained again' in (tmp_path / "report.html").read_text(), "on the table's sheet"
 
 

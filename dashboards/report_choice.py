@@ -1,0 +1,88 @@
+"""Who chose the configuration that the report is about, what new seeds say of it, and which models are served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlflow.exceptions import MlflowException
+
+from edp.spec import UserError
+from sweeps.results.choice import named_point
+from sweeps.results.confirmed import DECIDE, estimate
+from sweeps.state.picks import Pick, final_trainings, read_picks
+from sweeps.state.records import ConfirmedRun, Point
+from sweeps.state.sweep import Sweep
+from sweeps.state.trial_file import MODEL
+from sweeps.tracking.tracker import Tracker
+from trainables.records.epochs import epoch_folder
+from trainables.records.files import digest
+
+
+@dataclass(frozen=True)
+class Served:
+    """A registered version of a model that the sweep led to."""
+
+    uri: str
+    what: str
+    """Whose weights they are."""
+    aliases: tuple[str, ...]
+    digest: str
+    """SHA-256 of `model.pt`; "" where the file is gone."""
+    epsilon: str
+    """As the version's tag has it."""
+
+
+def last_pick(sweep: Sweep) -> tuple[Pick, Point] | None:
+    """The last choice of a person; None where there was none, or what was chosen is gone."""
+    for pick in reversed(read_picks(sweep)):
+        try:
+            return pick, named_point(sweep, f"{pick.trial}@{pick.epoch}")
+        except UserError:
+            continue
+    return None
+
+
+def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
+    """The registered versions of what was picked, and of its final trainings; those that are gone are left out."""
+    found: dict[str, tuple[str, Path]] = {}
+    for pick in read_picks(sweep):
+        if pick.model is not None:
+            last = sweep.trial_folder(pick.trial)
+            kept = epoch_folder(last, pick.epoch)
+            found[pick.model] = (f"trial {pick.trial} after epoch {pick.epoch}", kept if kept.is_dir() else last)
+    for folder, origin in final_trainings(sweep).items():
+        if origin.model is not None:
+            found[origin.model] = (f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}", folder)
+    return [one for uri, (what, folder) in found.items() if (one := _served(tracker, uri, what, folder)) is not None]
+
+
+def _served(tracker: Tracker, uri: str, what: str, folder: Path) -> Served | None:
+    name, _, number = uri.removeprefix("models:/").rpartition("/")
+    try:
+        version = tracker.client.get_model_version(name, number)
+        aliases = {a: v for a, v in tracker.client.get_registered_model(name).aliases.items() if str(v) == number}
+    except MlflowException:
+        return None
+    file = folder / MODEL
+    return Served(
+        uri, what, tuple(aliases), digest(file) if file.is_file() else "", version.tags.get("epsilon", "not known")
+    )
+
+
+def survived(point: Point, runs: list[ConfirmedRun]) -> str:
+    """What trainings with new seeds say of a point's SER, in a sentence; "" where there were none."""
+    sers = [run.metrics["ser"] for run in runs if "ser" in run.metrics]
+    if not sers:
+        return ""
+    if len(sers) < DECIDE:
+        return f"{len(sers)} new seed{'s' if len(sers) > 1 else ''} decide nothing; {DECIDE} or more would."
+    mean, ser = estimate(sers), point.metrics["ser"]
+    words = (
+        f"Over {len(sers)} new seeds its SER is {mean.mean:.2%}, 95 % interval {mean.lower:.2%} to {mean.upper:.2%}. "
+    )
+    if ser < mean.lower:
+        return words + f"The sweep's {ser:.2%} lies below: it was luck in part, and the mean is what to expect."
+    if ser > mean.upper:
+        return words + f"The sweep's {ser:.2%} lies above: the configuration is better than it looked."
+    return words + f"The sweep's {ser:.2%} lies within: it has survived."
