@@ -178,12 +178,8 @@ def _state_and_limits(app: Dash, source: Source) -> None:
         found = source.read()[1]
         advice = found.advice(limits)
         if advice.point is None:
-            return (
-                "Nothing is recommended",
-                advice.why.removeprefix("Nothing is recommended: ").capitalize(),
-                True,
-                None,
-            )
+            head, _, why = advice.why.partition(": ")
+            return head, f"{why[0].upper()}{why[1:]}", True, None
         name = advice.point.name
         return f"Recommended: {found.candidates[name].name}", advice.why, False, name
 

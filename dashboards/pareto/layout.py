@@ -173,7 +173,8 @@ def _first() -> html.Section:
             _chart("first", _GRAPH),
             html.P(
                 "Lower left is better. Bands: what an ε is worth (Ponomareva et al. 2023). Bars: 95% intervals. "
-                "Dashed: SGD, without privacy. Click a point, or choose a row of the table, to see it.",
+                "Dashed: SGD, without privacy. Ringed: selected; in grey what it is compared with. Click a point, or "
+                "choose a row of the table, to see it.",
                 className="note",
             ),
         ],
@@ -210,7 +211,7 @@ def _parallel() -> html.Section:
                 **aria(label="Parallel coordinates; the table below holds the same figures"),
             ),
             html.P(
-                "Solid: Pareto-optimal, coloured as above. Dotted: dominated. Thick with dots: selected. "
+                "Solid: Pareto-optimal, coloured as above. Dotted: dominated. Thick: selected. "
                 "A bar along an axis: what its limit allows. Outside the limits: left out.",
                 className="note",
             ),

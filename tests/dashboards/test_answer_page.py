@@ -128,7 +128,7 @@ def test_csv_another_sweep_and_what_was_learned(tab: Any, url: str) -> None:
     settled(tab, "#sweeps", "lowest SER at ε ≤ 10")
     tab.wait_for_function("() => document.querySelector('#first .legend').textContent.includes('front of other')")
     tab.click("#search-open")
-    tab.wait_for_selector("#importance .bars path")
+    tab.wait_for_selector("#importance .bars path", state="attached")
     tab.wait_for_selector("#slices .point")
     tab.wait_for_selector("#progress .js-line", state="attached")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.browser import Served, settled
+from tests.support.browser import Served
 
 STORAGE = os.environ.get("EDP_SCREENSHOTS")
 PICTURES = Path(__file__).parents[2] / "dashboards" / "screenshots"
@@ -70,19 +70,14 @@ def opened(chromium: Any, url: str, width: int, height: int, scheme: str = "ligh
 
 @pytest.mark.parametrize(
     ("name", "width", "height", "scheme"),
-    [("pareto", 1440, 1000, "light"), ("pareto-dark", 1440, 1000, "dark"), ("pareto-narrow", 420, 1000, "light")],
+    [("pareto", 1440, 1350, "light"), ("pareto-dark", 1440, 1350, "dark"), ("pareto-narrow", 390, 1800, "light")],
 )
 def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, height: int, scheme: str) -> None:
     tab = opened(chromium, served.page, width, height, scheme)
-    tab.wait_for_selector("#scatter .point")
-    tab.focus("#limit-ser")
-    while float(tab.input_value("#limit-ser")) > 0.05:
-        tab.keyboard.press("ArrowLeft")
-    settled(tab, "[id*=limit-text][id*=ser]", "≤")
-    tab.click("#best")
+    tab.wait_for_selector("#first .point")
     tab.wait_for_selector("#curves .point")
     tab.wait_for_selector("button.row[aria-pressed=true]")
-    keep(tab, name, full_page=True)
+    keep(tab, name)
     tab.context.close()
 
 

@@ -10,6 +10,9 @@ const wanted = { selected: null, pinned: null };
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+// A circle in pixels. Plotly's own is an ellipse where an axis is logarithmic.
+const RING = "M13,0 C13,7.2 7.2,13 0,13 C-7.2,13 -13,7.2 -13,0 C-13,-7.2 -7.2,-13 0,-13 C7.2,-13 13,-7.2 13,0 Z";
+
 // Where a configuration stands: a place on a scatter, several along its line.
 const placesOf = (chart, key) => chart.data.flatMap((trace) => (trace.customdata || []).flatMap((own, i) => (
   own === key && trace.y[i] !== null
@@ -29,8 +32,8 @@ function markOf(chart, key, name, tint) {
       const ends = way === "x" ? { x0: low, x1: high, y0: at.y, y1: at.y } : { x0: at.x, x1: at.x, y0: low, y1: high };
       return { type: "line", ...ends, line: { color: tint, width: 1.5 }, name: `mark:${name}:bar:${tint}` };
     });
-    const ring = { type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: at.x, yanchor: at.y };
-    return [...bars, { ...ring, x0: -13, x1: 13, y0: -13, y1: 13, line, name: `mark:${name}:${at.x}:${at.y}:${tint}` }];
+    const ring = { type: "path", path: RING, xsizemode: "pixel", ysizemode: "pixel", xanchor: at.x, yanchor: at.y };
+    return [...bars, { ...ring, line, name: `mark:${name}:${at.x}:${at.y}:${tint}` }];
   });
 }
 
