@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from sweeps.formatting.figures import MARK, NO_USERS, audited_text, epsilon_cell, params_text, user_cell
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_text, user_cell
 from sweeps.formatting.leakage import tpr_text
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.shapes import SHAPE
-from sweeps.results.summary import TPR, cost_line
+from sweeps.results.summary import TPR, about_users, cost_line
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
@@ -29,7 +29,8 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
     searched = any(key in recipe.space for key in SHAPE)
-    clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
+    one = "a user" if recipe.edp.unit == "user" else "an utterance"
+    clips = f"one clip {one}" if training.clips is None else f"{training.clips} micro-batches a step"
     users = any("epsilon_user" in point.metrics for point in front)
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
@@ -46,8 +47,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         "",
         (more if len(shown) < len(front) else "")
         + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
-        f"{cost_line(recipe, trials)}."
-        f"{'' if users else f' {NO_USERS.capitalize()}.'}",
+        f"{cost_line(recipe, trials)}.{about_users(front)}",
         "",
         f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
         f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
