@@ -168,7 +168,7 @@ def _front_table(
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
         _caption(intervals, changes, bool(tied), audited, rare, any(p.metrics["ser"] > 1 for p in front))
-        + _of_users(front),
+        + about_users(front),
         heads,
         "configuration",
     )
@@ -224,7 +224,8 @@ def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bo
     )
 
 
-def _of_users(front: list[Point]) -> str:
+def about_users(front: list[Point]) -> str:
+    """What must be said below a front of which nobody knows whose its utterances were; "" where that is known."""
     remarks = {remark for point in front for remark in users_remark(point.metrics)}
     return "".join(f" {remark.capitalize()}." for remark in remarks)
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from sweeps.formatting.figures import MARK, NO_USERS, audited_text, epsilon_cell, params_text, user_cell
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_text, user_cell
 from sweeps.formatting.leakage import tpr_text
 from sweeps.formatting.shell import command_line
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.shapes import SHAPE
-from sweeps.results.summary import TPR
+from sweeps.results.summary import TPR, about_users
 from sweeps.results.total import cost_line
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.shell import train_line
@@ -35,7 +35,8 @@ def first_note(sweep: Sweep, recipe: Recipe) -> str:
 def _searched(recipe: Recipe) -> str:
     training = recipe.training
     searched = any(key in recipe.space for key in SHAPE)
-    clips = "one clip an utterance" if training.clips is None else f"{training.clips} micro-batches a step"
+    one = "a user" if recipe.edp.unit == "user" else "an utterance"
+    clips = f"one clip {one}" if training.clips is None else f"{training.clips} micro-batches a step"
     return (
         f"**Searched:** {', '.join(f'`{key}`' for key in recipe.dimensions)} for "
         f"{', '.join(f'`{key}`' for key in recipe.search.objectives)}, with {recipe.model.kind.upper()} on "
@@ -69,8 +70,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         "",
         (more if len(shown) < len(front) else "")
         + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
-        f"{cost_line(sweep, trials)}."
-        f"{'' if users else f' {NO_USERS.capitalize()}.'}",
+        f"{cost_line(sweep, trials)}.{about_users(front)}",
         "",
         _searched(recipe),
         "",

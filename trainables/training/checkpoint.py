@@ -92,6 +92,8 @@ def spec_key(spec: TrialSpec) -> str:
         left_out["edp"] |= {"clip", "clip_quantile"}
     if spec.edp.noise_correlation == "none":
         left_out["edp"] |= {"noise_correlation", "band"}
+    if spec.edp.user_utterances is None:
+        left_out["edp"] |= {"user_utterances"}
     return spec.model_dump_json(exclude=left_out)
 
 

@@ -87,7 +87,7 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
 
 def test_its_plan_is_one_step_an_epoch_of_everybody() -> None:
     found = recipe()
-    plan = plan_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), examples=2641)
+    plan = plan_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), units=2641)
     assert plan == {"micro_batches": 2641, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
 
 

@@ -16,6 +16,7 @@ from edp.sampling import Epoch
 from edp.steps import StepGuard
 from tests.support.tiny import run, weights
 from tests.support.tiny import spec as tiny_spec
+from trainables.attacks.auditing import contradiction
 from trainables.corpora import generate
 from trainables.corpora.splits import split_corpus
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -193,3 +194,11 @@ def test_a_sampler_that_deals_a_users_utterances_to_several_micro_batches_is_fou
     found = verified(said, user_utterances=None)
     assert found.measured_sensitivity == pytest.approx(3 * found.declared_sensitivity, rel=0.02)
     assert any("one unit can move" in one.what for one in found.violations)
+
+
+def test_an_audit_is_held_against_what_users_are_guaranteed(said: Path, tmp_path: Path) -> None:
+    """A canary is a user of its own: its clip is C, not twice that."""
+    (result,) = run(said, tmp_path, 1, training=TRAINING, edp=EDP | {"z0": 2.0, "reproducible_noise": None})
+    honest = result.metrics["epsilon"]
+    assert contradiction(honest * 0.999, result.ledger, 5e-4) is None
+    assert contradiction(honest * 1.001, result.ledger, 5e-4) is not None

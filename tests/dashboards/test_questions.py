@@ -1,0 +1,56 @@
+"""What the report says of one person's share, by what is known of users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboards.report_questions import Answer, Known, questions
+from edp.accounting.epsilon import epsilon, epsilon_user, planned_ledger
+from edp.spec import EDPSpec
+from sweeps.state.records import Point
+from tests.support.tiny import spec
+
+
+def answers(unit: str, most: int | None, users: int | None, **edp: Any) -> dict[str, Answer]:
+    settings = {"unit": unit, "z0": 4.0, "reproducible_noise": None, **edp}
+    trial = spec(training={"method": "dpsgd", "batch_size": 10}, edp=settings)
+    run: dict[str, Any] = {"epochs": 2, "micro_batches": 10, "steps_per_epoch": 5, "rate": 0.2}
+    ledger = planned_ledger(EDPSpec(unit=unit, z0=4.0), single_example=unit == "example", **run)
+    ledger = ledger.model_copy(update={"most_of_a_user": most})
+    user = epsilon_user(ledger, 5e-4)
+    metrics = {"ser": 0.2, "mia_auc": 0.5, "epsilon": epsilon(ledger, 5e-4), "delta": 5e-4}
+    metrics |= {} if user is None else {"epsilon_user": user}
+    point = Point(trial=0, epoch=2, params={}, metrics=metrics, run_id=None, folder=Path(), ledger=ledger)
+    known = Known("s", trial, point, {}, 5000, users, "1", None, 0, [], {})
+    return {answer.question: answer for _, topic in questions(known) for answer in topic}
+
+
+ASKED = "How much may one person contribute?"
+
+
+def test_where_users_are_the_unit_all_that_one_said_is_bounded() -> None:
+    found = answers("user", None, 50, user_utterances=3)
+    assert found["What is the unit of privacy?"].text == "One user."
+    assert "3 utterances an epoch" in found[ASKED].text
+    assert not found[ASKED].open
+    assert "50 training users: δ·n = 0.025" in found["Is δ small for so much data?"].text
+    assert "twice" not in found["How far can one unit move a step?"].text
+    assert "of a user" in found["What are ε and δ?"].text
+
+
+@pytest.mark.parametrize(("most", "open_"), [(7, False), (7000, True)])
+def test_where_they_are_known_it_is_said_how_a_group_is_protected(most: int, open_: bool) -> None:
+    found = answers("example", most, 50)
+    assert f"{most:,} utterances at most are one user's" in found[ASKED].text
+    assert found[ASKED].open == open_
+    assert "5,000 training utterances" in found["Is δ small for so much data?"].text
+
+
+def test_where_they_are_not_known_the_question_is_open() -> None:
+    found = answers("example", None, None)
+    assert "Nothing bounds how many utterances are one person's" in found[ASKED].text
+    assert found[ASKED].open
+    assert "of a user" not in found["What are ε and δ?"].text
