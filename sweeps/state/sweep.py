@@ -21,6 +21,7 @@ from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.lock import is_free, is_held
+from sweeps.state.places import relative_store, store_here
 from sweeps.state.records import SweepRecord, TrialRecord, number_of, renamed, trial_record
 from sweeps.state.study import StudyGone, read_study
 from trainables.records.files import atomic_write, read_json
@@ -84,13 +85,15 @@ class Sweep:
         Raises:
             BrokenFile: for a file that is not whole.
         """
-        return read_json(self.folder / RECORD, SweepRecord)
+        found = read_json(self.folder / RECORD, SweepRecord)
+        return found.model_copy(update={"tracking_uri": store_here(found.tracking_uri, self.folder.parent)})
 
     def save(self, record: SweepRecord) -> None:
-        """Replaces the record, in one step."""
+        """Replaces the record, in one step. A store in the storage folder moves with it."""
+        kept = record.model_copy(update={"tracking_uri": relative_store(record.tracking_uri, self.folder.parent)})
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(self.folder / RECORD) as partial:
-            partial.write_text(record.model_dump_json(indent=1))
+            partial.write_text(kept.model_dump_json(indent=1))
 
     def update(self, **changes: Any) -> None:
         """Changes some of the record."""

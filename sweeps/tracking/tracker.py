@@ -22,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
+from sweeps.tracking.moved_artifacts import follow
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
 from sweeps.tracking.store_check import check_there, reason_of, refusal, settled_uri
 
@@ -73,6 +74,8 @@ class Tracker:
         self.uri = uri = settled_uri(None, uri)
         if not new:
             check_there(uri)
+        if uri.startswith("sqlite:///"):
+            follow(Path(uri.removeprefix("sqlite:///")), artifacts)
         self._storage = artifacts.parent
         self.failures = 0
         self._say, self._quiet_until, self._failing = say, 0.0, False

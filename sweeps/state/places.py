@@ -1,0 +1,33 @@
+"""Where a SQLite tracking store is: kept relative to the storage folder that holds it, so that both move together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sweeps.formatting.names import sqlite_url
+
+_SQLITE = "sqlite:///"
+
+
+def relative_store(uri: str, storage: Path) -> str:
+    """`uri`, of a SQLite file in `storage` by its path from there."""
+    file = _file(uri)
+    if file is None or not file.is_relative_to(storage):
+        return uri
+    return f"{_SQLITE}{file.relative_to(storage)}"
+
+
+def store_here(uri: str, storage: Path) -> str:
+    """What `relative_store` was given. An older record's whole path leads here too, where its file has moved here."""
+    file = _file(uri)
+    if file is None:
+        return uri
+    if not file.is_absolute():
+        return sqlite_url(storage / file)
+    moved = storage / file.name
+    return sqlite_url(moved) if not file.exists() and moved.is_file() else uri
+
+
+def _file(uri: str) -> Path | None:
+    """The file of a SQLite store without options; None of any other."""
+    return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) and "?" not in uri else None

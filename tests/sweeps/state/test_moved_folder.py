@@ -1,0 +1,76 @@
+"""A storage folder that is moved keeps working: nothing in it leads back to where it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from mlflow.tracking import MlflowClient
+
+from sweeps.state.places import relative_store, store_here
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.moved_artifacts import follow
+from tests.support.synthetic import sweep_of
+
+
+def test_every_command_finds_runs_and_artifacts_in_the_new_place(tmp_path: Path) -> None:
+    old, new = tmp_path / "old" / "runs", tmp_path / "elsewhere" / "moved"
+    made = sweep_of(old, "s", 3)
+    run_id = made.record.run_id
+    assert json.loads((made.folder / "sweep.json").read_text())["tracking_uri"] == "sqlite:///mlflow.db"
+    new.parent.mkdir()
+    shutil.move(old, new)
+    for words in (
+        ("status", "s"),
+        ("pick", "s", "--output", str(tmp_path / "picked.yaml")),
+        ("resume", "s"),
+        ("report", "s", "--output", str(tmp_path / "report.html")),
+    ):
+        # Processes of their own: MLflow remembers where a run's artifacts were.
+        whole = [sys.executable, "-m", "dashboards.cli", *words, "--storage", str(new)]
+        ended = subprocess.run(whole, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+    assert not old.parent.joinpath("runs").exists(), "nothing was made where it had been"
+    sweep = Sweep.existing(new, "s")
+    client = MlflowClient(sweep.record.tracking_uri)
+    assert client.get_run(run_id).info.artifact_uri.startswith(new.as_uri())
+    assert "front.svg" in {artifact.path for artifact in client.list_artifacts(run_id)}
+
+
+def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path) -> None:
+    storage = tmp_path / "runs"
+    inside, outside = f"sqlite:///{storage}/mlflow.db", f"sqlite:///{tmp_path}/mlflow.db"
+    assert relative_store(inside, storage) == "sqlite:///mlflow.db"
+    assert store_here("sqlite:///mlflow.db", storage) == inside
+    for uri in (outside, "http://127.0.0.1:5000", "postgresql://a@b/c", "sqlite:////x/mlflow.db?mode=ro"):
+        assert relative_store(uri, storage) == uri
+        assert store_here(uri, storage) == uri
+
+
+def test_an_older_record_follows_its_store_too_unless_that_is_still_there(tmp_path: Path) -> None:
+    storage = tmp_path / "runs"
+    storage.mkdir()
+    (storage / "mlflow.db").touch()
+    assert store_here("sqlite:////gone/mlflow.db", storage) == f"sqlite:///{storage}/mlflow.db"
+    (tmp_path / "mlflow.db").touch()
+    there = f"sqlite:///{tmp_path}/mlflow.db"
+    assert store_here(there, storage) == there
+
+
+def test_artifacts_that_are_still_where_they_were_stay_there(tmp_path: Path) -> None:
+    made = sweep_of(tmp_path / "runs", "s", 1)
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "runs", copy)
+    assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts")
+    with sqlite3.connect(copy / "mlflow.db") as database:
+        (found,) = database.execute(
+            "SELECT artifact_uri FROM runs WHERE run_uuid = ?", (made.record.run_id,)
+        ).fetchone()
+    assert found.startswith((tmp_path / "runs").as_uri())
+    shutil.move(tmp_path / "runs", tmp_path / "gone")
+    assert follow(copy / "mlflow.db", copy / "mlflow-artifacts")
+    assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts"), "once"
