@@ -16,7 +16,7 @@ from sweeps.execution.frozen_states import ensure_states
 from sweeps.execution.prepare import check_encoders
 from sweeps.recipes.loading import load_config, load_recipe, read_yaml, recipe_names
 from sweeps.recipes.recipe import example_params
-from trainables.corpora import load_corpus
+from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
 from trainables.data.embeddings import WordVectors
@@ -27,6 +27,8 @@ from trainables.training.alone import alone
 
 EXAMPLES = 32
 """Utterances of the corpus that the step which is measured holds at most."""
+_GENERATED = 20_000
+"""Utterances that are generated at most: all intents and slots of a grammar are in them."""
 _CLIPS = 16
 _USERS = 8
 """Where they are the unit: of each as many utterances."""
@@ -103,6 +105,8 @@ def small(spec: TrialSpec, most: int = EXAMPLES) -> TrialSpec:
             "what is measured; allowed: none"
         )
     data = spec.model_dump()
+    if is_generated(spec.corpus):
+        data["corpus"]["utterances"] = min(_GENERATED, spec.corpus.utterances or _GENERATED)
     data["training"] |= {"workers": 1, "batch_size": most}
     if training.batch_size != "full" and isinstance(training.batch_size, int):
         data["training"]["batch_size"] = min(most, training.batch_size)
