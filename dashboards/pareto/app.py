@@ -219,8 +219,9 @@ def _charts(app: Dash, source: Source) -> None:
         found = source.read()[1]
         if not found.candidates:
             return blank(theme)
-        axes = [_axis(found, key) for key in (x, y, colour)]
-        return scatter(found, shown["limits"], *axes, theme, narrow=bool(shown["narrow"]), beside=beside(source, name))
+        across, up, shade = (_axis(found, key) for key in (x, y, colour))
+        narrow, other = bool(shown["narrow"]), beside(source, name)
+        return scatter(found, shown["limits"], across, up, shade, theme, narrow=narrow, beside=other)
 
     @app.callback(output=[Output("first", "figure"), Output("empty", "children")], inputs={"shown": shown})
     def draw_first(shown: dict[str, Any]) -> Any:

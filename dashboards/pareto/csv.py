@@ -32,8 +32,9 @@ def candidates_csv(snapshot: Snapshot) -> str:
 def download(app: Dash, source: Source) -> None:
     """Served at an address of its own: the page's policy lets no script make a file."""
 
-    @app.server.route("/candidates.csv")
     def csv() -> Response:
         name = f"{source.sweep.name}.csv"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": "text/csv; charset=utf-8"}
         return Response(candidates_csv(source.read()[1]), headers=headers)
+
+    app.server.add_url_rule("/candidates.csv", "candidates", csv)
