@@ -219,9 +219,9 @@ def _charts(app: Dash, source: Source) -> None:
         found = source.read()[1]
         if not found.candidates:
             return blank(theme)
-        across, up, coloured = (_axis(found, key) for key in (x, y, colour))
-        other, narrow = beside(source, name), bool(shown["narrow"])
-        return scatter(found, shown["limits"], across, up, coloured, theme, beside=other, narrow=narrow)
+        across, up, shade = (_axis(found, key) for key in (x, y, colour))
+        narrow, other = bool(shown["narrow"]), beside(source, name)
+        return scatter(found, shown["limits"], across, up, shade, theme, narrow=narrow, beside=other)
 
     @app.callback(output=[Output("first", "figure"), Output("empty", "children")], inputs={"shown": shown})
     def draw_first(shown: dict[str, Any]) -> Any:

@@ -37,4 +37,4 @@ def download(app: Dash, source: Source) -> None:
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": "text/csv; charset=utf-8"}
         return Response(candidates_csv(source.read()[1]), headers=headers)
 
-    app.server.add_url_rule("/candidates.csv", "csv", csv)
+    app.server.add_url_rule("/candidates.csv", "candidates", csv)

@@ -198,11 +198,15 @@ def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list
             {"type": "rect", "xref": "x", "yref": "paper", "x0": 10.0**left, "x1": 10.0**right, "y0": 0, "y1": 1}
             | {"fillcolor": tint, "line": {"width": 0}, "layer": "below"}
         )
-        # Over the points, where there is room for the word; else upright where SER and ε are both low, and points rare.
+        # Over the points, where there is room for the word; else upright in the middle, clear of the lines' names.
         wide = right - left > (0.3 if narrow else 0.12) * (high - low)
         notes.append(
-            {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1 if wide else 0, "yref": "paper"}
-            | {"yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": THEMES[theme]["muted"]}}
+            {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1 if wide else 0.5, "yref": "paper"}
+            | {
+                "yanchor": "bottom" if wide else "middle",
+                "showarrow": False,
+                "font": {"size": 11, "color": THEMES[theme]["muted"]},
+            }
             | ({} if wide else {"textangle": -90})
         )
     return shapes, notes
