@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from sweeps.cli.app import app
-from sweeps.cli.console import PATH, file_named, out
+from sweeps.cli.console import PATH, busy, file_named, out
 from sweeps.cli.main import main
 from sweeps.cli.options import RUNS, Name, Storage, TrackingUri, named
 from sweeps.formatting.lines import print_line
@@ -39,7 +39,8 @@ def ui(
     tracking_uri: TrackingUri = None,
 ) -> None:
     """The Pareto page, where a configuration is picked, and the MLflow UI; also while the sweep runs."""
-    from dashboards.serve import serve
+    with busy("loading the page"):
+        from dashboards.serve import serve
 
     serve(
         named(storage, name),
@@ -66,10 +67,16 @@ def report(
     tracking_uri: TrackingUri = None,
 ) -> None:
     """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
-    from dashboards.report import write_report
-    from sweeps.cli.verify import with_bar
+    with busy("loading what draws the report"):
+        from dashboards.report import write_report
+        from sweeps.cli.verify import with_bar
 
-    chosen = write_report(named(storage, name), output, tracking_uri, with_bar if verify else None)
+    sweep = named(storage, name)
+    if verify:  # which has a bar of its own
+        chosen = write_report(sweep, output, tracking_uri, with_bar)
+    else:
+        with busy(f"writing the report on {sweep.name}"):
+            chosen = write_report(sweep, output, tracking_uri)
     if not is_printed(output):
         print_line(out, f"wrote {output}, about trial {chosen.name}")
 

@@ -10,7 +10,7 @@ from edp.spec import UserError
 from sweeps.cli.attack import attack
 from sweeps.cli.bench import bench
 from sweeps.cli.choosing import confirm, pick, train
-from sweeps.cli.console import complain, err, out, print_json
+from sweeps.cli.console import LIBRARIES, busy, complain, err, out, print_json
 from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
 from sweeps.cli.options import RUNS, Json, Name, Set, Storage, TrackingUri, named
@@ -67,7 +67,8 @@ def run(
     from sweeps.progress.live_table import Progress
 
     if way is not None:
-        from sweeps.commands.plan import run_plan
+        with busy(LIBRARIES):
+            from sweeps.commands.plan import run_plan
 
         found = run_plan(
             recipe, overrides, way, name=name, storage=storage, tracking_uri=tracking_uri, progress=Progress(err)
@@ -77,7 +78,8 @@ def run(
         else:
             _show_release(found)
         return
-    from sweeps.commands.run import start_sweep
+    with busy(LIBRARIES):
+        from sweeps.commands.run import start_sweep
 
     sweep = start_sweep(
         recipe, overrides, name=name, storage=storage, tracking_uri=tracking_uri, progress=Progress(err)
@@ -88,8 +90,9 @@ def run(
 @app.command()
 def resume(name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
     """Goes on with a sweep where it stopped, whatever stopped it."""
-    from sweeps.commands.run import resume_sweep
-    from sweeps.progress.live_table import Progress
+    with busy(LIBRARIES):
+        from sweeps.commands.run import resume_sweep
+        from sweeps.progress.live_table import Progress
 
     sweep = resume_sweep(named(storage, name), Progress(err), tracking_uri)
     _show_sweep(sweep, as_json)

@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.cli.console import LIBRARIES, PATH, busy, err, out, print_json
 from sweeps.formatting.lines import print_line
 
 
@@ -30,8 +30,9 @@ def attack(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:
     """The full set of attacks on one trained model."""
-    from sweeps.attacking.attack import attack as run_attacks
-    from sweeps.attacking.target import find_target
+    with busy(LIBRARIES):
+        from sweeps.attacking.attack import attack as run_attacks
+        from sweeps.attacking.target import find_target
 
     target = find_target(run, storage, tracking_uri)
     document = run_attacks(target, references, reference_training, err)

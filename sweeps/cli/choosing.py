@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err, file_named, out, print_json
+from sweeps.cli.console import LIBRARIES, PATH, busy, err, file_named, out, print_json
 from sweeps.cli.options import RUNS, Json, Name, Register, Set, Storage, TrackingUri, WithEncoder, named
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import is_point
@@ -93,9 +93,10 @@ def confirm(
     as_json: Json = False,
 ) -> None:
     """The front, or one point, trained again with new seeds: means and 95 % intervals of what the search found once."""
-    from sweeps.commands.confirm import confirm as confirm_front
-    from sweeps.commands.confirm import print_confirmation
-    from sweeps.progress.live_table import Progress
+    with busy(LIBRARIES):
+        from sweeps.commands.confirm import confirm as confirm_front
+        from sweeps.commands.confirm import print_confirmation
+        from sweeps.progress.live_table import Progress
 
     name, point = _name_and_point(storage, name, point)
     document = confirm_front(named(storage, name), seeds, Progress(err), tracking_uri, point)
@@ -128,9 +129,10 @@ def train(
     overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
     load_config(config, overrides)  # as in `run`
 
-    from sweeps.commands.train import train as train_config
-    from sweeps.progress.live_table import Progress
-    from sweeps.results.summary import metrics_line
+    with busy(LIBRARIES):
+        from sweeps.commands.train import train as train_config
+        from sweeps.progress.live_table import Progress
+        from sweeps.results.summary import metrics_line
 
     result = train_config(
         config,

@@ -6,7 +6,8 @@ import io
 import json
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -61,6 +62,19 @@ def file_named(text: str) -> Path:
     if str(text).endswith("/"):
         raise typer.BadParameter(f"{text} is a folder; allowed: a file")
     return as_path(text)
+
+
+LIBRARIES = "loading Ray, PyTorch and MLflow"
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Tells whoever watches what the seconds go to, until they are over; in a log, nobody watches."""
+    if err.is_terminal:
+        with err.status(f"{what} …"):
+            yield
+    else:
+        yield
 
 
 def print_json(document: Any) -> None:
