@@ -11,9 +11,10 @@ from rich.console import Console
 from scipy.stats import ttest_1samp
 
 from edp.spec import UserError
-from sweeps.commands.confirm import confirm, estimate
+from sweeps.commands.confirm import confirm
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
+from sweeps.results.confirmed import estimate
 from tests.support.synthetic import sweep_of
 
 WATCH = Progress(Console(quiet=True))
