@@ -10,6 +10,7 @@ from edp.spec import UserError
 from sweeps.cli.attack import attack
 from sweeps.cli.bench import bench
 from sweeps.cli.choosing import confirm, pick, train
+from sweeps.cli.cluster import cluster
 from sweeps.cli.console import LIBRARIES, busy, complain, err, out, print_json
 from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
@@ -33,15 +34,7 @@ app = typer.Typer(
 
 app.add_typer(data, name="data")
 app.add_typer(bench, name="bench")
-app.command()(epsilon)
-app.command()(plan)
-app.command()(verify)
-app.command()(attack)
-app.command()(pretrain)
-app.command()(repair)
-app.command()(pick)
-app.command()(confirm)
-app.command()(train)
+app.add_typer(cluster, name="cluster")
 
 
 @app.command()
@@ -148,6 +141,18 @@ def front(name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri 
         print_json(front_document(sweep))
     else:
         print_front(sweep, out)
+
+
+# In the order of `--help`.
+app.command()(pick)
+app.command()(confirm)
+app.command()(train)
+app.command()(attack)
+app.command()(plan)
+app.command()(verify)
+app.command()(epsilon)
+app.command()(pretrain)
+app.command()(repair)
 
 
 def _show_sweep(sweep: Any, as_json: bool) -> None:
