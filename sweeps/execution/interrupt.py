@@ -52,6 +52,9 @@ class Interrupts:
         if self._switch is None or self._asked:
             raise KeyboardInterrupt
         self._asked = True
+        # Not from a signal's handler, which may have come in the middle of a call to Ray, or of a line that is printed.
+        threading.Thread(target=self._stop, args=(self._switch,), daemon=True).start()
+
+    def _stop(self, switch: Any) -> None:
+        switch.send.remote(BY_CTRL_C)
         self._say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {self._how}")
-        # Not from a signal's handler, which may have come in the middle of a call to Ray.
-        threading.Thread(target=self._switch.send.remote, args=(BY_CTRL_C,), daemon=True).start()
