@@ -130,7 +130,10 @@ def train(
         if origin is not None:
             write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
     if origin is not None:
-        tell_total(Sweep.existing(storage, origin.sweep), tracker)
+        try:
+            tell_total(Sweep.existing(storage, origin.sweep), tracker)
+        except UserError as error:
+            progress.say(f"MLflow was not told the new ε of sweep {origin.sweep}: {error}")
     return {
         **measured(result.metrics),
         "run_id": run_id,
@@ -143,14 +146,20 @@ def train(
 
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
     """Whether it trains on the sweep's own corpus, privately: what it executes is then part of the sweep's ε."""
-    recipe = Sweep.existing(storage, origin.sweep).recipe
-    return spec.corpus == recipe.corpus and spec.training.method != "sgd"
+    try:
+        corpus = Sweep.existing(storage, origin.sweep).recipe.corpus
+    except UserError:
+        corpus = spec.corpus
+    return spec.corpus == corpus and spec.training.method != "sgd"
 
 
 def _cost(origin: Origin | None, storage: Path) -> float | None:
     """ε of the sweep that the configuration was picked of, this training among it; NaN where it is not known."""
     if origin is None:
         return None
-    sweep = Sweep.existing(storage, origin.sweep)
-    cost = epsilon_of_sweep(sweep, sweep.trials())
+    try:
+        sweep = Sweep.existing(storage, origin.sweep)
+        cost = epsilon_of_sweep(sweep, sweep.trials())
+    except UserError:
+        cost = None
     return math.nan if cost is None else cost

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from edp.spec import Frozen
+from edp.spec import Frozen, UserError
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from trainables.records.files import atomic_write, read_json, read_json_if_any
@@ -72,7 +72,10 @@ def heading_of(sweep: Sweep, point: Point) -> str:
 
 
 def origin_of(config: Path, storage: Path) -> Origin | None:
-    """The sweep in `storage` that a configuration was picked of; None where its heading names none that is there."""
+    """The sweep in `storage` that a configuration was picked of; None where its heading names none that is there.
+
+    A sweep that cannot be read counts as the one that is meant: what belongs to its ε is not left out.
+    """
     found = _HEADING.match(config.read_text(encoding="utf-8", errors="replace"))
     if found is None:
         return None
@@ -80,8 +83,11 @@ def origin_of(config: Path, storage: Path) -> Origin | None:
     folder = storage / name / "trials" / trial
     if not folder.is_dir():
         return None
-    known = {record.run_id for record in Sweep.existing(storage, name).trials()}
-    return Origin(sweep=name, trial=int(trial), epoch=int(epoch)) if run_id in known else None
+    try:
+        another = run_id not in {record.run_id for record in Sweep.existing(storage, name).trials()}
+    except UserError:
+        another = False
+    return None if another else Origin(sweep=name, trial=int(trial), epoch=int(epoch))
 
 
 def write_origin(folder: Path, origin: Origin) -> None:

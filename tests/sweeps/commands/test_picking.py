@@ -172,5 +172,7 @@ def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: P
     (folder / "ledger.json").unlink()
     assert epsilon_of_sweep(sweep, sweep.trials()) is None, "unknown is never small"
     assert "the ledger of train-picked-1 is missing" in cost_line(sweep, sweep.trials())
+    (sweep.folder / "study.db").rename(sweep.folder / "gone.db")
+    assert origin_of(tmp_path / "picked.yaml", tmp_path / "runs") == origin, "what cannot be read is not left out"
     (tmp_path / "other.yaml").write_text((tmp_path / "picked.yaml").read_text().partition("\n")[2])
     assert origin_of(tmp_path / "other.yaml", tmp_path / "runs") is None, "somebody's own configuration"
