@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -281,7 +282,10 @@ def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], s
         assert point["confirmed"]["epsilon"]["mean"] == pytest.approx(point["metrics"]["epsilon"])
         for run in point["runs"]:
             tracked = client.get_run(run["run_id"])
-            assert tracked.data.tags["mlflow.parentRunId"] == swept["run_id"]
+            between = client.get_run(tracked.data.tags["mlflow.parentRunId"])
+            assert between.data.tags["mlflow.parentRunId"] == swept["run_id"]
+            assert between.data.tags["role"] == "confirmation"
+            assert between.info.status == "FINISHED"
             assert tracked.data.tags["role"] == "confirm"
             assert tracked.info.status == "FINISHED"
             assert run["formal_guarantee"] is point["formal_guarantee"]
@@ -290,6 +294,11 @@ def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], s
     assert code == 0, err
     assert json.loads(out) == found, "what was trained stays"
     assert "0 of" in err
+    children = client.search_runs(
+        [client.get_run(swept["run_id"]).info.experiment_id], f"tags.`mlflow.parentRunId` = '{swept['run_id']}'"
+    )
+    roles = Counter(run.data.tags["role"] for run in children)
+    assert roles == {"trial": len(swept["trials"]), "confirmation": 1}, "the sweep's own stay its trials"
 
 
 @contextmanager
