@@ -240,7 +240,8 @@ def runs(fenced: Path) -> Path:
 
 def _state(runs: Path) -> dict[str, tuple[int, bytes | None]]:
     """What must not change: which sweeps there are, and the files of those that are there."""
-    again = ("lock", "front.svg")  # a finished sweep that is gone on with tracks what MLflow has not, and draws again
+    # A finished sweep that is gone on with tracks what MLflow has not, and draws again; what was measured or picked is kept.
+    again = ("lock", "front.svg", "verified.json", "picks.json")
     found = {str(place): (0, None) for place in runs.iterdir()}
     for sweep in ("base", "other"):
         files = (file for file in (runs / sweep).rglob("*") if file.is_file() and file.name not in again)
