@@ -240,7 +240,7 @@ def runs(fenced: Path) -> Path:
 
 def _state(runs: Path) -> dict[str, tuple[int, bytes | None]]:
     """What must not change: which sweeps there are, and the files of those that are there."""
-    # A finished sweep that is gone on with tracks what MLflow has not, and draws again. Picks and measurements are kept.
+    # A finished sweep that is gone on with tracks what MLflow has not, and draws again; picks, measurements are kept.
     again = ("lock", "front.svg", "verified.json", "picks.json")
     found = {str(place): (0, None) for place in runs.iterdir()}
     for sweep in ("base", "other"):
