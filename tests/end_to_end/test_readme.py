@@ -47,6 +47,7 @@ RUN_BY = {
     "edp-sweep train": "tests/end_to_end/test_sweep.py::test_front_pick_and_train_go_on_from_there",
     "edp-sweep pretrain": "tests/sweeps/commands/test_pretrain.py",
     "edp-sweep attack": "tests/end_to_end/test_attack.py",
+    "edp-sweep cluster": "tests/sweeps/cluster/test_cluster_init.py",
     "edp-sweep ui": "tests/dashboards/test_page.py",
     "edp-sweep bench": "tests/benchmarks",
     "mlflow models serve": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",

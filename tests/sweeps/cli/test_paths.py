@@ -40,8 +40,8 @@ def test_what_is_no_path_is_a_mistake_of_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    needed = {"epsilon": ["--z0", "1", "--epochs", "1"], "make": ["health"], "attack": ["s/1"]}
-    one = {"list", "search", "step", "fetch", "train", "epsilon", "make", "attack"}
+    needed = {"epsilon": ["--z0", "1", "--epochs", "1"], "make": ["health"], "attack": ["s/1"], "init": ["aws"]}
+    one = {"list", "search", "step", "fetch", "train", "epsilon", "make", "attack", "init"}
     more = needed.get(words[-1], [] if words[-1] in one else ["name"])
     code, out, err = command(*words, *more, *([option] if option else []), path)
     assert code == 2, err
@@ -54,10 +54,10 @@ def test_what_is_no_path_is_a_mistake_of_one_line(
 def test_every_path_that_a_command_takes_is_one_of_these() -> None:
     """An option added without the check would be missing from `_paths`."""
     import dashboards.cli
-    from sweeps.cli import app, attack, bench, data, epsilon, pretrain
+    from sweeps.cli import app, attack, bench, cluster, data, epsilon, pretrain
 
     functions: list[Any] = [attack.attack, epsilon.epsilon, pretrain.pretrain]
-    for group in (app.app, dashboards.cli.app, bench.bench, data.data):
+    for group in (app.app, dashboards.cli.app, bench.bench, cluster.cluster, data.data):
         functions += [info.callback for info in group.registered_commands]
     takes = sum(
         "Path" in str(annotation)
