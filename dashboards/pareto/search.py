@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,14 @@ def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) 
     found: dict[str, dict[str, float]] = {}
     for i, name in enumerate(objectives):
         try:
-            found[name] = optuna.importance.get_param_importances(study, target=lambda trial, i=i: trial.values[i])  # type: ignore[misc]
+            found[name] = optuna.importance.get_param_importances(study, target=partial(_value, i))
         except (ValueError, RuntimeError):
             continue  # the objective has one value, as an ε that is fixed
     return found
+
+
+def _value(i: int, trial: FrozenTrial) -> float:
+    return trial.values[i]
 
 
 def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[float]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from optuna.trial import FrozenTrial, create_trial
 
 from dashboards.pareto.csv import candidates_csv
 from dashboards.pareto.data import Axis, Snapshot, Source, snapshot
@@ -118,9 +119,7 @@ def test_of_too_few_trials_nothing_is_said(source: Source) -> None:
         assert chart["data"] == []
 
 
-def _of_first(trials: list) -> list:  # type: ignore[type-arg]
-    from optuna.trial import create_trial
-
+def _of_first(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     return [create_trial(params=t.params, distributions=t.distributions, value=t.values[0]) for t in trials]
 
 

@@ -14,7 +14,7 @@ from edp.book import keep_book
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.layer_scales import layer_of_parameter
 from edp.sampling import Epoch, Indices, of_users, poisson_examples, shuffled_epoch
-from edp.spec import EDPSpec
+from edp.spec import EDPSpec, Sampling
 from edp.steps import MisusedHook
 from tests.edp.literal import CLASSES, INPUTS, small_model
 from tests.support.workers import run_workers
@@ -123,9 +123,9 @@ def _steps_taken(rank: int, world: int, epoch: Epoch, unit: str) -> str:
     return "went on"
 
 
-def dealt(*steps: list[list[int]], sampling: str = "shuffle", users: Indices | None = USERS) -> Epoch:
+def dealt(*steps: list[list[int]], sampling: Sampling = "shuffle", users: Indices | None = USERS) -> Epoch:
     every = [[[np.array(one, np.int64) for one in step]] for step in steps]
-    return Epoch(0, sampling, 4, 2, every, users)  # type: ignore[arg-type]
+    return Epoch(0, sampling, 4, 2, every, users)
 
 
 @pytest.mark.parametrize(
