@@ -22,33 +22,26 @@ def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     add: ε adds up then, and so does δ (`cost_line` says so). None where what some training executed is not known: ε is
     then no smaller than that of the others, and nobody can say how much larger.
     """
-    if unknown_ledgers(sweep, trials):
+    known = _known(sweep, trials)
+    if known is None:
         return None
     recipe = sweep.recipe
-    later = [ledger for ledger in _later(sweep).values() if ledger is not None]
-    if recipe.search.secret:
-        return epsilon_of_best(recipe) + (composed_epsilon(later, recipe.edp.delta) if later else 0.0)
-    mine = [trial.ledger for trial in trials if trial.ledger is not None]
-    return composed_epsilon([*mine, *later], recipe.edp.delta)
+    composed = composed_epsilon(known, recipe.edp.delta) if known else 0.0
+    return composed + (epsilon_of_best(recipe) if recipe.search.secret else 0.0)
 
 
 def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     """The same for one user; None also where users are not known."""
-    if unknown_ledgers(sweep, trials):
-        return None
     recipe = sweep.recipe
-    later = [ledger for ledger in _later(sweep).values() if ledger is not None]
     if recipe.search.secret:
         return epsilon_of_sweep(sweep, trials) if recipe.edp.unit == "user" else None
-    mine = [trial.ledger for trial in trials if trial.ledger is not None]
-    return composed_epsilon_user([*mine, *later], recipe.edp.delta)
+    known = _known(sweep, trials)
+    return composed_epsilon_user(known, recipe.edp.delta) if known is not None else None
 
 
 def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
     """The trainings whose ledger is missing or broken, in words; "" where there is none."""
-    if sweep.recipe.search.secret:
-        trials = []  # what they executed is no part of the bound
-    lost = [str(trial.folder) for trial in trials if trial.ledger is None]
+    lost = [str(trial.folder) for trial in _counted(sweep, trials) if trial.ledger is None]
     which = [f"trial {lost[0]}" if len(lost) == 1 else f"trials {', '.join(lost)}"] if lost else []
     which += [str(place.relative_to(sweep.folder.parent)) for place, ledger in _later(sweep).items() if ledger is None]
     return f"the ledger of {' and '.join(which)} is missing, broken or not whole" if which else ""
@@ -72,6 +65,18 @@ def what_counts(sweep: Sweep) -> str:
         also = f"; {', '.join(later)} beside it, for which δ adds up too" if later else ""
         return f"a secret number of trials, only the best released{also}"
     return f"all trials{', ' if len(later) > 1 else ' and ' if later else ''}{' and '.join(later)} composed"
+
+
+def _known(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
+    """The ledgers that are composed; None where one of them is not known."""
+    every = [*(trial.ledger for trial in _counted(sweep, trials)), *_later(sweep).values()]
+    found = [ledger for ledger in every if ledger is not None]
+    return found if len(found) == len(every) else None
+
+
+def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
+    """Those whose ledgers count: where their number is secret, a bound on the best of them takes their place."""
+    return [] if sweep.recipe.search.secret else trials
 
 
 def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
