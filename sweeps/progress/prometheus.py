@@ -14,7 +14,7 @@ from ray.util.metrics import Counter, Gauge
 
 STATES = ("waiting", "running", "interrupted", "complete", "stopped", "failed", "refused")
 _ENDED = ("complete", "stopped", "failed")
-_BEST = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr", "epsilon")
+_BEST = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr", "epsilon", "epsilon_user")
 _EVERY_S = 5.0
 """Half of what Ray exports at by default."""
 
