@@ -43,7 +43,7 @@ from sweeps.results.confirmed import confirmed_runs
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.recommendation import leakage_of, recommended
-from sweeps.results.summary import TPR, tie_line
+from sweeps.results.summary import TPR, tie_lines
 from sweeps.results.ties import ties
 from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers, what_counts
 from sweeps.state.picks import Pick
@@ -174,7 +174,7 @@ def _facts(
         "advice": recommended(sweep),
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
-        "tied": [tie_line(name, others, {p.name for p in front}) for name, others in tied.items()],
+        "tied": tie_lines(tied, {point.name for point in front}),
         "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, chosen)),
         "rare": TPR in recipe.search.objectives,
         "models": len(points),

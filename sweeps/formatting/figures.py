@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edp.spec import EDPSpec
@@ -97,3 +97,17 @@ def params_text(params: dict[str, Any]) -> str:
     """A configuration in one line."""
     shown = {k: v for k, v in params.items() if not (k == "tau" and v == 0)}
     return ", ".join(f"{k} {number(v)}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+
+
+def shared_params(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several configurations have in common, to be said once; nothing of a single one."""
+    first, *others = configurations or [{}]
+    if not others:
+        return {}
+    return {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
+
+
+def enumerated(names: Sequence[str], most: int | None = None) -> str:
+    """Names as a sentence lists them: `1, 2 and 3`; of more than `most` so many, and how many there are besides."""
+    shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1] if shown else "")))

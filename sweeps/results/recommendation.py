@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from sweeps.formatting.figures import epsilon_text, number
+from sweeps.formatting.figures import enumerated, epsilon_text, number
 from sweeps.formatting.guarantee import MEANINGFUL
 from sweeps.recipes.parts import Objective
 from sweeps.recipes.recipe import Recipe
@@ -137,20 +137,14 @@ def _why(
         words += f"configurations{which}"
         lower = [p for p in safe if p not in fitting and figures[p.name]["ser"] < mine["ser"]]
         if lower:
-            words += f" that do not leak clearly more than another; {_names(lower)} would be lower."
+            words += f" that do not leak clearly more than another; {enumerated([p.name for p in lower], 3)} would be lower."
         elif leakage in mine:
             words += "; none of them leaks clearly less."
         else:
             words += "; how much they leak was not measured."
     near = [p for p in fitting if p is not found and difference(mine, figures[p.name], "ser")[1] >= 0]
     if near:
-        words += f" Its lead over {_names(near)} is within the noise of the measurement."
+        words += f" Its lead over {enumerated([p.name for p in near], 3)} is within the noise of the measurement."
     if found.metrics["epsilon"] > MEANINGFUL:
         words += f" An ε above {MEANINGFUL:g} is a weak guarantee, if any."
     return words + (f" Its figures are means over {mine[SEEDS]:.0f} new seeds." if SEEDS in mine else "")
-
-
-def _names(points: Sequence[Point]) -> str:
-    """Up to three of them."""
-    more = f" and {len(points) - 3} more" if len(points) > 3 else ""
-    return ", ".join(point.name for point in points[:3]) + more

@@ -11,10 +11,12 @@ from rich.table import Table
 from sweeps.formatting.figures import (
     MARK,
     audited_text,
+    enumerated,
     epsilon_cell,
     epsilon_words,
     params_text,
     relative_change,
+    shared_params,
     user_cell,
     users_remark,
     utility_words,
@@ -130,12 +132,12 @@ def print_front(sweep: Sweep, console: Console) -> None:
     front = pareto_front(trials, recipe.search.objectives)
     if front:
         tied = ties(trials, front, recipe.search.objectives)
-        # Intervals and changes go first where a terminal is too narrow: the three epsilons stay.
-        ways = ((True, True), (False, True), (False, False))
+        # Changes go first where a terminal is too narrow: a figure without its interval misleads. The epsilons stay.
+        ways = ((True, True), (True, False), (False, False))
         tables = (_front_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in ways)
         console.print(fitting(console, tables))
-        for name, others in tied.items():
-            print_line(console, tie_line(name, others, {p.name for p in front}))
+        for line in tie_lines(tied, {point.name for point in front}):
+            print_line(console, f"~ {line}")
         print_line(console, recommended(sweep).why)
     else:
         print_line(console, "no complete trial yet, so no front")
@@ -156,6 +158,7 @@ def _front_table(
     models = sum(len(trial.points) for trial in trials)
     audited = any("epsilon_audited" in point.metrics for point in front)
     rare = TPR in sweep.recipe.search.objectives
+    shared = shared_params([point.params for point in front])
     heads = ["trial", "SER", "MIA AUC", "ε honest", "ε paper"]
     if any("epsilon_user" in point.metrics for point in front):
         heads.insert(-1, "ε user")
@@ -168,16 +171,18 @@ def _front_table(
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
         _caption(intervals, changes, bool(tied), audited, rare, any(p.metrics["ser"] > 1 for p in front))
-        + about_users(front),
+        + about_users(front)
+        + (f" All have {params_text(shared)}." if params_text(shared) else ""),
         heads,
         "configuration",
     )
     if baseline:
-        sgd = _figures("SGD", baseline, {}, intervals=False)
+        sgd = _figures("SGD", baseline, {}, intervals)
         table.add_row(*(sgd[head] for head in heads), "", end_section=True)
     for point in front:
         row = _figures(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals)
-        table.add_row(*(row[head] for head in heads), params_text(point.params))
+        own = {name: value for name, value in point.params.items() if name not in shared}
+        table.add_row(*(row[head] for head in heads), params_text(own))
     return table
 
 
@@ -204,11 +209,19 @@ def _tpr(metrics: dict[str, Any], intervals: bool) -> str:
     return tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) + spread
 
 
-def tie_line(name: str, others: list[str], on_front: set[str]) -> str:
-    """What `sweeps.results.ties.ties` found of one point, in words."""
-    if name in on_front:
-        return f"~ {name} leads {', '.join(others)} in nothing beyond noise"
-    return f"~ {name} is dominated by {', '.join(others)}, but not beyond noise"
+def tie_lines(tied: dict[str, list[str]], on_front: set[str]) -> list[str]:
+    """What `sweeps.results.ties.ties` found, in words. Two that are each ahead in something are said once."""
+    lines = []
+    for name, others in tied.items():
+        alike = [other for other in others if name in tied.get(other, [])]
+        ahead = [other for other in others if other not in alike]
+        said = enumerated([other for other in alike if list(tied).index(other) > list(tied).index(name)])
+        if said:
+            lines.append(f"Trial {name} differs from {said} by less than the measurement's noise.")
+        if ahead:
+            verb = "beats" if name in on_front else "is behind"
+            lines.append(f"Trial {name} {verb} {enumerated(ahead)} by less than the measurement's noise.")
+    return lines
 
 
 def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bool, above: bool) -> str:

@@ -90,7 +90,7 @@ def test_one_point_is_the_only_one_and_equal_ones_are_told_apart_by_epsilon() ->
     )
     tied = [point(0, 0.1, 0.5, 2.0), point(1, 0.1, 0.5, 1.0), point(2, 0.11, 0.5, 1.0), point(3, 0.3, 0.5, 1.0)]
     assert taken(tied) == 1
-    assert "Its lead over 0, 2 is within the noise of the measurement." in recommend(tied).why
+    assert "Its lead over 0 and 2 is within the noise of the measurement." in recommend(tied).why
 
 
 def test_without_an_attack_ser_alone_decides() -> None:

@@ -14,10 +14,10 @@ from rich.console import Console
 from dashboards.report import write_report
 from sweeps.commands.confirm import print_confirmation
 from sweeps.commands.pick import Wanted, keep
-from sweeps.formatting.figures import audited_text, epsilon_cell, params_text
+from sweeps.formatting.figures import audited_text, epsilon_cell, params_text, shared_params
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.front import pareto_front
-from sweeps.results.summary import print_front, print_sweep
+from sweeps.results.summary import print_front, print_sweep, tie_lines
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.search.target_epsilon import planned
 from sweeps.state.records import Point
@@ -71,10 +71,40 @@ def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int,
     page = shown(show, plain, width)
     for point in front_of(plain):
         assert f"{point.metrics['ser']:.1%}" in page
-    assert not missing([text for p in front_of(plain) for text in (params_text(p.params), *epsilons(p))], page)
+    shared = shared_params([p.params for p in front_of(plain)])
+    own = [params_text({k: v for k, v in p.params.items() if k not in shared}) for p in front_of(plain)]
+    assert not missing([*own, *(text for p in front_of(plain) for text in epsilons(p))], page)
     assert ("ε audited" in page) == audited
     assert ("No audit was run." in page) != audited
     assert "ε of 1e4 or more is no formal guarantee." in " ".join(page.split())
+
+
+def test_what_all_have_is_said_once_and_a_narrow_terminal_keeps_the_intervals(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "made", 6)
+    trials = sweep.trials()
+    for params, metrics in ((p.params, p.metrics) for trial in trials for p in trial.points):
+        params.clear()
+        params.update({"decay": "none", "training.method": "dpsgd", "C": metrics["ser"]})
+        metrics |= {"ser_lower": metrics["ser"] - 0.02, "ser_upper": metrics["ser"] + 0.02}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sweep, "trials", lambda self: trials)
+        page = " ".join(shown(print_front, sweep).split())
+        count = len(front_of(sweep))
+    assert count > 1
+    assert page.count("decay none") == 1
+    assert "All have decay none, training.method dpsgd." in page
+    assert page.count("% ±2.0") == count
+
+
+def test_two_that_are_each_ahead_in_something_are_said_once() -> None:
+    tied = {"0": ["3"], "2": ["3", "4"], "3": ["2"], "4@3": ["2", "3", "4"], "5": ["2"]}
+    assert tie_lines(tied, {"2", "3", "4", "4@3"}) == [
+        "Trial 0 is behind 3 by less than the measurement's noise.",
+        "Trial 2 differs from 3 by less than the measurement's noise.",
+        "Trial 2 beats 4 by less than the measurement's noise.",
+        "Trial 4@3 beats 2, 3 and 4 by less than the measurement's noise.",
+        "Trial 5 is behind 2 by less than the measurement's noise.",
+    ]
 
 
 @pytest.mark.parametrize("width", [80, 120])
