@@ -55,6 +55,13 @@ def exported(tiny_sweep: TinySweep) -> dict[str, float]:
     return tiny_sweep.exported
 
 
+def test_a_sweep_that_went_well_leaves_no_alarm_in_rays_log(swept: dict[str, Any], storage: Path) -> None:
+    assert swept["state"] == "finished"
+    log = (storage / "logs" / "tiny.log").read_text()
+    assert "Number of trials" in log, "Tune writes there"
+    assert not [word for word in ("Failed", "Error", "Traceback", "not found") if word in log]
+
+
 def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any], storage: Path) -> None:
     assert swept["sweep"] == "tiny"
     assert swept["state"] == "finished"
