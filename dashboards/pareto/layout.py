@@ -71,6 +71,7 @@ def page(
             dcc.Store(id="link", data={}),
             dcc.Store(id="written"),
             dcc.Store(id="marked"),
+            dcc.Store(id="asked"),  # which pick was asked about, and under which name
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="token", data=token),
             dcc.Store(id="sort", data={"key": None, "descending": False}),

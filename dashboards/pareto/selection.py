@@ -14,7 +14,7 @@ from dashboards.pareto.guard import same
 from dashboards.pareto.side_by_side import side_by_side
 from dashboards.pareto.style import blank
 from edp.spec import UserError
-from sweeps.commands.pick import Wanted, is_pick, keep
+from sweeps.commands.pick import Wanted, is_pick, keep, without_guarantee
 from sweeps.state.notes import NOTES, read_notes, write_note
 from sweeps.state.shell import train_line
 
@@ -167,31 +167,39 @@ def notes(app: Dash, source: Source, token: str) -> None:
 
 
 def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:
-    """Pick writes the file and, under a name, registers the model: for whoever has the page, and so its token."""
+    """Pick writes the file and, under a name, registers the model: for whoever has the page, and so its token.
+
+    A model without a guarantee is registered at the second click: the first one says what it lacks.
+    """
 
     @app.callback(
         Output("picked", "children"),
+        Output("asked", "data"),
         Input("pick", "n_clicks"),
         Input("selected", "data"),
         State("model-name", "value"),
         State("token", "data"),
+        State("asked", "data"),
         running=[(Output("pick", "children"), "Picking …", "Pick")],
         prevent_initial_call=True,
     )
-    def pick(clicks: int | None, selected: str | None, model_name: str | None, given: Any) -> Any:
+    def pick(clicks: int | None, selected: str | None, model_name: str | None, given: Any, asked: Any) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
-            return ""
+            return "", None
         if not same(given, token):
             abort(403)
         point = source.read()[1].candidates[selected].point
         name = (model_name or "").strip()
+        question, lacks = [selected, name], without_guarantee(source.sweep, point)
         try:
             again = is_pick(source.sweep, output)  # it can be picked again, so nothing is lost
             wanted = Wanted(output, name or None, force=again, tracking_uri=tracking_uri)
+            if name and lacks and asked != question:
+                return f"{lacks.capitalize()}. Pick again to register it all the same.", question
             model = keep(source.sweep, point, "A person chose it on the page.", wanted)
         except UserError as error:
-            return str(error)
+            return str(error), None
         words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {output}."
         uri = tracking_uri or source.sweep.record.tracking_uri
         go_on = f" Train it with: {train_line(output.name, storage=source.sweep.folder.parent, tracking_uri=uri)}"
-        return words + (f" Registered as {model.uri}." if model else "") + go_on
+        return words + (f" Registered as {model.uri}." if model else "") + go_on, None

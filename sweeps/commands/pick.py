@@ -88,17 +88,21 @@ def pick_point(
         point, why = named_point(sweep, named), "A person named it."
     else:
         point, why = choose(sweep, limits)
-    most = largest_epsilon(sweep.recipe.edp.epsilon)
-    if point.metrics["epsilon"] > most:
-        lacks = (
-            f"trial {point.name} has no guarantee: its ε is {epsilon_text(point.metrics['epsilon'])}, not <= {most:.4g}"
-        )
+    if (lacks := without_guarantee(sweep, point)) is not None:
         if wanted.require_guarantee:
             raise UserError(f"--require-guarantee: {lacks}; allowed: another point, wider limits, or without it")
         if wanted.model_name is not None and not ask(lacks):
             raise UserError(f"--register = {wanted.model_name!r}: {lacks}; it was not registered")
     model = keep(sweep, point, why, wanted, limits)
     return point, why, model
+
+
+def without_guarantee(sweep: Sweep, point: Point) -> str | None:
+    """What a point lacks to be one with a guarantee; None for one that has it."""
+    most, found = largest_epsilon(sweep.recipe.edp.epsilon), point.metrics["epsilon"]
+    if found <= most:
+        return None
+    return f"trial {point.name} has no guarantee: its ε is {epsilon_text(found)}, not <= {most:.4g}"
 
 
 def keep(

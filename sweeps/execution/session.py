@@ -123,6 +123,8 @@ def ray_session(log: Path) -> Iterator[None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     logger = logging.getLogger("ray")
     before = logger.handlers, logger.propagate
+    # Tune, which writes no result files here (`sweeps.execution.trials`), warns at a good end that it finds none.
+    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
     with _appended(log) as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
         logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
         try:

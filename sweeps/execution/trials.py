@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from contextlib import nullcontext
@@ -11,8 +10,6 @@ from sweeps.search.study import open_study, requeue_interrupted
 
 # Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-# Which then, when all has gone well, warns that it finds no results of any trial.
-logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
 # Its answer to Ctrl-C is to return as if it were done, and to leave what runs as it is.
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
 

@@ -137,7 +137,9 @@ def _why(
         words += f"configurations{which}"
         lower = [p for p in safe if p not in fitting and figures[p.name]["ser"] < mine["ser"]]
         if lower:
-            words += f" that do not leak clearly more than another; {enumerated([p.name for p in lower], 3)} would be lower."
+            words += (
+                f" that do not leak clearly more than another; {enumerated([p.name for p in lower], 3)} would be lower."
+            )
         elif leakage in mine:
             words += "; none of them leaks clearly less."
         else:

@@ -66,11 +66,12 @@ def click(token: str | None) -> dict[str, Any]:
         {"id": "pick", "property": "n_clicks", "value": 1},
         {"id": "selected", "property": "data", "value": "0"},
     ]
-    state = [{"id": "model-name", "property": "value", "value": ""}, {"id": "token", "property": "data"}]
+    names = ("token", "asked")
+    state = [{"id": "model-name", "property": "value", "value": ""}, *({"id": n, "property": "data"} for n in names)]
     if token is not None:
         state[1]["value"] = token
-    outputs = {"id": "picked", "property": "children"}
-    return {"output": "picked.children", "outputs": outputs, "inputs": inputs, "state": state} | {
+    outputs = [{"id": "picked", "property": "children"}, {"id": "asked", "property": "data"}]
+    return {"output": "..picked.children...asked.data..", "outputs": outputs, "inputs": inputs, "state": state} | {
         "changedPropIds": ["pick.n_clicks"]
     }
 

@@ -141,6 +141,9 @@ def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accep
     assert not served.picked.exists(), "nothing half-made"
     page.fill("#model-name", "tiny model")
     page.click("#pick")
+    settled(page, "#picked", "has no guarantee")
+    assert not served.picked.exists(), "a person is asked before a model without a guarantee is registered"
+    page.click("#pick")
     said = settled(page, "#picked", "Picked")
     assert f"Picked trial {trial['number']} after epoch {epoch}: wrote {served.picked}" in said
     spec = load_config(served.picked, [])
