@@ -83,6 +83,9 @@ def train(
         placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
         tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
         progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
+        if with_valid and spec.canaries.count:
+            say = "of the {:,} planted canaries half are trained on; --set canaries.count=0 leaves them out"
+            progress.say(say.format(spec.canaries.count))
         progress.expect(1, 0, spec.training.epochs)
         run_id = tracker.start(
             made.name,

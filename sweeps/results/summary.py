@@ -270,7 +270,9 @@ def point_line(point: Point) -> str:
 def next_steps(sweep: Sweep) -> str:
     """What a person may want to type now."""
     storage, uri = sweep.folder.parent, sweep.record.tracking_uri
-    train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
+    # What was planted to audit the search is nobody's, and need not be in what is released.
+    unplanted = ["--set", "canaries.count=0"] if sweep.recipe.canaries.count else []
+    train = train_line("picked.yaml", "--on", "train+valid", *unplanted, storage=storage, tracking_uri=uri)
     steps = [
         (sweep.command("pick"), "the recommended configuration, as picked.yaml; --max-ser and others limit it"),
         (sweep.command("report"), "report.html, for a privacy review"),

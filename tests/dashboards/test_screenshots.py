@@ -70,7 +70,12 @@ def opened(chromium: Any, url: str, width: int, height: int, scheme: str = "ligh
 
 @pytest.mark.parametrize(
     ("name", "width", "height", "scheme"),
-    [("pareto", 1440, 1350, "light"), ("pareto-dark", 1440, 1350, "dark"), ("pareto-narrow", 390, 1800, "light")],
+    [
+        ("pareto", 1440, 1350, "light"),
+        ("pareto-dark", 1440, 1350, "dark"),
+        ("pareto-narrow", 390, 1800, "light"),
+        ("pareto-narrow-dark", 390, 1800, "dark"),
+    ],
 )
 def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, height: int, scheme: str) -> None:
     tab = opened(chromium, served.page, width, height, scheme)
