@@ -13,6 +13,7 @@ import typer
 from edp.spec import UserError
 from sweeps.cli.app import app
 from sweeps.cli.console import complain
+from sweeps.cli.remarks import remarks
 from sweeps.cli.stopped import Stopped
 from sweeps.cli.unexpected import logged_threads, unexpected
 from sweeps.formatting.signals import exit_code, stopped_by, terminating
@@ -21,7 +22,7 @@ from trainables.records.waiting import still_waits
 
 def main() -> None:
     """Entry point of `edp-sweep`."""
-    with logged_threads(), terminating():
+    with logged_threads(), terminating(), remarks():
         code = _run()
     try:
         sys.stdout.flush()
