@@ -8,14 +8,13 @@ from contextlib import contextmanager
 
 from sweeps.cli.console import err
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.secrets import redacted
 
 _PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        print_line(err, f"note: {redacted(record.getMessage())}")
+        print_line(err, f"note: {record.getMessage()}")
 
 
 @contextmanager
