@@ -22,7 +22,7 @@ import requests
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from dashboards.pareto.app import create
-from dashboards.pareto.data import Source
+from dashboards.pareto.source import Source
 from edp.spec import UserError
 from sweeps.cli.console import err, out
 from sweeps.formatting.lines import print_line

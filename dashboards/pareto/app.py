@@ -15,24 +15,14 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_up
 
 from dashboards.pareto import parts
 from dashboards.pareto.csv import download
-from dashboards.pareto.data import (
-    METRICS,
-    Axis,
-    Limits,
-    Snapshot,
-    Source,
-    bounds,
-    cost_key,
-    is_categorical,
-    opening_axes,
-    text,
-)
+from dashboards.pareto.data import METRICS, Axis, Limits, Snapshot, bounds, cost_key, is_categorical, opening_axes, text
 from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, LIMITS, page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.search import search
 from dashboards.pareto.selection import address, comparing, notes, picking, selection
+from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
 from dashboards.pareto.sweeps import beside, others, two_sweeps
 from sweeps.recipes.parts import metric_of

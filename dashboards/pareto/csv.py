@@ -6,7 +6,8 @@ import pandas as pd
 from dash import Dash
 from flask import Response
 
-from dashboards.pareto.data import Snapshot, Source
+from dashboards.pareto.data import Snapshot
+from dashboards.pareto.source import Source
 
 
 def candidates_csv(snapshot: Snapshot) -> str:

@@ -13,7 +13,8 @@ import optuna
 from dash import Dash, Input, Output, no_update
 from optuna.trial import FrozenTrial, TrialState
 
-from dashboards.pareto.data import Axis, Candidate, Snapshot, Source, is_number, text
+from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
+from dashboards.pareto.source import Source
 from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank, decades
 from sweeps.recipes.parts import Objective, metric_of
 

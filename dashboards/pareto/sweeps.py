@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dash import html
 
-from dashboards.pareto.data import METRICS, Candidate, Snapshot, Source, text
+from dashboards.pareto.data import METRICS, Candidate, Snapshot, text
+from dashboards.pareto.source import Source
 from edp.spec import UserError
 from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.guarantee import WORTH

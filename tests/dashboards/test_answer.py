@@ -11,10 +11,11 @@ import pytest
 from optuna.trial import FrozenTrial, create_trial
 
 from dashboards.pareto.csv import candidates_csv
-from dashboards.pareto.data import Axis, Snapshot, Source, snapshot
+from dashboards.pareto.data import Axis, Snapshot, snapshot
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.search import hypervolumes, importance_chart, importances, progress_chart, slices_chart
 from dashboards.pareto.side_by_side import side_by_side
+from dashboards.pareto.source import Source
 from dashboards.pareto.sweeps import beside, others, two_sweeps
 from edp.spec import UserError
 from sweeps.results.recommendation import recommended

@@ -12,7 +12,7 @@ import requests
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from dashboards.pareto.app import create
-from dashboards.pareto.data import Source
+from dashboards.pareto.source import Source
 from sweeps.results.recommendation import recommended
 from sweeps.state.sweep import Sweep
 from tests.support.browser import settled

@@ -10,22 +10,12 @@ from typing import Any
 import pytest
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import (
-    Axis,
-    Source,
-    bounds,
-    candidates,
-    drawable,
-    limited,
-    opening_axes,
-    snapshot,
-    text,
-    within,
-)
+from dashboards.pareto.data import Axis, bounds, candidates, drawable, limited, opening_axes, snapshot, text, within
 from dashboards.pareto.detail import epsilons
 from dashboards.pareto.layout import page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
+from dashboards.pareto.source import Source
 from sweeps.formatting.figures import epsilon_cell, epsilon_words
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.front import pareto_front

@@ -17,7 +17,7 @@ import requests
 from flask.testing import FlaskClient
 
 from dashboards.pareto.app import create
-from dashboards.pareto.data import Source
+from dashboards.pareto.source import Source
 from dashboards.serve import door, mlflow_ui
 from edp.ledger import Ledger
 from edp.spec import UserError
