@@ -1,0 +1,75 @@
+"""A sweep that the page reads again when it has changed."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import replace
+
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
+
+from dashboards.pareto.data import Snapshot, snapshot
+from edp.spec import UserError
+from sweeps.state.notes import NOTES
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.store_check import check_there
+
+
+class Source:
+    """A sweep that is read again when it has changed, at most every `seconds`. Safe to share between threads.
+
+    What was read once stays, with the problem beside it, when the sweep can no longer be read.
+    """
+
+    def __init__(self, sweep: Sweep, seconds: float = 3.0) -> None:
+        self.sweep = sweep
+        self._seconds, self._lock = seconds, threading.Lock()
+        self._read_at, self._stamp = -math.inf, ""
+        self._kept: Snapshot | None = None
+        self._experiment: str | None = None
+
+    def _stamp_now(self) -> str:
+        files = [self.sweep.folder / name for name in ("sweep.json", "study.db", NOTES, "confirm")]
+        stamp = " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.exists())
+        # A study in a database of its own leaves no trace here.
+        stamp += f" {self.sweep.state}"  # a driver that dies changes no file
+        return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"
+
+    def read(self) -> tuple[str, Snapshot]:
+        """The sweep, and a version that changes when it does.
+
+        Raises:
+            UserError: where it cannot be read, and never could.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._kept is None or now - self._read_at >= self._seconds:
+                stamp = self._stamp_now()
+                if self._kept is None or stamp != self._stamp:
+                    self._kept = self._snapshot(self._kept)
+                self._stamp, self._read_at = stamp, time.monotonic()
+            return self._stamp, self._kept
+
+    def _snapshot(self, before: Snapshot | None) -> Snapshot:
+        try:
+            return snapshot(self.sweep)
+        except UserError as error:
+            if before is None:
+                raise
+            return replace(before, problem=str(error))
+
+    def run_page(self, mlflow: str, run_id: str | None, tracking_uri: str | None = None) -> str:
+        """Address of a run in the MLflow UI at `mlflow`; that of the UI itself where the store does not answer."""
+        record = self.sweep.record
+        try:
+            if self._experiment is None:
+                check_there(tracking_uri or record.tracking_uri)
+                client = MlflowClient(tracking_uri or record.tracking_uri)
+                self._experiment = str(client.get_run(record.run_id).info.experiment_id)
+        except (MlflowException, SQLAlchemyError, TypeError, UserError):
+            return mlflow
+        # MLflow opens on agents and traces, unless an address asks for training runs.
+        return f"{mlflow}/#/experiments/{self._experiment}/runs/{run_id or record.run_id}?workflowType=machine_learning"
