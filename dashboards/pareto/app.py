@@ -14,10 +14,11 @@ from typing import Any
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 
 from dashboards.pareto import parts
+from dashboards.pareto.cards import LIMITS
 from dashboards.pareto.csv import download
 from dashboards.pareto.data import METRICS, Axis, Limits, Snapshot, bounds, cost_key, is_categorical, opening_axes, text
 from dashboards.pareto.guard import guard
-from dashboards.pareto.layout import INDEX, LIMITS, page
+from dashboards.pareto.layout import INDEX, page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.search import search

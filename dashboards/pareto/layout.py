@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from dash import dcc, html
 
-from sweeps.formatting.figures import MARK
-from sweeps.state.notes import LONGEST
+from dashboards.pareto.cards import answer, aria, details, first, parallel, scatter, search, sweeps, table
 
 THEME = """
   // Before anything is painted: what was chosen here last time, else what the system asks for.
@@ -27,21 +25,6 @@ INDEX = (
 <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
 </html>"""
 )
-
-LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
-"""What its user may set a limit to; `cost` is in GPU-seconds where there were GPUs."""
-
-_GRAPH: Any = {
-    "displaylogo": False,
-    "responsive": True,
-    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
-}
-_STILL: Any = {"displayModeBar": False, "responsive": True}
-
-
-def aria(**attributes: str) -> dict[str, Any]:
-    """Attributes for screen readers, whose names hold a dash."""
-    return {f"aria-{name}": value for name, value in attributes.items()}
 
 
 def page(
@@ -92,254 +75,11 @@ def page(
             html.Main(
                 [
                     html.Div(
-                        [_answer(), _first(), _scatter(*axes), _table(), _parallel(), _search(axes[0]), _sweeps()],
+                        [answer(), first(), scatter(*axes), table(), parallel(), search(axes[0]), sweeps()],
                         className="wide",
                     ),
-                    html.Div([_details(output)], className="narrow"),
+                    html.Div([details(output)], className="narrow"),
                 ]
             ),
         ]
-    )
-
-
-def _card(title: str, children: list[Any], **more: Any) -> html.Section:
-    return html.Section([html.H2(title), *children], className="card", **more)
-
-
-def _chart(name: str, config: Any) -> html.Div:
-    """A chart as tall as the style sheet says of its frame."""
-    return html.Div(dcc.Graph(id=name, config=config), className=f"{name}-chart")
-
-
-def _answer() -> html.Section:
-    """What is recommended and why, first of all, and the limits that it is recommended within."""
-    sliders = [
-        html.Div(
-            [
-                html.Label(
-                    html.Span(label, id={"type": "limit-name", "key": key}),
-                    htmlFor=f"limit-{key}",
-                ),
-                html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
-                _range(key),
-            ],
-            className="limit",
-        )
-        for key, label in LIMITS.items()
-    ]
-    return html.Section(
-        [
-            html.Div(
-                [
-                    html.H2("Recommended", id="answer"),
-                    html.Button("Show it", id="best", disabled=True),
-                ],
-                className="bar",
-            ),
-            html.P(id="why", role="status"),
-            html.Div(
-                [
-                    html.H3("Limits"),
-                    html.P(id="remain", role="status", className="note"),
-                    html.Button("Reset", id="reset"),
-                ],
-                className="bar",
-            ),
-            html.Div(sliders, className="limits"),
-        ],
-        className="card answer",
-    )
-
-
-def _range(key: str) -> Any:
-    # Not debounced: Dash then sets a text selection, which a slider has none of.
-    return dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1)
-
-
-def _choice(name: str, label: str, value: str) -> html.Div:
-    return html.Div(
-        [
-            html.Label(label, htmlFor=name),
-            dcc.Dropdown(id=name, value=value, clearable=False, searchable=False, options=[value]),
-        ],
-        className="choice",
-    )
-
-
-def _first() -> html.Section:
-    return _card(
-        "What a guarantee costs",
-        [
-            html.P("", id="empty", className="note"),
-            _chart("first", _GRAPH),
-            html.P(
-                "Lower left is better. Bands: what an ε is worth (Ponomareva et al. 2023). Bars: 95% intervals. "
-                "Dashed: SGD, without privacy. Ringed: selected; in grey what it is compared with. Click a point, or "
-                "choose a row of the table, to see it.",
-                className="note",
-            ),
-        ],
-    )
-
-
-def _scatter(x: str, y: str) -> html.Section:
-    return _card(
-        "What leaks",
-        [
-            html.Div(
-                [
-                    _choice("x", "across", x),
-                    _choice("y", "up", y),
-                    _choice("colour", "colour", "epsilon"),
-                ],
-                className="choices",
-            ),
-            _chart("scatter", _GRAPH),
-            html.P(id="hint", className="note"),
-        ],
-    )
-
-
-def _parallel() -> html.Section:
-    return _card(
-        "The same configurations, setting by setting",
-        [
-            html.Div(
-                _chart("parallel", _STILL),
-                className="scroll",
-                tabIndex=0,
-                role="region",
-                **aria(label="Parallel coordinates; the table below holds the same figures"),
-            ),
-            html.P(
-                "Solid: Pareto-optimal, coloured as above. Dotted: dominated. Thick: selected. "
-                "A bar along an axis: what its limit allows. Outside the limits: left out.",
-                className="note",
-            ),
-        ],
-    )
-
-
-def _search(objective: str) -> html.Section:
-    """What is computed when it is asked for: it takes seconds where trials are many."""
-    return html.Section(
-        html.Details(
-            [
-                html.Summary(html.H2("What the search learned"), id="search-open"),
-                html.P("", id="search-busy", className="note", role="status"),
-                html.P("", id="search-note", className="note"),
-                html.H3("How much each setting matters"),
-                _chart("importance", _STILL),
-                html.H3("Setting by setting"),
-                html.Div([_choice("slice", "objective", objective)], className="choices"),
-                html.Div(_chart("slices", _STILL), className="scroll"),
-                html.H3("What more trials brought: hypervolume of the front, or the gain in a single objective"),
-                _chart("progress", _STILL),
-            ]
-        ),
-        className="card",
-    )
-
-
-def _sweeps() -> html.Section:
-    return _card(
-        "Beside another sweep",
-        [
-            html.Div(
-                [
-                    html.Div(
-                        [
-                            html.Label("sweep", htmlFor="beside"),
-                            dcc.Dropdown(id="beside", options=[], placeholder="none: its front is drawn above too"),
-                        ],
-                        className="choice",
-                    )
-                ],
-                className="choices",
-            ),
-            html.Div(id="sweeps", className="scroll"),
-        ],
-    )
-
-
-def _table() -> html.Section:
-    return html.Section(
-        [
-            html.Div(
-                [
-                    html.H2("Within the limits"),
-                    dcc.Checklist(
-                        id="dominated", options=[{"label": " also dominated ones", "value": "yes"}], value=[]
-                    ),
-                    html.A("CSV", href="/candidates.csv", download="", id="csv", title="all configurations as a table"),
-                    html.Button("← Previous", id="previous"),
-                    html.Span(id="table-where", role="status"),
-                    html.Button("Next →", id="next"),
-                ],
-                className="bar",
-            ),
-            html.P(
-                f"◆ Pareto-optimal, ○ dominated, ~ within noise of another, ✎ has a note, {MARK} an ε of 1e4 or more: "
-                "no formal guarantee. A head sorts, a row's button selects.",
-                id="table-key",
-                className="note",
-            ),
-            html.Div(id="rows", className="scroll"),
-        ],
-        className="card",
-        id="table",
-        tabIndex=-1,
-    )
-
-
-def _details(output: Path) -> html.Section:
-    return html.Section(
-        [
-            html.H2("Nothing selected", id="chosen", **aria(live="polite")),
-            html.Div(
-                [
-                    html.Button("Pick", id="pick", disabled=True, className="primary"),
-                    html.P(["writes ", html.Code(str(output))], id="pick-where", className="note"),
-                ],
-                className="pick",
-            ),
-            html.Div(
-                [
-                    html.Label("Register its model as", htmlFor="model-name"),
-                    dcc.Input(id="model-name", type="text", placeholder="optional: a name", maxLength=100),
-                ],
-                className="choice",
-            ),
-            html.P(id="picked", role="status"),
-            html.Div(
-                [
-                    html.Button("Compare with another", id="pin", disabled=True),
-                    html.Button("Stop comparing", id="unpin"),
-                ],
-                className="pick",
-            ),
-            html.Div(id="side-by-side"),
-            html.Div(id="details"),
-            html.Label("Note", htmlFor="note"),
-            dcc.Textarea(id="note", maxLength=LONGEST, placeholder="kept in the sweep's folder"),
-            html.Div(
-                [
-                    html.Button("Save note", id="save-note", disabled=True),
-                    html.P(id="noted", role="status", className="note"),
-                ],
-                className="pick",
-            ),
-            html.Div(
-                [
-                    html.H3("What is known of its ε"),
-                    _chart("epsilons", _STILL),
-                    html.P(id="epsilons-note", className="note"),
-                    html.H3("Epoch by epoch"),
-                    _chart("curves", _STILL),
-                ],
-                id="charts",
-                hidden=True,
-            ),
-        ],
-        className="card details",
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 from dash import html
 
+from dashboards.pareto.cards import aria
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
-from dashboards.pareto.layout import aria
 from sweeps.formatting.figures import epsilon_text, privacy_statement, relative_change
 from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
 from sweeps.recipes.parts import metric_of
