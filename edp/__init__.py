@@ -52,14 +52,8 @@ __all__ = [
 if TYPE_CHECKING:
     from edp.accounting.audit import audited_epsilon
     from edp.accounting.calibrate import z0_for_epsilon
-    from edp.accounting.epsilon import (
-        epsilon,
-        epsilon_curve,
-        epsilon_paper,
-        epsilon_user,
-        log10_epsilon_paper,
-        planned_ledger,
-    )
+    from edp.accounting.epsilon import epsilon, epsilon_curve, epsilon_paper, epsilon_user, log10_epsilon_paper
+    from edp.accounting.planned import planned_ledger
     from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
     from edp.book import Book, UntaughtLayer, keep_book, teach
     from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
@@ -80,8 +74,8 @@ else:
                 "epsilon_paper",
                 "epsilon_user",
                 "log10_epsilon_paper",
-                "planned_ledger",
             ),
+            "edp.accounting.planned": ("planned_ledger",),
             "edp.accounting.selection": ("composed_epsilon", "random_stopping_epsilon"),
             "edp.book": ("Book", "UntaughtLayer", "keep_book", "teach"),
             "edp.hook": ("EDPHook", "NonFiniteGradient", "one_bucket_ddp"),

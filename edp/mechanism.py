@@ -171,7 +171,7 @@ def mechanism_of(
 ) -> Mechanism:
     """What `spec` makes of a step of epoch `epoch`, counted from 0.
 
-    Arguments are as for `edp.accounting.epsilon.planned_ledger`.
+    Arguments are as for `edp.accounting.planned.planned_ledger`.
 
     Examples:
         >>> spec = EDPSpec(z0=1.0, decay="linear", tau=0.5)

@@ -12,7 +12,8 @@ from typing import TypedDict, Unpack
 
 from scipy.optimize import brentq
 
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
+from edp.accounting.planned import planned_ledger
 from edp.spec import EDPSpec, UserError
 
 # The arithmetic carries 1/z² up to 1e300. A fast decay over many epochs needs the room: e^(-τt) falls to 1e-22.

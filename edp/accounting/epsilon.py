@@ -24,10 +24,8 @@ from edp.accounting.gaussian import gaussian_epsilon
 from edp.accounting.participation import participation_epsilon
 from edp.accounting.pld import Memo, pld_epsilon
 from edp.accounting.rdp import quick_rdp_epsilon, rdp_epsilon
-from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry
-from edp.mechanism import Mechanism, mechanism_of
+from edp.ledger import Ledger, LedgerEntry
 from edp.sampling import steps_at_rate
-from edp.spec import EDPSpec
 
 EpochEntries = tuple[int, list[LedgerEntry]]
 """An epoch's number, and what was executed in it."""
@@ -47,6 +45,8 @@ def epsilon(ledger: Ledger, delta: float) -> float:
     bounds. Correlated noise costs what independent noise does, where units took part as `edp.noise.banded` needs it.
 
     Examples:
+        >>> from edp.accounting.planned import planned_ledger
+        >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01}
         >>> spec = EDPSpec(C=1.0, z0=1.0)
         >>> round(epsilon(planned_ledger(spec, **run, single_example=False), delta=5e-4), 3)
@@ -72,6 +72,8 @@ def epsilon_user(ledger: Ledger, delta: float) -> float | None:
     | micro_batch | the same of twice as many micro-batches: each is emptied, and filled again without the user |
 
     Examples:
+        >>> from edp.accounting.planned import planned_ledger
+        >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 1, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
         >>> ledger = planned_ledger(EDPSpec(z0=10.0), **run)
         >>> epsilon_user(ledger, 1e-5), round(epsilon(ledger, 1e-5), 2)
@@ -109,6 +111,8 @@ def epsilon_paper(ledger: Ledger, delta: float) -> float:
     `log10_epsilon_paper`.
 
     Examples:
+        >>> from edp.accounting.planned import planned_ledger
+        >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
         >>> round(epsilon_paper(planned_ledger(EDPSpec(z0=1.0), **run), delta=5e-4), 3)
         36.355
@@ -137,6 +141,8 @@ def epsilon_curve(
     An epoch that ran partly counts like one that ran in full.
 
     Examples:
+        >>> from edp.accounting.planned import planned_ledger
+        >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 3, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
         >>> for epoch, honest, paper in epsilon_curve(planned_ledger(EDPSpec(z0=1.0), **run), delta=5e-4):
         ...     print(epoch, round(honest, 2), round(paper, 2))
@@ -198,54 +204,6 @@ def quick_epsilon(c: Composition, delta: float) -> float:
     if not c.sampled or at_most == 0:
         return at_most
     return min(at_most, quick_rdp_epsilon(c, delta), participation_epsilon(c, delta))
-
-
-def planned_ledger(
-    spec: EDPSpec,
-    *,
-    epochs: int,
-    micro_batches: int,
-    steps_per_epoch: int,
-    rate: float,
-    single_example: bool,
-    max_alpha: float = 1.0,
-    alpha_z: float = PRIVATE_ALPHA_Z,
-) -> Ledger:
-    """The ledger of a run of `spec` before it starts: one entry an epoch, so that ε is known in advance.
-
-    Examples:
-        >>> planned = planned_ledger(
-        ...     EDPSpec(z0=1.0), epochs=2, micro_batches=8, steps_per_epoch=10, rate=0.1, single_example=False
-        ... )
-        >>> [(entry.epoch, entry.steps, round(entry.noise_std, 3)) for entry in planned.entries]
-        [(0, 10, 0.125), (1, 10, 0.125)]
-
-    Args:
-        epochs: of the run; 0 gives an empty ledger.
-        micro_batches: N, over all workers.
-        steps_per_epoch: optimiser steps.
-        rate: share of the training set that a step holds (shuffle), or is expected to hold (Poisson).
-        single_example: whether no micro-batch holds more than one example.
-        max_alpha: largest layer scale; the hook's scales are normalised to 1.
-        alpha_z: noise multiplier of the estimate of the layer scales, where `spec.alpha` is private.
-
-    Raises:
-        pydantic.ValidationError: for a value that a ledger does not allow.
-    """
-
-    def mechanism(epoch: int) -> Mechanism:
-        return mechanism_of(
-            spec,
-            epoch,
-            micro_batches=micro_batches,
-            rate=rate,
-            single_example=single_example,
-            max_alpha=max_alpha,
-        )
-
-    entries = tuple(LedgerEntry(epoch=t, steps=steps_per_epoch, mechanism=mechanism(t)) for t in range(epochs))
-    release = AlphaRelease(z=alpha_z) if spec.alpha == "private" and entries else None
-    return Ledger(alpha_release=release, entries=entries)
 
 
 def _epochs(ledger: Ledger) -> Iterator[EpochEntries]:

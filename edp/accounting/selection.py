@@ -34,7 +34,8 @@ def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
     private trials alone.
 
     Examples:
-        >>> from edp.accounting.epsilon import epsilon, planned_ledger
+        >>> from edp.accounting.epsilon import epsilon
+        >>> from edp.accounting.planned import planned_ledger
         >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
         >>> trials = [planned_ledger(EDPSpec(z0=z0), **run) for z0 in (2.0, 3.0)]
@@ -70,7 +71,8 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front.
 
     Examples:
-        >>> from edp.accounting.epsilon import epsilon, planned_ledger
+        >>> from edp.accounting.epsilon import epsilon
+        >>> from edp.accounting.planned import planned_ledger
         >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
         >>> one = planned_ledger(EDPSpec(z0=2.0), **run)

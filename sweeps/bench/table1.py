@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
+from edp.accounting.planned import planned_ledger
 from edp.ledger import Ledger
 from edp.spec import EDPSpec, UserError
 from trainables.records.files import read_json_if_any

@@ -74,7 +74,7 @@ def epsilon(
         raise UserError(f"rate = {rate:g}: allowed: 1e-12 to 1")
     check_page(plot)
     # Not at the top: SciPy and its like take seconds, and nobody waits for them who made a mistake.
-    from edp.accounting.epsilon import planned_ledger
+    from edp.accounting.planned import planned_ledger
     from edp.sampling import steps_at_rate
     from sweeps.commands.epsilon import epsilon_document, plot_epsilon
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from edp.accounting.calibrate import least_noise
 from edp.accounting.composition import Composition, compose
-from edp.accounting.epsilon import composition_of, epsilon_of, planned_ledger
+from edp.accounting.epsilon import composition_of, epsilon_of
+from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
 from edp.spec import EDPSpec, UserError
 from sweeps.recipes.recipe import Recipe, example_params

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from edp.accounting.calibrate import Plan, z0_for_epsilon
-from edp.accounting.epsilon import planned_ledger
+from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import random_stopping_epsilon
 from edp.spec import EDPSpec, UserError
 from sweeps.formatting.figures import params_text

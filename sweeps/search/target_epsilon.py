@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from edp.accounting.calibrate import z0_for_epsilon
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
+from edp.accounting.planned import planned_ledger
 from edp.ledger import Ledger
 from edp.sampling import steps_per_epoch
 from edp.spec import UserError

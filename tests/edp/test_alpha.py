@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
+from edp.accounting.planned import planned_ledger
 from edp.ledger import PRIVATE_ALPHA_Z
 from edp.scale_estimates import gradient_layer_norms, public_alpha, votes
 from edp.spec import EDPSpec

@@ -15,7 +15,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from edp.accounting.calibrate import z0_for_epsilon
-from edp.accounting.epsilon import epsilon, epsilon_paper, planned_ledger
+from edp.accounting.epsilon import epsilon, epsilon_paper
+from edp.accounting.planned import planned_ledger
 from edp.clipping import QUANTILE_RATE, clip_factors, count_noise, count_within, next_clip
 from edp.ledger import Ledger
 from edp.mechanism import Mechanism, count_noise_std

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edp.accounting.calibrate import z0_for_epsilon
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
+from edp.accounting.planned import planned_ledger
 from edp.spec import EDPSpec, UserError
 
 PLAN = {"micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}

@@ -9,15 +9,9 @@ from dp_accounting import get_epsilon_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edp.accounting.epsilon import (
-    composition_of,
-    epsilon,
-    epsilon_curve,
-    epsilon_paper,
-    log10_epsilon_paper,
-    planned_ledger,
-)
+from edp.accounting.epsilon import composition_of, epsilon, epsilon_curve, epsilon_paper, log10_epsilon_paper
 from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.planned import planned_ledger
 from edp.accounting.pld import pld_epsilon_at
 from edp.accounting.rdp import rdp_epsilon
 from edp.ledger import AlphaRelease, Ledger, LedgerEntry

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
+from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import composed_epsilon
 from edp.spec import EDPSpec
 

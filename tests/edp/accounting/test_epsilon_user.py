@@ -11,8 +11,9 @@ from dp_accounting import dp_event, pld
 from scipy.stats import binom, norm
 
 from edp.accounting.composition import Composition, sampled, unsampled
-from edp.accounting.epsilon import epsilon, epsilon_of, epsilon_user, planned_ledger
+from edp.accounting.epsilon import epsilon, epsilon_of, epsilon_user
 from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import AlphaRelease, Ledger
 from edp.spec import EDPSpec

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
+from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
 from edp.ledger import Ledger
 from edp.spec import EDPSpec, UserError

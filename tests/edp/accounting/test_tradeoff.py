@@ -9,8 +9,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from edp.accounting.composition import Composition, SampledSteps
-from edp.accounting.epsilon import epsilon, planned_ledger
+from edp.accounting.epsilon import epsilon
 from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.planned import planned_ledger
 from edp.accounting.tradeoff import Gaussian, attack_trade_off, audit_trade_off, gaussian_mu, most_tpr
 from edp.ledger import Ledger
 from edp.spec import EDPSpec

@@ -11,8 +11,9 @@ import torch
 from pydantic import ValidationError
 
 from edp.accounting.calibrate import z0_for_epsilon
-from edp.accounting.epsilon import epsilon, epsilon_curve, planned_ledger
+from edp.accounting.epsilon import epsilon, epsilon_curve
 from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.planned import planned_ledger
 from edp.ledger import Ledger, LedgerEntry
 from edp.mechanism import Mechanism
 from edp.noise.banded import band_of, coefficients, column_norm, marginal_std

@@ -7,7 +7,8 @@ import pytest
 
 from edp.accounting.audit import audited_epsilon, audited_epsilon_f_dp
 from edp.accounting.composition import Composition
-from edp.accounting.epsilon import composition_of, epsilon, planned_ledger
+from edp.accounting.epsilon import composition_of, epsilon
+from edp.accounting.planned import planned_ledger
 from edp.ledger import Ledger
 from edp.spec import EDPSpec
 from trainables.attacks.auditing import GUESSES, audit, audit_of, canary_scores, contradiction
