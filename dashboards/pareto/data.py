@@ -145,6 +145,7 @@ class Snapshot:
             leakage=leakage_of(self.recipe),
             limits=limits,
             again=self.again,
+            baseline=self.baseline,
         )
 
 

@@ -93,9 +93,11 @@ def relative_change(value: float, baseline: float) -> float:
     return 100 * (value - baseline) / baseline if baseline else math.nan
 
 
-def params_text(params: dict[str, Any]) -> str:
-    """A configuration in one line."""
-    shown = {k: v for k, v in params.items() if not (k == "tau" and v == 0)}
+def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
+    """A configuration in one line; `short`: settings by the last part of their paths, where that is one's own."""
+    lasts = [name.rpartition(".")[2] for name in params]
+    names = {name: last if short and lasts.count(last) == 1 else name for name, last in zip(params, lasts, strict=True)}
+    shown = {names[k]: v for k, v in params.items() if not (k == "tau" and v == 0)}
     return ", ".join(f"{k} {number(v)}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 

@@ -48,6 +48,7 @@ def recommend(
     leakage: Objective = "mia_auc",
     limits: Mapping[str, float] | None = None,
     again: Mapping[str, Metrics] | None = None,
+    baseline: Mapping[str, float] | None = None,
 ) -> Recommendation:
     """The point of lowest SER among those with a guarantee that do not leak clearly more than another of them.
 
@@ -56,6 +57,7 @@ def recommend(
         leakage: the metric that says how much leaks.
         limits: metric name to largest value; points beyond are left out.
         again: what new seeds gave, by a point's name: it takes the place of what the sweep measured once.
+        baseline: plain SGD's metrics; what an audit proves of it stands beside what it proves of the point.
     """
     most = MEANINGFUL if target is None else target
     inside = [p for p in front if all(p.metrics.get(name, math.inf) <= top for name, top in (limits or {}).items())]
@@ -67,9 +69,8 @@ def recommend(
     if not safe or found is None:
         return Recommendation(None, _why_none(front, inside, guarantee), found)
     where = " within the limits" if limits else ""
-    return Recommendation(
-        found, _why(found, safe, fitting, figures, leakage, f"{where} with a guarantee ({guarantee})")
-    )
+    words = _why(found, safe, fitting, figures, leakage, f"{where} with a guarantee ({guarantee})")
+    return Recommendation(found, words + _audited(found, baseline or {}))
 
 
 def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Recommendation:
@@ -77,7 +78,14 @@ def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Reco
     recipe = sweep.recipe
     front = pareto_front(sweep.trials(), recipe.search.objectives)
     again = {point.name: new_seeds(sweep, point) for point in front}
-    return recommend(front, target=recipe.edp.epsilon, leakage=leakage_of(recipe), limits=limits, again=again)
+    return recommend(
+        front,
+        target=recipe.edp.epsilon,
+        leakage=leakage_of(recipe),
+        limits=limits,
+        again=again,
+        baseline=sweep.record.baseline,
+    )
 
 
 def leakage_of(recipe: Recipe) -> Objective:
@@ -150,3 +158,15 @@ def _why(
     if found.metrics["epsilon"] > MEANINGFUL:
         words += f" An ε above {MEANINGFUL:g} is a weak guarantee, if any."
     return words + (f" Its figures are means over {mine[SEEDS]:.0f} new seeds." if SEEDS in mine else "")
+
+
+def _audited(found: Point, baseline: Mapping[str, float]) -> str:
+    """What the auditor of planted utterances proves of SGD, and of the point: the leakage of those most at risk."""
+    name = "epsilon_audited"
+    if name not in found.metrics or name not in baseline:
+        return ""
+    planted, plain, mine = f"{baseline['canaries']:,.0f}", baseline[name], found.metrics[name]
+    return (
+        f" An auditor of {planted} planted utterances proves an ε of at least {plain:.3g} of SGD, and of {mine:.3g} of "
+        f"trial {found.name}."
+    )

@@ -182,7 +182,7 @@ def _front_table(
     for point in front:
         row = _figures(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals)
         own = {name: value for name, value in point.params.items() if name not in shared}
-        table.add_row(*(row[head] for head in heads), params_text(own))
+        table.add_row(*(row[head] for head in heads), params_text(own, short=True))
     return table
 
 
