@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -44,9 +46,10 @@ def pick(
     as_json: Json = False,
 ) -> None:
     """One configuration, the recommended one or the one that is named, as a file that `train` accepts."""
-    from sweeps.commands.pick import Wanted, pick_point
-    from sweeps.results.summary import point_line
-    from sweeps.state.shell import train_line
+    with busy(LIBRARIES):
+        from sweeps.commands.pick import Wanted, pick_point
+        from sweeps.results.summary import point_line
+        from sweeps.state.shell import train_line
 
     printed = is_printed(output)
     if printed and as_json:
@@ -55,7 +58,9 @@ def pick(
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, alias, with_encoder, force, require_guarantee, tracking_uri)
     sweep = named(storage, name)
-    picked, why, model = pick_point(sweep, {k: v for k, v in limits.items() if v is not None}, wanted, point, _ask)
+    given = {k: v for k, v in limits.items() if v is not None}
+    with busy("registering the model" if model_name else "writing it down") as quiet:
+        picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
     if as_json:
         print_json({**picked.public(), "why": why, "output": str(output), "model": model.document() if model else None})
         return
@@ -69,8 +74,9 @@ def pick(
         print_line(says, model.line(tracking_uri or sweep.record.tracking_uri))
 
 
-def _ask(lacks: str) -> bool:
+def _ask(quiet: Callable[[], None], lacks: str) -> bool:
     """Of a person; where nobody is there to answer, it is said, and done."""
+    quiet()
     if sys.stdin is not None and sys.stdin.isatty():
         return typer.confirm(f"{lacks}. Register it all the same?", err=True)
     print_line(err, f"{lacks}; --require-guarantee would refuse it")

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -68,13 +68,17 @@ LIBRARIES = "loading Ray, PyTorch and MLflow"
 
 
 @contextmanager
-def busy(what: str) -> Iterator[None]:
-    """Tells whoever watches what the seconds go to, until they are over; in a log, nobody watches."""
+def busy(what: str) -> Iterator[Callable[[], None]]:
+    """Tells whoever watches what the seconds go to, until they are over; in a log, nobody watches.
+
+    Yields:
+        What ends it before, for a question to be asked.
+    """
     if err.is_terminal:
-        with err.status(f"{what} …"):
-            yield
+        with err.status(f"{what} …") as shown:
+            yield shown.stop
     else:
-        yield
+        yield lambda: None
 
 
 def print_json(document: Any) -> None:
