@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from edp.spec import Frozen
 
@@ -25,7 +27,8 @@ class CorpusSpec(Frozen):
         str,
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            description="a public one (edp-sweep data fetch --help), communication, health, video, or any with a path",
+            description="a public one (edp-sweep data fetch --help), communication, health, video, or any with a path, "
+            "whose file's name it is by default",
         ),
     ]
     path: Annotated[str | None, Field(description="folder or file of the corpus; comes before everything")] = None
@@ -45,6 +48,15 @@ class CorpusSpec(Frozen):
             "them, to compare with published SER and F1"
         ),
     ] = "paper"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_after_its_path(cls, given: Any) -> Any:
+        """A corpus of one's own is called as its file or folder is, unless it is given a name."""
+        if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):
+            return given
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePath(given["path"]).stem).strip("-._")[:100]
+        return {**given, "name": stem or "corpus"}
 
     @model_serializer(mode="wrap")
     def _without_unset_columns(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
