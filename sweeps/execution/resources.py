@@ -27,6 +27,9 @@ class Placement:
 
     group: GroupSpec
     concurrency: int
+    """Trials at once, at most: sweeps that share a cluster may run fewer (`sweeps.execution.sharing`)."""
+    fits: int
+    """Trials that the whole cluster holds."""
     mode: Literal["warm", "fresh"]
     note: str = ""
     """What is left over, or still to come."""
@@ -61,7 +64,8 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
     mode: Literal["warm", "fresh"]
     mode = resources.group if resources.group != "auto" else ("fresh" if per_gpu else "warm")
     fits, one_node = _fitting(nodes, workers, per_cpu, per_gpu)
-    fits = 1 if mode == "warm" else fits
+    whole = 1 if mode == "warm" else fits
+    fits = whole if resources.share == "auto" else max(1, int(whole * resources.share + 1e-6))
     concurrency = min(fits, search.trials) if search.concurrency == "auto" else search.concurrency
     if concurrency > fits:
         raise UserError(
@@ -69,7 +73,7 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
             + (
                 "a warm worker group serves one trial at a time; allowed: 1, or --set resources.group=fresh"
                 if mode == "warm"
-                else f"the cluster holds {fits} trial(s) of {workers} workers; allowed: at most {fits}"
+                else f"{_where(resources, whole)} holds {fits} trial(s) of {workers} workers; allowed: at most {fits}"
             )
         )
     gpus_here = sum(node.gpus for node in here)
@@ -82,10 +86,17 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
         backend=backend,
         one_node=one_node and len(nodes) > 1,
     )
-    notes = [_idle(training, nodes, per_cpu, per_gpu, concurrency, search.trials)] if mode == "fresh" else []
+    alone = mode == "fresh" and fits == whole  # what a share leaves is for others
+    notes = [_idle(training, nodes, per_cpu, per_gpu, concurrency, search.trials)] if alone else []
     if len(nodes) > len(here):
         notes.append(f"{len(here)} of at most {len(nodes)} nodes are there; the others are asked for")
-    return Placement(group, concurrency, mode, "; ".join(note for note in notes if note))
+    return Placement(group, concurrency, whole, mode, "; ".join(note for note in notes if note))
+
+
+def _where(resources: ResourcesSpec, whole: int) -> str:
+    """What trials run in, in words."""
+    share = f"resources.share = {resources.share:g} of " if resources.share not in ("auto", 1.0) and whole > 1 else ""
+    return f"{share}the cluster"
 
 
 def _fitting(nodes: list[Node], workers: int, per_cpu: float, per_gpu: float) -> tuple[int, bool]:

@@ -21,6 +21,7 @@ from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
 from trainables.execution.client import OnEpoch, OnNews, run_job
+from trainables.execution.drivers import under_name
 from trainables.execution.job_queue import StopSignal, beside_caller, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
 from trainables.records.job import TrialJob, TrialResult
@@ -117,7 +118,7 @@ def _own_answer(number: signal.Signals) -> Iterator[None]:
 def ray_session(log: Path) -> Iterator[None]:
     """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
 
-    What Ray and Tune print goes to `log`: they print dozens of lines, also to standard output.
+    What Ray and Tune print goes to `log`, named after the sweep: they print dozens of lines, also to standard output.
     """
     started = not ray.is_initialized()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +133,7 @@ def ray_session(log: Path) -> Iterator[None]:
                 # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
                 # Ray answers SIGTERM by leaving without a word; who has an answer of his own keeps it.
                 with _own_answer(signal.SIGTERM):
-                    connect(os.environ.get("RAY_ADDRESS", "local"))
+                    connect(os.environ.get("RAY_ADDRESS", "local"), job_config=under_name(log.stem))
             yield
         finally:
             if started and not still_waits():

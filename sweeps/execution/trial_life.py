@@ -85,6 +85,11 @@ class TrialLife(tune.Callback):
         """Nothing: Tune pickles its callbacks into snapshots that are never read, since the study is the truth."""
         return {}
 
+    @property
+    def running(self) -> int:
+        """Trials that have started, or wait for their workers, and have neither ended nor been left."""
+        return sum(not life.left for life in self._lives.values())
+
     def ask(self, trial_id: str) -> Suggestion | None:
         """The next trial that may start; None when there is none."""
         suggestion = self.trials.ask(trial_id)

@@ -22,6 +22,7 @@ from sweeps.execution.prepare import Prepared
 from sweeps.execution.resources import TUNE_CPUS, Placement
 from sweeps.execution.secret_trials import SecretTrials
 from sweeps.execution.session import Workers
+from sweeps.execution.sharing import at_once
 from sweeps.execution.trial_life import TrialLife
 from sweeps.execution.tune_trial import TrialContext, tune_trial
 from sweeps.progress.live_table import Progress
@@ -85,11 +86,12 @@ def run_trials(
         stop_signal=workers.stop_signal,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
+    most = at_once(placed, recipe.resources, progress.say)
     with nullcontext() if secret else progress, ending(context.stopper):
         tune.Tuner(
             tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
             tune_config=tune.TuneConfig(
-                search_alg=StudySearcher(life.ask),
+                search_alg=StudySearcher(life.ask, lambda: life.running < most()),
                 num_samples=remaining,
                 max_concurrent_trials=placed.concurrency,
                 reuse_actors=True,  # or each trial would wait for a process to import what the last one had

@@ -1,4 +1,4 @@
-"""Says what a trial is waiting for, when it has waited for a minute."""
+"""Says what a trial is waiting for, and for whom, when it has waited for a minute."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import ray
 from sweeps.progress.live_table import Progress
 from sweeps.progress.watching import watched
 from trainables.execution.client import GroupSpec
+from trainables.execution.drivers import held_by_others, other_drivers
 
 PATIENCE_S = 60.0
 _EVERY_S = 5.0
@@ -46,14 +47,25 @@ def wanted(group: GroupSpec) -> str:
     try:
         table = ray.util.placement_group_table()
         free, total = ray.available_resources(), ray.cluster_resources()
+        held, names = held_by_others(), other_drivers()
     except Exception as error:  # Ray itself may be what is gone
         return f"Ray, which does not answer ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
     pending = [one for one in table.values() if one["state"] in ("PENDING", "RESCHEDULING")]
     mine = [one for one in pending if _same(one["bundles"].values(), group)]
     if not mine:
         return "its workers to start and to load their libraries"
+
+    def holders(name: str) -> str:
+        """For whom it waits, apart from its own sweep's other trials."""
+        amounts = [
+            f"; {f'sweep {names[one]}' if one in names else 'another program'} holds {has[name]:g}"
+            for one, has in sorted(held.items())
+            if has[name]
+        ]
+        return "".join(amounts)
+
     need = " and ".join(
-        f"{amount * group.workers:g} {name} (free: {free.get(name, 0):g} of {total.get(name, 0):g})"
+        f"{amount * group.workers:g} {name} (free: {free.get(name, 0):g} of {total.get(name, 0):g}{holders(name)})"
         for name, amount in group.bundle.items()
     )
     where = " on one node" if group.one_node else ""

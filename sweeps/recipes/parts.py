@@ -98,7 +98,7 @@ class ScalesTo(Frozen):
 
 
 class ResourcesSpec(Frozen):
-    """What a worker takes of the cluster, and whether trials share a group of warm processes."""
+    """What a worker and a sweep take of the cluster, and whether trials share a group of warm processes."""
 
     cpus_per_worker: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
@@ -108,6 +108,13 @@ class ResourcesSpec(Frozen):
     group: Annotated[
         Literal["auto", "warm", "fresh"],
         Field(description="warm: one worker group serves all trials; fresh: a TorchTrainer a trial"),
+    ] = "auto"
+    share: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | Literal["auto"],
+        Field(
+            description="of the cluster, that trials take at most; one trial runs in any case; auto: equal shares of "
+            "all sweeps that are on it at the time"
+        ),
     ] = "auto"
     scales_to: Annotated[
         ScalesTo | None,

@@ -48,15 +48,18 @@ class StudySearcher(Searcher):
 
     Args:
         ask: the next configuration of the trial that Tune calls by this id; None when there is none.
+        room: whether one more trial may start now.
     """
 
-    def __init__(self, ask: Callable[[str], Suggestion | None]) -> None:
+    def __init__(self, ask: Callable[[str], Suggestion | None], room: Callable[[], bool] = lambda: True) -> None:
         super().__init__(metric=None, mode=None)
-        self._ask = ask
+        self._ask, self._room = ask, room
 
     # Any: a dict or a string. Ray annotates `dict | None`, though it documents FINISHED, a string, as an answer.
     def suggest(self, trial_id: str) -> Any:
-        """The next configuration that may start; FINISHED when none is found."""
+        """The next configuration that may start; None when none may now, FINISHED when none is found."""
+        if not self._room():
+            return None  # Tune asks again
         suggestion = self._ask(trial_id)
         return str(Searcher.FINISHED) if suggestion is None else {"suggestion": suggestion}
 

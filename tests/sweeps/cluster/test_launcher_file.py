@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 from ray.autoscaler._private.command_runner import _with_interactive
+from ray.autoscaler._private.docker import docker_start_cmds, with_docker_exec
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from sweeps.recipes.loading import load_recipe, recipe_names
@@ -123,9 +124,8 @@ def test_no_port_is_open_to_the_world(cluster: dict[str, Any]) -> None:
 
 
 def test_services_listen_on_the_head_alone(cluster: dict[str, Any]) -> None:
-    commands = cluster["head_start_ray_commands"]
-    (ray,) = (c for c in commands if "ray start" in c)
-    (mlflow,) = (c for c in commands if "mlflow server" in c)
+    (ray,) = (c for c in cluster["head_start_ray_commands"] if "ray start" in c)
+    (mlflow,) = (c for c in cluster["initialization_commands"] if "mlflow server" in c)
     assert "--dashboard-host=127.0.0.1" in ray
     words = shlex.split(mlflow)
     assert words[words.index("--host") + 1] == "127.0.0.1"
@@ -134,14 +134,71 @@ def test_services_listen_on_the_head_alone(cluster: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("role", ["head", "worker"])
 def test_every_node_starts_ray_with_a_token_and_shared_storage(cluster: dict[str, Any], role: str) -> None:
-    commands = cluster[f"{role}_start_ray_commands"]
-    (start,) = (i for i, c in enumerate(commands) if "ray start" in c)
-    assert commands[start].startswith("export RAY_AUTH_MODE=token;")
-    assert "mountpoint -q /mnt/sweeps" in commands[0]
-    assert start > 0
-    assert any("RAY_AUTH_MODE=token" in c and "~/.bashrc" in c for c in cluster["setup_commands"])
-    home = f"/home/{cluster['auth']['ssh_user']}"
-    assert cluster["file_mounts"][f"{home}/.ray/auth_token"] == "~/.ray/auth_token"
+    started = container(cluster, role)
+    assert "--env=RAY_AUTH_MODE=token" in started
+    assert "--volume=/mnt/sweeps:/mnt/sweeps" in started
+    assert "/tmp/ray_tmp_mount/c//home/ray/.ray/auth_token:/home/ray/.ray/auth_token" in started
+    assert cluster["file_mounts"]["/home/ray/.ray/auth_token"] == "~/.ray/auth_token"
+    for commands in machine(cluster, role):
+        (mount,) = (i for i, c in enumerate(commands) if "mountpoint -q /mnt/sweeps" in c)
+        assert all("/mnt/sweeps" not in c for c in commands[:mount]), "nothing is written where no storage is mounted"
+        assert any("chmod 600 " in c and c.endswith("/home/ray/.ray/auth_token") for c in commands)
+    assert any("ray start" in c for c in cluster[f"{role}_start_ray_commands"])
+
+
+def container(cluster: dict[str, Any], role: str) -> list[str]:
+    """Words of the command that starts a node's container, as Ray makes it of the file."""
+    docker = cluster["docker"]
+    options = docker["run_options"] + docker[f"{role}_run_options"]
+    words: str = docker_start_cmds(
+        "ubuntu", docker["image"], cluster["file_mounts"], docker["container_name"], options, "c", "/home/ray", "docker"
+    )
+    return shlex.split(words)
+
+
+def machine(cluster: dict[str, Any], role: str) -> list[list[str]]:
+    """What each type of node runs on its machine, before a container is started."""
+    if role == "head":
+        return [cluster["initialization_commands"]]
+    return [node["initialization_commands"] for node in split(cluster)[1]]
+
+
+def test_all_nodes_run_the_image_that_the_head_builds(cluster: dict[str, Any]) -> None:
+    image = cluster["docker"]["image"]
+    (head,) = machine(cluster, "head")
+    (build,) = (i for i, c in enumerate(head) if "docker build" in c)
+    assert f"--tag {image} --file sweeps/cluster/Dockerfile ." in head[build]
+    (saved,) = re.findall(r"mv \S+ (\S+)$", head[build])
+    for commands in machine(cluster, "worker"):
+        assert re.findall(r"^docker load .*--input (\S+)", commands[-1]) == [saved]
+        assert not any("docker build" in c for c in commands)
+    (mlflow,) = (i for i, c in enumerate(head) if "mlflow server" in c)
+    assert f"{image} mlflow server" in head[mlflow]
+    assert mlflow > build
+    named = re.findall(r"\bedp-sweeps:\S+", LAUNCHER.read_text())
+    assert set(named) == {image}
+    kuberay = (ROOT / "sweeps" / "cluster" / "kuberay.yaml").read_text()
+    assert set(re.findall(r"/(edp-sweeps:[\w.-]+)", kuberay)) == {image}, "both cluster files name the same image"
+    assert (ROOT / "sweeps" / "cluster" / "Dockerfile").is_file()
+
+
+def test_only_workers_ask_for_gpus_and_only_the_head_for_postgresql(cluster: dict[str, Any]) -> None:
+    head, worker = container(cluster, "head"), container(cluster, "worker")
+    assert "--gpus=all" in worker
+    assert "--gpus=all" not in head
+    socket = "--volume=/var/run/postgresql:/var/run/postgresql"
+    assert socket in head
+    assert socket not in worker
+    assert "--net=host" in head, "Ray's own: the head starts workers, and asks the machine for the right to"
+
+
+def test_a_new_container_is_started_where_anything_has_changed(cluster: dict[str, Any]) -> None:
+    # Ray would go on with one that runs, whatever its image and options are by now.
+    for role in ("head", "worker"):
+        for commands in machine(cluster, role):
+            assert f"docker stop {cluster['docker']['container_name']} > /dev/null" in commands[0]
+        # A command that begins with `docker` would run on the machine.
+        assert not [c for c in cluster[f"{role}_start_ray_commands"] if c.startswith("docker")]
 
 
 def test_no_secret_is_in_the_file(cluster: dict[str, Any]) -> None:
@@ -149,16 +206,8 @@ def test_no_secret_is_in_the_file(cluster: dict[str, Any]) -> None:
     assert not re.search(r"://[^/@\s]+:[^/@\s]+@", LAUNCHER.read_text())
 
 
-def test_the_lock_is_what_is_installed(cluster: dict[str, Any]) -> None:
-    (install,) = (c for c in cluster["setup_commands"] if "requirements.lock" in c)
-    assert re.search(r"pip install (-q )?-r requirements\.lock && \S*pip install (-q )?--no-deps -e \.", install)
-    (python,) = (re.search(r"--python (\d+\.\d+)", c) for c in cluster["setup_commands"] if "uv venv" in c)
-    assert python is not None
-    assert PROJECT["project"]["requires-python"] == f">={python[1]}"
-
-
 def test_all_of_the_project_is_copied(cluster: dict[str, Any]) -> None:
-    mounts = {v for k, v in cluster["file_mounts"].items() if k.startswith("/home/ubuntu/edp-sweeps/")}
+    mounts = {v for k, v in cluster["file_mounts"].items() if k.startswith("/home/ray/edp-sweeps/")}
     packages = {p.rstrip("*") for p in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
     project = PROJECT["project"]
     files = {"pyproject.toml", "requirements.lock", project["readme"], *project["license-files"]}
@@ -169,12 +218,14 @@ def test_all_of_the_project_is_copied(cluster: dict[str, Any]) -> None:
 
 def test_commands_are_bash(cluster: dict[str, Any]) -> None:
     commands = [c for key in COMMANDS for c in cluster.get(key, [])]
+    commands += [c for node in split(cluster)[1] for c in node["initialization_commands"]]
     assert len(commands) > 10
     wrap: Callable[[str], list[str]] = _with_interactive
     for command in commands:
         # As it reaches a node: Ray's wrapper, through the shell that ssh starts.
         script = shlex.split(" ".join(wrap(command)))[-1]
-        for text in (command, script):
+        (inside,) = with_docker_exec([" ".join(wrap(command))], "edp-sweeps", "docker", with_interactive=True)
+        for text in (command, script, inside):
             parsed = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True, check=False)
             assert parsed.returncode == 0, f"{text}\n{parsed.stderr}"
         assert "#" not in command, "a comment inside a folded command swallows the rest of it"
