@@ -13,6 +13,10 @@ BY_SIGTERM = "stopped by SIGTERM"
 _CODES = {BY_CTRL_C: 130, BY_SIGTERM: 143}
 
 
+_came: set[int] = set()
+"""Signals that `raise_terminated` has answered: inside a call to Ray it leaves a bare KeyboardInterrupt."""
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM has come: it stops what Ctrl-C would stop, and is no Ctrl-C."""
 
@@ -26,12 +30,14 @@ def raise_terminated(number: int, frame: object) -> None:
     Raises:
         Terminated: always.
     """
+    _came.add(number)
     raise Terminated
 
 
 @contextmanager
 def terminating() -> Iterator[None]:
     """Answers SIGTERM while the block runs, in a program's main thread, where nobody else does."""
+    _came.clear()
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -49,7 +55,7 @@ def interrupt_of(number: int) -> KeyboardInterrupt:
 
 def stopped_by(interrupt: BaseException) -> str:
     """Who it was, as a reason."""
-    return BY_SIGTERM if isinstance(interrupt, Terminated) else BY_CTRL_C
+    return BY_SIGTERM if isinstance(interrupt, Terminated) or signal.SIGTERM in _came else BY_CTRL_C
 
 
 def exit_code(reason: str) -> int:
