@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
 from rich.table import Table
 
-from sweeps.cli.console import LIBRARIES, PATH, busy, err, out, print_json
+from sweeps.cli.console import LIBRARIES, busy, err, out, print_json
+from sweeps.cli.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 
 
@@ -25,7 +25,7 @@ def attack(
         Literal["sgd", "own"],
         typer.Option(help="sgd: without privacy, one set for a whole sweep; own: as the model under attack"),
     ] = "sgd",
-    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
+    storage: Storage = RUNS,
     tracking_uri: Annotated[str | None, typer.Option(help="MLflow tracking store")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:

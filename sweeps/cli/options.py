@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err
+from sweeps.cli.console import err
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.shell import command_line
+from sweeps.formatting.names import as_path
+from sweeps.formatting.shell import called, command_line
 
 if TYPE_CHECKING:
     from sweeps.state.sweep import Sweep
@@ -18,7 +19,29 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 
 Name = Annotated[str | None, typer.Argument(help="of a sweep; by default the newest")]
-Storage = Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)]
+
+
+def storage_folder(text: str | Path) -> Path:
+    """A folder, or the working folder of an object store, brought up to what the store has.
+
+    Raises:
+        UserError: for what is neither, and a store that does not answer.
+    """
+    from sweeps.state.bucket import is_address
+
+    if not isinstance(text, str) or not is_address(text):
+        return as_path(text)
+    from sweeps.state.storage import open_storage
+
+    return open_storage(text, lambda line: print_line(err, line))
+
+
+Storage = Annotated[
+    Path,
+    typer.Option(
+        help="folder that sweeps live in, or s3://…, gs://…, file:///…", parser=storage_folder, metavar="PATH|ADDRESS"
+    ),
+]
 TrackingUri = Annotated[
     str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
 ]
@@ -51,7 +74,7 @@ def named(storage: Path, name: str | None) -> Sweep:
     if found is None:
         start = command_line("run", "quickstart", storage=storage)
         raise UserError(
-            f"name: none is given, and {storage} holds no sweep; allowed: a sweep (start one with: {start})"
+            f"name: none is given, and {called(storage)} holds no sweep; allowed: a sweep (start one with: {start})"
         )
-    print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
+    print_line(err, f"no name given: {found.name}, the newest sweep in {called(storage)}")
     return found

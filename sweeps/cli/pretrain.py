@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.cli.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 
 
@@ -25,7 +26,7 @@ def pretrain(
         str | None,
         typer.Option("--register", metavar="MODEL", help="add the encoder to MLflow's registry under this name"),
     ] = None,
-    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
+    storage: Storage = RUNS,
     tracking_uri: Annotated[
         str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
     ] = None,

@@ -11,6 +11,7 @@ import typer
 
 from edp.spec import UserError
 from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.cli.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_output, make_folder, output
 
@@ -29,7 +30,7 @@ def table1(
     folder: Annotated[
         Path | None, typer.Option("--output", help="folder of table1.json; by default the storage folder", **PATH)
     ] = None,
-    storage: Annotated[Path, typer.Option(help="folder that sweeps live in", **PATH)] = Path("runs"),
+    storage: Storage = RUNS,
     tracking_uri: Annotated[str | None, typer.Option(help="MLflow tracking store")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -12,8 +11,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from edp.spec import UserError
+from sweeps.state.flock import LOCK, is_locked
+from sweeps.state.storage import going_up, is_driven_elsewhere
 
-_FILE = "lock"
 _PATIENCE_S = 0.2
 """Whoever only looks at a lock holds it for a moment."""
 
@@ -29,9 +29,10 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
     ends, after about 90 seconds. Storage without locks at all (some object stores) lets everybody in.
 
     Raises:
-        UserError: when another process drives the sweep, or the folder cannot be written.
+        UserError: when another process drives the sweep, or the folder cannot be written; of an object store, when
+            another machine drives its sweeps.
     """
-    path = folder / _FILE
+    path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -48,6 +49,7 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
         if not folder.is_dir():
             raise UserError(f"name = {name!r} was given up by another process just now; allowed: another try")
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        held.enter_context(going_up(folder))
         _held.append(folder)
         try:
             yield
@@ -62,18 +64,21 @@ def claimed(folder: Path, name: str) -> Iterator[None]:
     Raises:
         UserError: as `driver_lock`; of two that claim it at once the second is refused.
     """
+    free = is_free(folder)
     with driver_lock(folder, name):
+        if free and not is_free(folder):  # it came down from an object store
+            raise UserError(f"name = {name!r} was taken elsewhere just now; allowed: another name")
         try:
             yield
         finally:
             if is_free(folder):
-                (folder / _FILE).unlink(missing_ok=True)
+                (folder / LOCK).unlink(missing_ok=True)
                 folder.rmdir()
 
 
 def is_free(folder: Path) -> bool:
     """Whether nothing is kept in `folder`: it is not there, or holds no more than the lock of somebody who died."""
-    return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {_FILE})
+    return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK})
 
 
 def held_lock() -> Path | None:
@@ -82,15 +87,5 @@ def held_lock() -> Path | None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody holds the lock of `folder`, or nobody can tell.
-
-    A look, also where nothing may be written, which `FileLock` would try: its lock is the kernel's own.
-    """
-    try:
-        with (folder / _FILE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:  # held, or a file system without locks
-        return True
-    return False
+    """Whether somebody holds the lock of `folder`, or nobody can tell; of an object store, on another machine too."""
+    return is_driven_elsewhere(folder) or is_locked(folder / LOCK)

@@ -16,7 +16,7 @@ from edp.spec import UserError
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.names import check_name, is_name, sqlite_url
 from sweeps.formatting.secrets import HIDDEN, redacted
-from sweeps.formatting.shell import command_line
+from sweeps.formatting.shell import called, command_line
 from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
@@ -73,7 +73,7 @@ class Sweep:
         if not any((sweep.folder / file).exists() for file in (RECORD, RECIPE)):
             names, start = [s.name for s in all_sweeps(storage)], command_line("run", "quickstart", storage=storage)
             raise UserError(
-                f"name = {name!r}: no sweep of this name in {storage}; "
+                f"name = {name!r}: no sweep of this name in {called(storage)}; "
                 f"allowed: {', '.join(names) or f'none yet (start one with: {start})'}"
             )
         return sweep
