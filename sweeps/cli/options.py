@@ -22,18 +22,18 @@ Name = Annotated[str | None, typer.Argument(help="of a sweep; by default the new
 
 
 def storage_folder(text: str | Path) -> Path:
-    """A folder, or the working folder of an object store, brought up to what the store has.
+    """A folder, or the working folder of an object store, which is brought up to it when a command looks there.
 
     Raises:
-        UserError: for what is neither, and a store that does not answer.
+        UserError: for what is neither.
     """
     from sweeps.state.bucket import is_address
 
     if not isinstance(text, str) or not is_address(text):
         return as_path(text)
-    from sweeps.state.storage import open_storage
+    from sweeps.state.storage import working_folder
 
-    return open_storage(text, lambda line: print_line(err, line))
+    return working_folder(text, lambda line: print_line(err, line))
 
 
 Storage = Annotated[

@@ -37,7 +37,9 @@ def table1(
     """The paper's Table 1: its points at the ε that they have, beside SGD, its mechanism and private recipes here."""
     from sweeps.bench.table1 import Result, is_generated, merged, named_row, read_result
     from sweeps.bench.table1_report import as_markdown, figure
+    from sweeps.state.storage import brought_down
 
+    brought_down(storage)
     place = folder if folder is not None else storage
     name = None if report and row is corpus is model is None else named_row(row, corpus, model)
     known = read_result(place / "table1.json")

@@ -27,6 +27,7 @@ from sweeps.recipes.loading import load_pretraining
 from sweeps.registry.register import Registered, ensure_model
 from sweeps.state.lock import driver_lock
 from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import brought_down
 from sweeps.state.sweep import check_storage
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.tracker import Tracker
@@ -72,6 +73,7 @@ def pretrain(
     stem, spec = load_pretraining(recipe, overrides)
     if model_name is not None:
         check_model_name(model_name)
+    brought_down(storage)
     folder = (output or storage / "encoders" / stem).resolve()
     if folder.exists():
         raise UserError(f"output = {str(folder)!r}: it is there already; allowed: a new folder (--output)")

@@ -27,6 +27,7 @@ from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, write_origin
 from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import brought_down
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.job_run import job_run
@@ -73,6 +74,7 @@ def train(
     check_encoders([spec])
     check_memory([spec], spec.training.workers)
     when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    brought_down(storage)
     origin = origin_of(config, storage)
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))

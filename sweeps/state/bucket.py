@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qs, parse_qsl, urlsplit
 
 from edp.spec import UserError
 from sweeps.formatting.names import short
@@ -31,6 +31,28 @@ def is_address(text: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
+def check_address(address: str) -> SplitResult:
+    """The parts of an object store's address. Nobody is asked.
+
+    Raises:
+        StoreError: for an address that none of them has, or that holds a password.
+    """
+    try:
+        parts = urlsplit(address.rstrip("/"))
+    except ValueError:
+        raise StoreError(f"storage = {short(address)}: no object store's address; {_ALLOWED}") from None
+    options = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if parts.scheme not in _SCHEMES or not (parts.path.strip("/") if parts.scheme == "file" else parts.netloc):
+        raise StoreError(f"storage = {short(address)}: no object store's address; {_ALLOWED}")
+    if "@" in parts.netloc or not set(options) <= set(_OPTIONS):
+        raise StoreError(
+            f"storage = {short(address)}: only a bucket, a folder and {', '.join(_OPTIONS)} may stand there; "
+            "allowed: keys in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
+            "GOOGLE_APPLICATION_CREDENTIALS)"
+        )
+    return parts
+
+
 class Bucket:
     """The objects below an address.
 
@@ -43,17 +65,9 @@ class Bucket:
     """
 
     def __init__(self, address: str) -> None:
+        parts = check_address(address)
         self.address = address.rstrip("/")
-        parts = urlsplit(self.address)
-        options = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-        if parts.scheme not in _SCHEMES or not (parts.path.strip("/") if parts.scheme == "file" else parts.netloc):
-            raise StoreError(f"storage = {short(address)}: no object store's address; {_ALLOWED}")
-        if "@" in parts.netloc or not set(options) <= set(_OPTIONS):
-            raise StoreError(
-                f"storage = {short(address)}: only a bucket, a folder and {', '.join(_OPTIONS)} may stand there; "
-                "allowed: keys in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
-                "GOOGLE_APPLICATION_CREDENTIALS)"
-            )
+        options = parse_qs(parts.query)
         more = f"{'&' if parts.query else '?'}retry_limit_seconds={_GIVES_UP_S}"
         patient = parts.scheme == "gs" and "retry_limit_seconds" not in options
         from pyarrow import fs  # takes a moment, and most commands have a folder

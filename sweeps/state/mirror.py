@@ -37,14 +37,14 @@ class Mirror:
 
     Args:
         address: of the store.
-        folder: on this machine, or on a disk that all machines of its cluster see.
         say: told what takes its time.
+        folder: on this machine, or on a disk that all machines of its cluster see.
 
     Raises:
         StoreError: for what is no store's address.
     """
 
-    def __init__(self, address: str, folder: Path, say: Say) -> None:
+    def __init__(self, address: str, say: Say, folder: Path) -> None:
         self.bucket, self.folder, self.say = Bucket(address), folder.resolve(), say
         self.elsewhere: Lease | None = None
         """Of another machine, as it was when the folder came down."""

@@ -15,6 +15,7 @@ from platformdirs import user_data_path
 from edp.spec import UserError
 from sweeps.formatting.names import as_path
 from sweeps.formatting.shell import stands_for
+from sweeps.state.bucket import check_address
 from sweeps.state.mirror import Mirror
 
 WORK = "EDP_WORK_DIR"
@@ -22,19 +23,22 @@ WORK = "EDP_WORK_DIR"
 
 _EVERY_S = 30.0
 
+_waiting: dict[Path, tuple[str, Callable[[str], None]]] = {}
+"""Addresses of the working folders that nobody has looked into yet."""
 _open: dict[Path, Mirror] = {}
 """What this process has opened, by working folder."""
 
 
-def open_storage(address: str, say: Callable[[str], None]) -> Path:
-    """The working folder of an object store, brought up to what the store has.
+def working_folder(address: str, say: Callable[[str], None]) -> Path:
+    """The working folder of an object store, which is brought up to it when it is needed (`brought_down`).
 
     Args:
         say: told what takes its time, and what does not go up.
 
     Raises:
-        UserError: for what is no store's address, a store that does not answer, and a folder that is ahead of it.
+        UserError: for what is no store's address.
     """
+    check_address(address)
     work = os.environ.get(WORK)
     if work is None and "RAY_ADDRESS" in os.environ:
         raise UserError(
@@ -44,14 +48,28 @@ def open_storage(address: str, say: Callable[[str], None]) -> Path:
     place = as_path(work) if work is not None else user_data_path("edp-sweeps") / "storage"
     plain = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-")[:60]
     folder = place.resolve() / f"{plain}-{hashlib.sha256(address.rstrip('/').encode()).hexdigest()[:8]}"
-    try:
-        mirror = Mirror(address, folder, say)
-    except OSError as error:
-        raise UserError(f"{WORK} = {str(place)!r}: {error.strerror}; allowed: a folder that can be written") from None
-    mirror.pull()
-    stands_for(folder, mirror.bucket.address)
-    _open[folder] = mirror
+    stands_for(folder, address.rstrip("/"))
+    if folder not in _open:
+        _waiting[folder] = address, say
     return folder
+
+
+def brought_down(storage: Path) -> None:
+    """Brings a working folder up to its object store, once; of other folders there is nothing to do.
+
+    Raises:
+        UserError: where the store does not answer, or the folder is ahead of it.
+    """
+    folder = storage.resolve()
+    if folder not in _waiting:
+        return
+    try:
+        mirror = Mirror(*_waiting[folder], folder)
+    except OSError as error:
+        raise UserError(f"{WORK} = {str(folder)!r}: {error.strerror}; allowed: a folder that can be written") from None
+    mirror.pull()
+    del _waiting[folder]
+    _open[folder] = mirror
 
 
 @contextmanager
@@ -92,6 +110,7 @@ def close_storages() -> None:
     Raises:
         UserError: where it cannot.
     """
+    _waiting.clear()
     while _open:
         _, mirror = _open.popitem()
         if not mirror.is_driven_here() and mirror.has_changed():

@@ -23,6 +23,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.state.lock import is_free, is_held
 from sweeps.state.places import relative_store, store_here
 from sweeps.state.records import SweepRecord, TrialRecord, number_of, renamed, trial_record
+from sweeps.state.storage import brought_down
 from sweeps.state.study import StudyGone, read_study
 from trainables.records.files import atomic_write, read_json
 
@@ -42,6 +43,7 @@ class Sweep:
 
     def __init__(self, storage: Path, name: str) -> None:
         self.name = check_name("name", name)
+        brought_down(storage)
         self.folder = storage.resolve() / name
         self.cache = storage.resolve() / "cache"
         self.log = storage.resolve() / "logs" / f"{name}.log"
@@ -232,6 +234,7 @@ def check_storage(storage: Path) -> None:
     Raises:
         UserError: when it cannot be made.
     """
+    brought_down(storage)
     try:
         (storage / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -242,6 +245,7 @@ def check_storage(storage: Path) -> None:
 
 def all_sweeps(storage: Path) -> list[Sweep]:
     """Every sweep in `storage`, by name, also one that has lost a file."""
+    brought_down(storage)
     names = {path.parent.name for file in (RECORD, RECIPE) for path in storage.glob(f"*/{file}")}
     return [Sweep(storage, name) for name in sorted(names) if is_name(name)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.state import lease, storage
-from sweeps.state.storage import open_storage
+from sweeps.state.storage import brought_down, working_folder
 from tests.support.s3_server import S3, s3_server
 
 Machine = Callable[[str], Path]
@@ -41,7 +41,9 @@ def machine(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     def at(name: str) -> Path:
         monkeypatch.setenv(storage.WORK, str(tmp_path / name))
         storage._open.clear()
-        return open_storage(address, lambda line: None)
+        folder = working_folder(address, lambda line: None)
+        brought_down(folder)
+        return folder
 
     yield at
     storage._open.clear()
