@@ -16,7 +16,7 @@ def _paths() -> list[tuple[tuple[str, ...], str | None]]:
     found: list[tuple[tuple[str, ...], str | None]] = []
     for words, command in commands():
         for parameter in command.params:
-            if parameter.metavar in ("PATH", "FILE"):
+            if parameter.metavar in ("PATH", "PATH|ADDRESS", "FILE"):
                 found.append((words, parameter.opts[0] if parameter.opts[0].startswith("-") else None))
     return found
 
