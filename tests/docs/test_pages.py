@@ -18,7 +18,16 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
-WRITTEN = {"attacks.html", "attacks.json", "curve.json", "ledger.json", "model.pt", "pretraining.json", "trial.json"}
+WRITTEN = {
+    "attacks.html",
+    "attacks.json",
+    "curve.json",
+    "lease.json",
+    "ledger.json",
+    "model.pt",
+    "pretraining.json",
+    "trial.json",
+}
 """Files that the product writes, named without their folder."""
 
 
