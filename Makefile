@@ -29,7 +29,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest -n 3
 
 # What needs neither Ray nor a browser: for whoever changes code, many times an hour.

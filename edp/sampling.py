@@ -107,7 +107,8 @@ def shuffled_epoch(
         batch_size: a multiple of `micro_batches`; or at least `examples`, all of which are then one step's, dealt to
             micro-batches whose sizes differ by one at most.
         workers: those that share the micro-batches.
-        seed, epoch: the order is a function of these two alone, so that a resumed run sees the same one.
+        seed: the order is a function of seed and epoch alone, so that a resumed run sees the same one.
+        epoch: counted from 0.
         order: the epoch whose order it has, where that is another one: with correlated noise (`edp.noise.banded`), all
             epochs have that of epoch 0.
     """
@@ -154,8 +155,7 @@ def poisson_examples(
 ) -> Epoch:
     """An epoch of micro-batches of one example each, any number of them for each worker.
 
-    Args:
-        examples, batch_size, workers, rng: as for `poisson_epoch`. An example is dealt by its own uniform draw.
+    Arguments are as for `poisson_epoch`. An example is dealt by its own uniform draw.
     """
     drawn = _poisson_steps(examples, batch_size, workers, rng)
     steps = ([list(share.reshape(-1, 1)) for share in step] for step in drawn)

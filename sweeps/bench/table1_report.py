@@ -142,6 +142,8 @@ def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
         points = sorted(
             (one.epsilon, one.ser) for one in entries if one.point.startswith(kind) and one.epsilon is not None
         )
+        if not points:  # nor a line in the legend
+            continue
         line = "-" if kind == "private" else "none"
         axes.plot([x for x, _ in points], [y for _, y in points], ls=line, lw=0.9, ms=5, mec="#333", mew=0.6, **looks)
     for one in entries:

@@ -58,7 +58,8 @@ def train(
     Args:
         with_valid: the final model: the validation utterances are trained on too. The test split stays untouched.
         model_name: registers the model under this name.
-        with_encoder, alias: as `sweeps.registry.register.register`.
+        with_encoder: as `sweeps.registry.register.register`.
+        alias: likewise.
         name: of the folder; one of a training that was stopped is gone on with. None: a new folder.
 
     Returns:

@@ -88,7 +88,9 @@ def register_point(
 
     Args:
         tracking_uri: of the store, where it has moved since the sweep.
-        with_encoder, alias, picked: as `register`.
+        with_encoder: as `register`.
+        alias: likewise.
+        picked: likewise.
 
     Raises:
         UserError: as `register`.

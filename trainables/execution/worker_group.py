@@ -54,7 +54,8 @@ class WorkerGroup:
 
     Args:
         group: its processes.
-        storage, name: of the Train run.
+        storage: of the Train run.
+        name: likewise.
         serve: what each worker runs.
         patience_s: silence of a worker before it is spoken of.
     """
