@@ -77,7 +77,9 @@ def test_whitening_makes_the_public_corpus_uncorrelated_and_of_unit_length(folde
     assert torch.allclose(variance_h, variance_h.mean().expand_as(variance_h), rtol=0.02)
     plain = moments.whitener(0.0)(state_bth[batch.mask_bt])
     ratio = torch.cov(plain.t()).trace() / moments.values_h.sum()
-    assert torch.allclose(torch.linalg.eigvalsh(torch.cov(plain.t())).double() / ratio, moments.values_h, rtol=0.05)
+    found = torch.linalg.eigvalsh(torch.cov(plain.t())).double() / ratio
+    # The layer norm before leaves one direction without any variance: of it there is rounding, as the processor has it.
+    assert torch.allclose(found, moments.values_h, rtol=0.05, atol=1e-5)
 
 
 def test_utterances_beyond_the_encoders_positions_are_read_as_far_as_they_fit(
