@@ -94,13 +94,4 @@ def test_the_sweep_in_mlflow(chromium: Any, served: Served) -> None:
     tab.click("text=Show more")
     tab.wait_for_timeout(1000)
     keep(tab, "mlflow")
-    with tab.context.expect_page() as fresh:
-        tab.click("a:has-text('the front')")
-    runs = fresh.value
-    runs.set_default_timeout(120_000)
-    runs.wait_for_selector("text=matching runs")
-    runs.locator("label:has(input[value=CHART]), [data-testid='experiment-runs-mode-switch-compare']").first.click()
-    runs.wait_for_selector("text=log10_epsilon")
-    runs.wait_for_timeout(8000)
-    keep(runs, "mlflow-runs")
     tab.context.close()
