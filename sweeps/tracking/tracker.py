@@ -74,12 +74,12 @@ class Tracker:
         self.uri = uri = settled_uri(None, uri)
         if not new:
             check_there(uri)
-        if uri.startswith("sqlite:///"):
-            follow(Path(uri.removeprefix("sqlite:///")), artifacts)
         self._storage = artifacts.parent
         self.failures = 0
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
+            if uri.startswith("sqlite:///"):
+                follow(Path(uri.removeprefix("sqlite:///")), artifacts)
             if uri.startswith(("http://", "https://")):
                 # MLflow itself tries for minutes; a store that answers nothing is better known at once.
                 requests.get(uri, timeout=10)

@@ -14,6 +14,7 @@ from mlflow.tracking import MlflowClient
 from sweeps.state.places import relative_store, store_here
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.moved_artifacts import follow
+from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 
 
@@ -74,3 +75,14 @@ def test_artifacts_that_are_still_where_they_were_stay_there(tmp_path: Path) -> 
     shutil.move(tmp_path / "runs", tmp_path / "gone")
     assert follow(copy / "mlflow.db", copy / "mlflow-artifacts")
     assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts"), "once"
+
+
+def test_a_store_that_is_no_database_any_more_is_one_line(tmp_path: Path, command: Command) -> None:
+    sweep_of(tmp_path / "runs", "s", 1)
+    (tmp_path / "runs" / "mlflow.db").write_bytes(b"SQ")
+    words = ("report", "s", "--storage", str(tmp_path / "runs"), "--output", str(tmp_path / "report.html"))
+    code, _, said = command(*words)
+    assert code == 2
+    assert "cannot be opened" in said
+    assert "is not a database" in said
+    assert not (tmp_path / "report.html").exists()
