@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ DECAYS = ("none", "linear", "exponential")
 EPSILONS = (8, 3, 1)
 """Of the private points."""
 POINTS = ("sgd", *(f"paper_{decay}" for decay in DECAYS), "edp_front", *(f"private_{epsilon}" for epsilon in EPSILONS))
+PARTS = {"private": tuple(f"private_{epsilon}" for epsilon in EPSILONS), "mechanism": ("sgd", "edp_front")}
+"""Of a row, each measured by itself: the private recipe's points, which take minutes; SGD and the paper's mechanism."""
 
 # SGD's SER and MIA AUC in per cent; (ΔSER, ΔMIA, log10 ε) of each of `DECAYS`.
 _Cell = tuple[float, float, float]
@@ -88,7 +90,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Measurement:
-    """How a row was measured."""
+    """How points of a row were measured together. `points` names them; the front came with SGD."""
 
     corpus: str
     model: str
@@ -189,15 +191,19 @@ def printed_ledger(claimed: float, delta: float) -> Ledger:
 
 
 def merged(known: Result, entries: Sequence[Entry], measurement: Measurement) -> Result:
-    """`known` with a row in the place of what it had of the same corpus and model; rows in the paper's order."""
+    """`known` with these entries in the place of what it had of the same points; rows in the paper's order."""
     place = {names_of(row): i for i, row in enumerate(ROWS)}
     order = {point: i for i, point in enumerate(POINTS)}
     own = (measurement.corpus, measurement.model)
-    rows = [one for one in known.rows if (one.corpus, one.model) != own] + list(entries)
-    measurements = [one for one in known.measurements if (one.corpus, one.model) != own] + [measurement]
+    again = {one.point for one in entries}
+    rows = [one for one in known.rows if (one.corpus, one.model) != own or one.point not in again] + list(entries)
+    measurements = [measurement]
+    for one in known.measurements:
+        left = [note for note in one.points if (one.corpus, one.model) != own or note.point not in again]
+        measurements += [replace(one, points=left)] if left else []
     return Result(
         sorted(rows, key=lambda one: (place[one.corpus, one.model], order[one.point])),
-        sorted(measurements, key=lambda one: place[one.corpus, one.model]),
+        sorted(measurements, key=lambda one: (place[one.corpus, one.model], order[one.points[0].point])),
     )
 
 

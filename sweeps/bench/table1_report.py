@@ -36,36 +36,45 @@ _RECOMMENDED = "private_8"
 
 def as_markdown(result: Result) -> str:
     """A table for each row that was measured, and what it comes to."""
-    parts = [_row_markdown(result, about) for about in result.measurements]
+    parts = [_row_markdown(result, row) for row in _measured(result)]
     return "\n".join(parts) if parts else "No row was measured.\n"
 
 
-def _row_markdown(result: Result, about: Measurement) -> str:
-    entries = _of(result, about)
+def _row_markdown(result: Result, row: str) -> str:
+    entries, (corpus, model) = _of(result, row), names_of(row)
+    measurements = [one for one in result.measurements if (one.corpus, one.model) == (corpus, model)]
     sgd = next((one for one in entries if one.point == "sgd"), None)
-    notes = {note.point: note for note in about.points}
+    notes = {note.point: note for about in measurements for note in about.points}
     lines = [
-        f"### {about.corpus}, {about.model}",
+        f"### {corpus}, {model}",
         "",
         "| point | SER (%) | ΔSER | MIA AUC (%) | ΔMIA | LiRA TPR at 1 % FPR (%) | ε honest | log10 ε claimed | s |",
         "|---|---|---|---|---|---|---|---|---|",
         "| SGD, the paper's | {:.1f} | | {:.1f} | | | ∞ | | |".format(
-            *(100 * rate for rate in _baseline_of_paper(about))
+            *(100 * rate for rate in _baseline_of_paper(row))
         ),
         *(_line(one, _baseline(one, sgd), notes.get(one.point)) for one in entries),
         "",
         f"Δ: in per cent of SGD's; of the paper's SGD for the paper's points. {MARK}: no formal guarantee. ±: half the "
-        f"95 % interval over seeds. δ = {paper_entries(_row(about))[0].delta:g}.",
+        f"95 % interval over seeds. δ = {paper_entries(row)[0].delta:g}.",
         "",
         *(f"- {line}" for line in verdicts(entries)),
         "",
-        f"{about.trials} trials a search, {about.date}, {about.machine.get('processor')} with "
-        f"{about.machine.get('cores')} cores, torch {about.versions.get('torch')}:",
-        "",
-        f"    {next(one.command for one in entries if not one.point.startswith('paper_'))}",
-        "",
+        *(line for about in measurements for line in _how(about, entries)),
     ]
     return "\n".join(lines)
+
+
+def _how(about: Measurement, entries: Sequence[Entry]) -> list[str]:
+    """Date, machine and command of points that were measured together."""
+    command = next(one.command for one in entries if one.point == about.points[0].point)
+    where = f"{about.machine.get('processor')} with {about.machine.get('cores')} cores"
+    return [
+        f"{about.trials} trials a search, {about.date}, {where}, torch {about.versions.get('torch')}:",
+        "",
+        f"    {command}",
+        "",
+    ]
 
 
 def _line(one: Entry, baseline: tuple[float, float] | None, note: Note | None) -> str:
@@ -117,15 +126,16 @@ def verdicts(entries: Sequence[Entry]) -> list[str]:
 
 def figure(result: Result) -> str:
     """SER against ε as SVG, a panel for each row that was measured."""
-    count = len(result.measurements)
+    rows = _measured(result)
+    count = len(rows)
     across = min(3, max(1, count))
     with mpl.rc_context(STYLE | {"svg.hashsalt": "table1"}):  # the same result gives the same file
         drawn = Figure(
             figsize=(3.6 * across + 1.0, 3.0 * math.ceil(max(1, count) / across) + 0.5), layout="constrained"
         )
         panels = drawn.subplots(math.ceil(max(1, count) / across), across, squeeze=False).flat
-        for axes, about in zip(panels, result.measurements, strict=False):
-            _panel(axes, _of(result, about), f"{about.corpus}, {about.model}")
+        for axes, row in zip(panels, rows, strict=False):
+            _panel(axes, _of(result, row), ", ".join(names_of(row)))
         for axes in list(drawn.axes)[count:]:
             axes.set_visible(False)
         handles = {
@@ -149,7 +159,7 @@ def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
     for one in entries:
         if one.point == "sgd":
             axes.axhline(one.ser, color="#555", lw=0.9, ls="--", label="SGD here")
-    axes.axhline(_baseline_of_paper(entries[0])[0], color="#c8553d", lw=0.9, ls=":", label="SGD, the paper's")
+    axes.axhline(_baseline_of_paper(_row(entries[0]))[0], color="#c8553d", lw=0.9, ls=":", label="SGD, the paper's")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
@@ -159,22 +169,28 @@ def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
     axes.set_ylabel("SER on the test split")
 
 
-def _of(result: Result, about: Measurement) -> list[Entry]:
+def _measured(result: Result) -> list[str]:
+    """The rows of which something was measured, in the paper's order."""
+    known = {(about.corpus, about.model) for about in result.measurements}
+    return [row for row in ROWS if names_of(row) in known]
+
+
+def _of(result: Result, row: str) -> list[Entry]:
     """The points of a row."""
-    return [one for one in result.rows if (one.corpus, one.model) == (about.corpus, about.model)]
+    return [one for one in result.rows if (one.corpus, one.model) == names_of(row)]
 
 
-def _row(one: Entry | Measurement) -> str:
+def _row(one: Entry) -> str:
     return next(row for row in ROWS if names_of(row) == (one.corpus, one.model))
 
 
 def _baseline(one: Entry, sgd: Entry | None) -> tuple[float, float] | None:
     """SER and MIA AUC of the SGD that a point is held against; of SGD itself, and where it is not measured, None."""
     if one.point.startswith("paper_"):
-        return _baseline_of_paper(one)
+        return _baseline_of_paper(_row(one))
     return (sgd.ser, sgd.mia_auc) if sgd is not None and one is not sgd else None
 
 
-def _baseline_of_paper(one: Entry | Measurement) -> tuple[float, float]:
-    ser, auc, _ = PAPER[_row(one)]
+def _baseline_of_paper(row: str) -> tuple[float, float]:
+    ser, auc, _ = PAPER[row]
     return ser / 100, auc / 100

@@ -20,7 +20,17 @@ import torch
 from sweeps.attacking.attack import attack
 from sweeps.attacking.target import find_target
 from sweeps.bench.machine import machine, versions
-from sweeps.bench.table1 import EPSILONS, Entry, Measurement, Note, delta_of, is_generated, names_of, paper_entries
+from sweeps.bench.table1 import (
+    EPSILONS,
+    PARTS,
+    Entry,
+    Measurement,
+    Note,
+    delta_of,
+    is_generated,
+    names_of,
+    paper_entries,
+)
 from sweeps.commands.plan import release, run_plan, searched
 from sweeps.execution.prepare import check_encoders
 from sweeps.progress.live_table import Progress
@@ -56,6 +66,8 @@ class Run:
     storage: Path
     tracking_uri: str | None
     command: str
+    parts: tuple[str, ...] = tuple(PARTS)
+    """Those of `PARTS` that are measured."""
 
     @property
     def model(self) -> str:
@@ -84,7 +96,9 @@ def check(run: Run) -> None:
     Raises:
         UserError: one line that names them.
     """
-    recipes = [load_recipe(*paper_mechanism(run))[1], *(load_recipe(*private_recipe(run, e))[1] for e in EPSILONS)]
+    settings = [paper_mechanism(run)] if "mechanism" in run.parts else []
+    settings += [private_recipe(run, epsilon) for epsilon in EPSILONS] if "private" in run.parts else []
+    recipes = [load_recipe(*one)[1] for one in settings]
     check_encoders([recipe.baseline() for recipe in recipes])
 
 
@@ -92,7 +106,7 @@ def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measure
     """The paper's points, then each private point, which take minutes, then SGD and the front of the paper's mechanism.
 
     Yields:
-        All that is known of the row so far.
+        All that this run has measured so far, and the paper's points.
 
     Raises:
         UserError: as the sweeps; where the storage folder has a sweep of this name with other settings.
@@ -100,8 +114,11 @@ def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measure
         SweepStopped: when it was stopped; the same command goes on.
     """
     entries, notes = paper_entries(run.row), list[Note]()
-    private: list[Part] = [functools.partial(_private, epsilon=epsilon) for epsilon in EPSILONS]
-    for part in (*private, _paper_mechanism):
+    parts: dict[str, list[Part]] = {
+        "private": [functools.partial(_private, epsilon=epsilon) for epsilon in EPSILONS],
+        "mechanism": [_paper_mechanism],
+    }
+    for part in (part for name in run.parts for part in parts[name]):
         found, note = part(run, progress)
         entries, notes = [*entries, *found], [*notes, note]
         about = Measurement(*names_of(run.row), f"{date.today()}", run.trials, machine(), versions(), notes)

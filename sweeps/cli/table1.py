@@ -23,6 +23,7 @@ def table1(
     trials: Annotated[int, typer.Option(min=2, max=100_000, help="of each search")] = 12,
     utterances: Annotated[int, typer.Option(min=200, max=1_000_000, help="of a generated corpus")] = 20_000,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="trainings of each private point")] = 3,
+    part: Annotated[str, typer.Option(help="all; private: its points alone; mechanism: SGD and the paper's")] = "all",
     encoder: Annotated[str, typer.Option(help="model.pretrained of the private points")] = "minilm",
     report: Annotated[
         bool, typer.Option("--report", help="write table1.md and table1.svg of what was measured")
@@ -35,12 +36,14 @@ def table1(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:
     """The paper's Table 1: its points at the ε that they have, beside SGD, its mechanism and private recipes here."""
-    from sweeps.bench.table1 import Result, is_generated, merged, named_row, read_result
+    from sweeps.bench.table1 import PARTS, Result, is_generated, merged, named_row, read_result
     from sweeps.bench.table1_report import as_markdown, figure
     from sweeps.state.storage import brought_down
 
     brought_down(storage)
     place = folder if folder is not None else storage
+    if part != "all" and part not in PARTS:
+        raise UserError(f"--part = {part!r}: allowed: all, {', '.join(PARTS)}")
     name = None if report and row is corpus is model is None else named_row(row, corpus, model)
     known = read_result(place / "table1.json")
     if name is None and known is None:
@@ -54,9 +57,11 @@ def table1(
 
         words = ["--row", name, "--trials", str(trials), "--seeds", str(seeds)]
         words += ["--utterances", str(utterances)] if is_generated(name) else []
-        words += ["--encoder", encoder] if encoder != "minilm" else []
+        words += ["--part", part] if part != "all" else []
+        words += ["--encoder", encoder] if encoder != "minilm" and part != "mechanism" else []
         command = shlex.join(["edp-sweep", "bench", "table1", *words])
-        run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command)
+        parts = tuple(PARTS) if part == "all" else (part,)
+        run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command, parts)
         check(run)
         make_folder(place)
         check_output(place / "table1.json")

@@ -102,6 +102,29 @@ def test_a_row_takes_the_place_of_its_own_and_leaves_the_others(tmp_path: Path) 
     assert list(json.loads(file.read_text())["rows"][0]) == keys
 
 
+def test_points_that_are_measured_again_replace_their_like_and_the_others_stay() -> None:
+    first = [*paper_entries("clc_atis"), entry("private_8", 0.05, 0.5), entry("sgd", 0.06, 0.6, epsilon=None)]
+    known = merged(Result([], []), first, measurement())
+    later = Measurement(
+        "ATIS", "CLC", "2026-11-24", 9, {"processor": "another"}, {}, [Note("sgd", [0.04], [0.7], 0.03, None)]
+    )
+    front = [entry("sgd", 0.04, 0.7, epsilon=None), entry("edp_front", 0.2, 0.5), entry("edp_front", 0.3, 0.4)]
+    again = merged(known, [*paper_entries("clc_atis"), *front], later)
+    assert [(one.point, one.ser) for one in again.rows if not one.point.startswith("paper")] == [
+        ("sgd", 0.04),
+        ("edp_front", 0.2),
+        ("edp_front", 0.3),
+        ("private_8", 0.05),
+    ]
+    assert [(one.trials, [note.point for note in one.points]) for one in again.measurements] == [
+        (9, ["sgd"]),
+        (4, ["private_8"]),
+    ]
+    shown = as_markdown(again)
+    assert shown.count("### ATIS, CLC") == 1
+    assert shown.index("9 trials a search, 2026-11-24, another") < shown.index("4 trials a search, 2026-11-23, one")
+
+
 def test_a_verdict_says_by_how_much_a_point_dominates_or_misses() -> None:
     paper = paper_entries("clc_atis")[:1]
     (line,) = verdicts([*paper, entry("private_8", 0.064873, 0.519245)])
@@ -131,6 +154,7 @@ def test_the_report_shows_what_was_measured(tmp_path: Path, command: Command) ->
         (["--corpus", "imdb", "--model", "CLC"], "--corpus = 'imdb': allowed: ATIS, SNIPS"),
         (["--corpus", "ATIS", "--row", "clc_atis"], "allowed: one of both ways"),
         (["--report"], "no table1.json is there yet"),
+        (["--row", "clc_atis", "--part", "front"], "--part = 'front': allowed: all, private, mechanism"),
         (["--row", "clc_atis", "--encoder", "./nowhere"], "nowhere"),
         (["--row", "clc_health", "--utterances", "20"], "--utterances"),
     ],
