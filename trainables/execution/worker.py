@@ -28,7 +28,8 @@ from trainables.records.job import EpochResult, Report, Stop, TrialFailed, Trial
 from trainables.records.ledger_file import read_ledger, write_ledger
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import load_checkpoint, restored_ledger, save_checkpoint
-from trainables.training.trainer import Trainer, new_model, pick_device
+from trainables.training.start import new_model, pick_device
+from trainables.training.trainer import Trainer
 
 T = TypeVar("T")
 

@@ -24,7 +24,8 @@ from trainables.models import JointModel
 from trainables.records.files import save_arrays
 from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.alone import alone
-from trainables.training.trainer import Trainer, new_model, pick_device
+from trainables.training.start import new_model, pick_device
+from trainables.training.trainer import Trainer
 
 Arrays = dict[str, NDArray[Any]]
 Kind = Literal["sgd", "own"]

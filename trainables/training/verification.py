@@ -31,7 +31,8 @@ from trainables.models import JointModel
 from trainables.spec import TrialSpec
 from trainables.training.checkpoint import Checkpoint
 from trainables.training.pieces import Piece
-from trainables.training.trainer import Trainer, new_model, pick_device
+from trainables.training.start import new_model, pick_device
+from trainables.training.trainer import Trainer
 
 PAIRS = 6
 """Single units that go, each of another micro-batch."""
@@ -74,8 +75,9 @@ class _Probe(Trainer):
 
     def __init__(self, base: JointModel, *args: Any) -> None:
         super().__init__(copy.deepcopy(base), *args)
-        self._stands_for_e = np.arange(self.examples)
-        self._loud_e = np.ones(self.examples, np.float32)
+        examples = self.corpus.size("train")
+        self._stands_for_e = np.arange(examples)
+        self._loud_e = np.ones(examples, np.float32)
         self._loud_b: Tensor | None = None
         self.ddp.module.register_forward_hook(self._multiply)
 
@@ -92,8 +94,8 @@ class _Probe(Trainer):
     def release(self, case: _Case, number: int = 0) -> Gradients:
         """The aggregate of a step of these micro-batches, the only one of its epoch."""
         self._stands_for_e, self._loud_e = case.stands_for_e, case.loud_e
-        sampling, size = self.spec.edp.sampling, self.batch_size
-        hook, epoch = self.hook, Epoch(number, sampling, self.units, size, [[case.step]], self.users)
+        draws, sampling = self.draws, self.spec.edp.sampling
+        hook, epoch = self.hook, Epoch(number, sampling, draws.units, draws.batch_size, [[case.step]], draws.users)
         assert hook is not None
         step = next(hook.steps(epoch))
         self.optimizer.zero_grad(set_to_none=True)
@@ -135,7 +137,7 @@ def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int]
     first = _Probe(base, corpus, spec, device)
     run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
     # A Poisson micro-batch may be empty, and so may all of a step, which then shows nothing.
-    steps = (share[0] for epoch in itertools.count() for share in first.sampled(epoch))
+    steps = (share[0] for epoch in itertools.count() for share in first.draws.epoch(epoch))
     step = [np.asarray(examples) for examples in next(s for s in steps if any(len(m) for m in s))]
     noise = run.noise(step)
     violations, measured, mechanism = list(noise.violations), 0.0, run.mechanism

@@ -31,7 +31,10 @@ def orders(rank: int, world: int, folder: Path, kind: str, seed: int) -> list[li
     model = build_model(settings.model, encoded.labels, seed=0, vocabulary_size=encoded.vocabulary_size)
     trainer = Trainer(model, encoded, settings, torch.device("cpu"))
     return [
-        [[int(i) for dealt in step for micro_batch in dealt for i in micro_batch] for step in trainer.sampled(epoch)]
+        [
+            [int(i) for dealt in step for micro_batch in dealt for i in micro_batch]
+            for step in trainer.draws.epoch(epoch)
+        ]
         for epoch in range(3)
     ]
 

@@ -25,7 +25,8 @@ from trainables.records.ledger_file import read_ledger
 from trainables.training import verification
 from trainables.training.alone import alone
 from trainables.training.pieces import pieces
-from trainables.training.trainer import Trainer, new_model, pick_device
+from trainables.training.start import new_model, pick_device
+from trainables.training.trainer import Trainer
 from trainables.training.verification import Verified, verify
 
 USERS = 9
@@ -190,7 +191,7 @@ def test_a_sampler_that_deals_a_users_utterances_to_several_micro_batches_is_fou
         mine = np.flatnonzero(users == np.bincount(users).argmax())[:3]
         return replace(epoch, steps=[[list(mine.reshape(-1, 1))]], users=users)
 
-    monkeypatch.setattr("trainables.training.trainer.of_users", torn)
+    monkeypatch.setattr("trainables.training.draws.of_users", torn)
     monkeypatch.setattr(StepGuard, "_take", lambda guard, units: None)  # which would have refused it
     found = verified(said, user_utterances=None)
     assert found.measured_sensitivity == pytest.approx(3 * found.declared_sensitivity, rel=0.02)
