@@ -19,10 +19,13 @@ N gradients, the share within the clip is therefore drawn towards 1/2, and other
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
+from edp.book import Book
 from edp.mechanism import count_noise_std
 from edp.noise.gaussian import count_stream, gaussian_
 from edp.spec import Clipping, EDPSpec
@@ -119,3 +122,36 @@ class Clip:
         dist.all_reduce(total, group=group)
         self.C = next_clip(torch.as_tensor(self.C), total, self.micro_batches, self.quantile)
         self._count = torch.zeros_like(total)
+
+
+class ClippedSum:
+    """The micro-batches of a step that were clipped before its last backward pass, added up: a tensor a parameter."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._sum: list[torch.Tensor] = []
+
+    def add(self, gradients: list[torch.Tensor], factor: torch.Tensor) -> None:
+        """Adds one micro-batch's gradients times `factor`, a scalar tensor; nothing where that is 0."""
+        # Not in place: where gradients are zeroed instead of dropped, they are views of DDP's bucket.
+        scaled = torch._foreach_mul(gradients, factor)
+        if factor.device.type != "cpu" or factor == 0:
+            for x in scaled:
+                x.masked_fill_(factor == 0, 0.0)  # 0 · NaN is not 0
+        if self._sum:
+            torch._foreach_add_(self._sum, scaled)
+        else:
+            self._sum = list(scaled)
+
+    def add_noted(self, book: Book, factor_m: torch.Tensor) -> None:
+        """Adds the micro-batches that the book has notes of, (M,), each times its factor."""
+        first = not self._sum
+        if first:
+            self._sum = [torch.empty_like(p) for p in self._parameters]
+        book.write(factor_m, {id(p): x for p, x in zip(self._parameters, self._sum, strict=True)}, add=not first)
+
+    def move_to(self, gradients: list[torch.Tensor]) -> None:
+        """Adds the sum to `gradients`, and forgets it."""
+        if self._sum:
+            torch._foreach_add_(gradients, self._sum)
+        self._sum = []

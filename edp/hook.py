@@ -54,7 +54,6 @@ worker's message carries only its share of the noise.
 """
 
 # No `from __future__ import annotations` here: DDP checks the hook's annotations themselves.
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,15 +64,14 @@ from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.book import Book
-from edp.clipping import Clip, count_noise
+from edp.clipping import Clip, ClippedSum, count_noise
 from edp.layer_scales import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.ledger import Ledger, LedgerEntry
 from edp.mechanism import Mechanism, mechanism_of
-from edp.noise.correlated import CorrelatedNoise
-from edp.noise.gaussian import add_gaussian_, reproducible_key, secret_key, stream
+from edp.noise.share import NoiseShare
 from edp.sampling import Epoch, Step, share_start, steps_at_rate
 from edp.spec import EDPSpec
-from edp.steps import MisusedHook, StepGuard
+from edp.steps import StepGuard
 
 # One bucket whatever the model's size: DDP's limit, in MiB.
 _ONE_BUCKET_MB = 1 << 20
@@ -134,8 +132,8 @@ class EDPHook:
             raise ValueError(f"micro_batches = {micro_batches} is less than one for each of the {world} workers")
         self.micro_batches, self.single_example, self.rate = micro_batches, single_example, rate
         rank = dist.get_rank(self.group)
-        self.first = share_start(rank, micro_batches, world)
-        self.per_worker = share_start(rank + 1, micro_batches, world) - self.first
+        mine = range(share_start(rank, micro_batches, world), share_start(rank + 1, micro_batches, world))
+        self.per_worker = len(mine)
         # Of micro-batches of one example, or of one user, Poisson sampling alone decides how many a step holds.
         self.any_number = (single_example or spec.unit == "user") and spec.sampling == "poisson"
         self.parameters, layer, self.layer_names = layer_of_parameter(ddp.module)
@@ -143,19 +141,14 @@ class EDPHook:
         self.layer = torch.tensor(layer, device=device)
         self.alpha = self._initial_alpha(alpha, device)
         self.clip = Clip(spec, micro_batches, device, clip)
-        # The micro-batches taken so far, a tensor a parameter in registration order: DDP's order is its own.
-        self._pending: list[torch.Tensor] = []
+        self._pending = ClippedSum(self.parameters)
+        # Registration order: DDP's order is its own.
         self._position = {id(p): i for i, p in enumerate(self.parameters)}
-        seed = spec.reproducible_noise
-        # Held in memory only, and drawn anew in every process: whoever has it can subtract the noise.
-        self._key = secret_key() if seed is None else reproducible_key(seed)
         self._step = self.ledger.steps
-        self._taken = 0
         self._last_bucket: torch.Tensor | None = None
         self.epoch = 0
+        self.noise = NoiseShare(self.parameters, mine, spec.reproducible_noise, self._mechanism_in(0).band)
         self._set_mechanism()
-        band = self.mechanism.band
-        self._correlated = CorrelatedNoise(self.parameters, band) if band > 1 else None
         per_worker = None if self.any_number else self.per_worker
         self._guard = StepGuard(self.mechanism, ddp.module, rank, world, per_worker)
         ddp.register_comm_hook(None, self._take_step)
@@ -205,10 +198,8 @@ class EDPHook:
 
     def _set_mechanism(self) -> None:
         self.mechanism = self._mechanism_in(self.epoch)
-        # Numbers, not a tensor: a GPU is asked for them once an epoch instead of in every step.
-        self._noise_shape = [1.0] * len(self.parameters)
         if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
-            self._noise_shape = self.alpha[self.layer].tolist()
+            self.noise.shape = self.alpha[self.layer].tolist()  # for which a GPU is waited for, once an epoch
 
     def _mechanism_in(self, epoch: int) -> Mechanism:
         return mechanism_of(
@@ -242,41 +233,14 @@ class EDPHook:
         self._guard.within()
         if self.book is not None and self.book.has_notes:
             factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
-            self._count(len(factor_m), more=True)
-            first = not self._pending
-            if first:
-                self._pending = [torch.empty_like(p) for p in self.parameters]
-            self.book.write(factor_m, self._by_id(self._pending), add=not first)
+            self._guard.count(len(factor_m), more=True)
+            self._pending.add_noted(self.book, factor_m)
             return
-        self._count(1, more=True)
+        self._guard.count(1, more=True)
         gradients = [self._gradient(p) for p in self.parameters]
-        # Not in place: where gradients are zeroed instead of dropped, they are views of DDP's bucket.
-        factor = self._clip_factor(gradients) / self.micro_batches
-        scaled = torch._foreach_mul(gradients, factor)
-        if factor.device.type != "cpu" or factor == 0:
-            for x in scaled:
-                x.masked_fill_(factor == 0, 0.0)  # 0 · NaN is not 0
-        if self._pending:
-            torch._foreach_add_(self._pending, scaled)
-        else:
-            self._pending = list(scaled)
+        self._pending.add(gradients, self._clip_factor(gradients) / self.micro_batches)
         for parameter in self.parameters:
             parameter.grad = None
-
-    def _count(self, micro_batches: int, *, more: bool) -> None:
-        """Counts the step's micro-batches; with `more`, others are to come."""
-        self._taken += micro_batches
-        expected = self._guard.micro_batches
-        if self._taken > expected - more:
-            raise MisusedHook(f"more than {expected} micro-batches in a step of this worker")
-        if not more and self._taken < expected:
-            raise MisusedHook(
-                f"{self._taken} micro-batches in a step instead of {expected}: call EDPHook.accumulate after each but "
-                "the last, or they would be clipped as one"
-            )
-
-    def _by_id(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor]:
-        return {id(p): x for p, x in zip(self.parameters, tensors, strict=True)}
 
     def check(self) -> None:
         """Raises NonFiniteGradient if the last step's aggregate is not finite. On a GPU this waits for it."""
@@ -288,7 +252,7 @@ class EDPHook:
         buffer, gradients = self._opened(bucket)
         scale = self._clip_into(gradients)
         self._add_noise(buffer, gradients, scale)
-        self._add_pending(gradients)
+        self._pending.move_to(gradients)
         self._move_clip()
         self._record_step(buffer)
         return self._all_reduce(buffer)
@@ -309,29 +273,32 @@ class EDPHook:
             kernel that adds noise does it on the way.
         """
         if self.book is None or not self.book.has_notes:
-            self._count(1, more=False)
+            self._guard.count(1, more=False)
             return self._clip_factor(gradients) / self.micro_batches
         factor_m = self._clip_factors(self.book.squares().sqrt()) / self.micro_batches
-        self._count(len(factor_m), more=False)
-        self.book.write(factor_m, self._by_id(gradients))
+        self._guard.count(len(factor_m), more=False)
+        self.book.write(factor_m, {id(p): x for p, x in zip(self.parameters, gradients, strict=True)})
         return None
 
-    def _add_pending(self, gradients: list[torch.Tensor]) -> None:
-        """Adds the micro-batches that were accumulated before."""
-        if self._pending:
-            torch._foreach_add_(gradients, self._pending)
-        self._pending = []
+    def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], scale: torch.Tensor | None) -> None:
+        """Adds this worker's share of the step's noise, that of N/W micro-batches, divided by N, to the bucket.
+
+        With `scale`, a scalar tensor, the bucket is multiplied by it on the way.
+        """
+        std = self.mechanism.micro_batch_noise_std() / self.micro_batches
+        self.noise.add_(buffer, gradients, std, self._step, scale=scale, stretch=self.clip.stretch)
 
     def _move_clip(self) -> None:
         """With `clip = quantile`: the next step's clip, by a noisy count over all workers."""
         if self.clip.moves:
-            mine, replayable = range(self.first, self.first + self.per_worker), self.spec.reproducible_noise is not None
-            noise = count_noise(self._key, self.micro_batches, mine, self._step, replayable=replayable)
+            share, step = self.noise, self._step
+            noise = count_noise(share.key, self.micro_batches, share.mine, step, replayable=share.replayable)
             self.clip.move(noise, self.group)
 
     def _record_step(self, buffer: torch.Tensor) -> None:
         self.ledger = self.ledger.record(self.epoch, self.mechanism)
-        self._step, self._taken, self._last_bucket = self._step + 1, 0, buffer
+        self._guard.recorded()
+        self._step, self._last_bucket = self._step + 1, buffer
 
     def _all_reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
@@ -359,49 +326,3 @@ class EDPHook:
             self.alpha = normalised(first)
             self._set_mechanism()
         return self.clip.factors(torch.linalg.vector_norm(norms_mk / self.alpha, dim=1))
-
-    def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], scale: torch.Tensor | None) -> None:
-        """Adds this worker's share of a step's noise, that of N/W micro-batches, divided by N, to the bucket.
-
-        With `scale`, a scalar tensor, the bucket is multiplied by it first.
-
-        However many micro-batches it takes: how many there are must not show in the noise.
-        """
-        std = self.mechanism.micro_batch_noise_std() / self.micro_batches
-        if self.spec.reproducible_noise is None:
-            # The sum of independent Gaussians is one Gaussian: one draw serves all of the worker's micro-batches.
-            std, streams = std * math.sqrt(self.per_worker), range(self.first, self.first + 1)
-        else:
-            # One stream a micro-batch, so that every number of workers gives the same weights.
-            streams = range(self.first, self.first + self.per_worker)
-        if self._correlated is not None:
-            if scale is not None:
-                _multiply(buffer, scale)
-            std *= self._correlated.gain
-            noise = self._correlated.next(lambda past, factor: self._draw(past, std, streams, factor))
-            torch._foreach_add_(gradients, noise)
-            return
-        factor, stretch, on_cpu = 1.0, self.clip.stretch, buffer.device.type == "cpu"
-        if on_cpu:
-            std *= float(stretch)
-        if scale is not None and on_cpu:
-            factor = float(scale)
-        elif scale is not None:
-            _multiply(buffer, scale)  # on the device: a GPU is not waited for
-        if not on_cpu and self.clip.moves:
-            buffer.div_(stretch)
-        self._draw(gradients, std, streams, factor)
-        if not on_cpu and self.clip.moves:
-            buffer.mul_(stretch)  # noise is drawn for the clip that the host knows, spec.C
-
-    def _draw(self, tensors: list[torch.Tensor], std: float, streams: range, factor: float) -> None:
-        """`x = factor·x` and this step's noise of each of `streams`, in place, for each of `tensors`."""
-        for micro_batch in streams:
-            noise = stream(self._key, micro_batch, self._step)
-            add_gaussian_(tensors, [std * s for s in self._noise_shape], noise, factor)
-            factor = 1.0
-
-
-def _multiply(buffer: torch.Tensor, scale: torch.Tensor) -> None:
-    """`buffer·scale` in place, and 0 where `scale` is, whatever the buffer held."""
-    buffer.mul_(scale).masked_fill_(scale == 0, 0.0)

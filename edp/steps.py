@@ -45,6 +45,7 @@ class StepGuard:
         self._users: np.ndarray | None = None
         self.micro_batches = 0
         """Those that this worker has to take in the open step."""
+        self._taken = 0
 
     def begin(self, epoch: Epoch, ledger: Ledger) -> None:
         """Opens an epoch; `ledger` is that of the steps taken so far."""
@@ -153,6 +154,22 @@ class StepGuard:
                 "a gradient without a step: take one backward pass to the end in each step of "
                 "`for step in hook.steps(epoch)`, all others under `ddp.no_sync()`"
             )
+
+    def count(self, micro_batches: int, *, more: bool) -> None:
+        """So many micro-batches of the open step are clipped; with `more`, others are to come."""
+        self._taken += micro_batches
+        expected = self.micro_batches
+        if self._taken > expected - more:
+            raise MisusedHook(f"more than {expected} micro-batches in a step of this worker")
+        if not more and self._taken < expected:
+            raise MisusedHook(
+                f"{self._taken} micro-batches in a step instead of {expected}: call EDPHook.accumulate after each but "
+                "the last, or they would be clipped as one"
+            )
+
+    def recorded(self) -> None:
+        """The step is in the ledger: the count begins anew."""
+        self._taken = 0
 
     def end_step(self) -> None:
         """Nothing follows, or another step."""

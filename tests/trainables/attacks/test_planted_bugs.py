@@ -64,7 +64,9 @@ def train(
     ddp = one_bucket_ddp(model)
     single = max(len(examples) for examples in micro_batches) == 1
     hook = EDPHook(ddp, spec, micro_batches=len(micro_batches), single_example=single, rate=1.0, book=book)
-    hook._key = reproducible_key(NOISE)  # the ledger's ε is that of secret noise, which this is but for being known
+    hook.noise.key = reproducible_key(
+        NOISE
+    )  # the ledger's ε is that of secret noise, which this is but for being known
     optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
     sizes = np.array([len(examples) for examples in micro_batches])
     examples = np.concatenate(micro_batches)
@@ -129,7 +131,7 @@ def test_noise_left_out_of_one_layer_is_caught():
 
         def without_the_second_layer() -> None:
             set_mechanism()
-            hook._noise_shape[1] = 0.0
+            hook.noise.shape[1] = 0.0
 
         hook._set_mechanism = without_the_second_layer
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from edp.clipping import Clip
 from edp.hook import EDPHook
 from edp.mechanism import Mechanism
+from edp.noise.share import NoiseShare
 from tests.support.tiny import SPEC
 from tests.support.toy import BERT, CLC, encoded
 from trainables.data.batch import Batch
@@ -81,9 +82,9 @@ def test_noise_left_out_of_one_layer_is_named(tmp_path: Path, monkeypatch: pytes
 
     def without_the_intent_head(hook: EDPHook) -> None:
         set_mechanism(hook)
-        hook._noise_shape = [
+        hook.noise.shape = [
             0.0 if "intent" in hook.layer_names[k] else one
-            for k, one in zip(hook.layer.tolist(), hook._noise_shape, strict=True)
+            for k, one in zip(hook.layer.tolist(), hook.noise.shape, strict=True)
         ]
 
     monkeypatch.setattr(EDPHook, "_set_mechanism", without_the_intent_head)
@@ -97,7 +98,7 @@ def test_noise_that_is_too_small_or_always_the_same_is_named(tmp_path: Path, mon
         patch.setattr(Mechanism, "micro_batch_noise_std", lambda self: 0.5 * self.C * self.z / self.N**0.5)
         patch.setattr(Mechanism, "noise_std", lambda self: self.C * self.z / self.N)
         assert any("instead of" in what for what in named(verified(tmp_path / "small")).values())
-    monkeypatch.setattr("edp.hook.secret_key", lambda: bytes(32))
+    monkeypatch.setattr("edp.noise.share.secret_key", lambda: bytes(32))
     assert "two runs have correlated noise" in named(verified(tmp_path / "same"))["all"]
 
 
@@ -126,23 +127,16 @@ def test_one_gradient_of_a_step_that_is_not_clipped_is_named(
 def test_a_parameter_that_gets_a_gradient_and_no_noise_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw: Callable[..., None] = EDPHook._draw
+    draw: Callable[..., None] = NoiseShare._draw
 
-    def all_but_the_last(hook: EDPHook, tensors: list[Tensor], std: float, streams: range, factor: float) -> None:
-        draw(hook, tensors[:-1], std, streams, factor)
+    def all_but_the_last(share: NoiseShare, tensors: list[Tensor], std: float, step: int, factor: float) -> None:
+        whole, share.shape = share.shape, share.shape[:-1]
+        draw(share, tensors[:-1], std, step, factor)
+        share.shape = whole
         tensors[-1].mul_(factor)
 
-    monkeypatch.setattr(EDPHook, "_draw", all_but_the_last)
-    monkeypatch.setattr(EDPHook, "_set_mechanism", _one_shape_less(EDPHook._set_mechanism))
+    monkeypatch.setattr(NoiseShare, "_draw", all_but_the_last)
     assert named(verified(tmp_path)) == {"lstm.bias_hh_l1_reverse": "its gradient is released without noise"}
-
-
-def _one_shape_less(set_mechanism: Callable[[EDPHook], None]) -> Callable[[EDPHook], None]:
-    def changed(hook: EDPHook) -> None:
-        set_mechanism(hook)
-        del hook._noise_shape[-1]
-
-    return changed
 
 
 def test_a_buffer_that_moves_with_the_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
