@@ -152,10 +152,14 @@ def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
     settings = [f"search.trials={run.trials}", f"edp.epsilon={epsilon:g}", f"model.pretrained={run.encoder}"]
     if not run.generated:
         return f"{run.corpus}_private", settings
+    shown, stand_in = _SISTERS[
+        run.corpus
+    ]  # no corpus can be both: what the attacker may see, and the private one's place
     settings += [
         f"corpus.utterances={run.utterances}",
         f"training.workers={_workers()}",
-        f"search.stand_in={{name: {_SISTERS[run.corpus][0]}, utterances: {run.utterances}}}",
+        f"model.features.public=[{{name: {shown}, utterances: 4000}}]",
+        f"search.stand_in={{name: {stand_in}, utterances: {run.utterances}}}",
         "resources.gpus_per_worker=auto",
     ]
     if run.utterances < _FULL_SIZE:  # as `quickstart`: a few hundred steps of batches that fit
