@@ -66,6 +66,9 @@ class Run:
     storage: Path
     tracking_uri: str | None
     command: str
+    """What measures such a row, for the table."""
+    again: str
+    """What goes on with this one where it was stopped, in the folder where this process runs."""
     parts: tuple[str, ...] = tuple(PARTS)
     """Those of `PARTS` that are measured."""
 
@@ -173,7 +176,7 @@ def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], Note]:
     recipe, settings = paper_mechanism(run)
     name = f"table1-{run.model}_{run.corpus_name}"
     progress.say(f"{', '.join(names_of(run.row))}: SGD and the paper's mechanism")
-    sweep = searched(Sweep(run.storage, name), recipe, settings, run.tracking_uri, progress)
+    sweep = searched(Sweep(run.storage, name), recipe, settings, run.tracking_uri, progress, run.again)
     baseline = sweep.record.baseline
     assert baseline is not None  # of a sweep that has ended
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
@@ -187,7 +190,7 @@ def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry]
     point, name = f"private_{epsilon}", f"table1-{run.corpus_name}-private-{epsilon}"
     progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}")
     where: dict[str, Any] = {"tracking_uri": run.tracking_uri, "progress": progress}
-    found = run_plan(recipe, settings, "stand_in", name=name, storage=run.storage, **where)
+    found = run_plan(recipe, settings, "stand_in", name=name, storage=run.storage, part_of=run.again, **where)
     sweep, spec = Sweep(run.storage, found["sweep"]), load_config(Path(found["output"]) / "config.yaml", [])
     trained = [found]
     for seed in range(1, run.seeds):

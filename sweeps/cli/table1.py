@@ -14,6 +14,7 @@ from sweeps.cli.console import PATH, err, out, print_json
 from sweeps.cli.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_output, make_folder, output
+from sweeps.formatting.shell import command_line
 
 
 def table1(
@@ -60,8 +61,11 @@ def table1(
         words += ["--part", part] if part != "all" else []
         words += ["--encoder", encoder] if encoder != "minilm" and part != "mechanism" else []
         command = shlex.join(["edp-sweep", "bench", "table1", *words])
+        words += ["--output", str(folder.resolve())] if folder is not None else []
+        words += [option for option, wanted in (("--report", report), ("--json", as_json)) if wanted]
+        again = command_line("bench", "table1", *words, storage=storage, tracking_uri=tracking_uri)
         parts = tuple(PARTS) if part == "all" else (part,)
-        run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command, parts)
+        run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command, again, parts)
         check(run)
         make_folder(place)
         check_output(place / "table1.json")

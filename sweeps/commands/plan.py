@@ -76,6 +76,7 @@ def run_plan(
     storage: Path,
     tracking_uri: str | None,
     progress: Progress,
+    part_of: str | None = None,
 ) -> dict[str, Any]:
     """Searches, chooses and releases as a way of `plan` says, at the recipe's `edp.epsilon` for all of it.
 
@@ -84,6 +85,7 @@ def run_plan(
 
     Args:
         way_name: a way's, or `cheapest`: of those that run.
+        part_of: as `sweeps.commands.run.start_sweep`.
 
     Returns:
         What `edp-sweep run --plan --json` prints.
@@ -113,7 +115,7 @@ def run_plan(
         assert recipe.search.stand_in is not None
         settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
     name = check_name("name", name or folder_name(stem))
-    sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress)
+    sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, part_of)
     point = _chosen(sweep)
     found: dict[str, Any] = {
         "plan": way.name,
@@ -151,21 +153,36 @@ def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, 
     return {key: release[key] for key in ("output", "metrics", "run_id")} | {"epsilon": release["metrics"]["epsilon"]}
 
 
-def searched(sweep: Sweep, recipe: str, settings: list[str], tracking_uri: str | None, progress: Progress) -> Sweep:
+def searched(
+    sweep: Sweep,
+    recipe: str,
+    settings: list[str],
+    tracking_uri: str | None,
+    progress: Progress,
+    part_of: str | None = None,
+) -> Sweep:
     """The sweep of this name, run to its end: a new one, or one that was stopped.
+
+    Args:
+        part_of: as `sweeps.commands.run.start_sweep`.
 
     Raises:
         UserError: where a sweep of this name has other settings.
     """
     if not sweep.folder.exists():
-        storage = sweep.folder.parent
         return start_sweep(
-            recipe, settings, name=sweep.name, storage=storage, tracking_uri=tracking_uri, progress=progress
+            recipe,
+            settings,
+            name=sweep.name,
+            storage=sweep.folder.parent,
+            tracking_uri=tracking_uri,
+            progress=progress,
+            part_of=part_of,
         )
     sweep = Sweep.existing(sweep.folder.parent, sweep.name)
     if sweep.recipe != load_recipe(recipe, settings)[1]:
         raise UserError(f"name: sweep {sweep.name!r} is there with other settings; allowed: another --name")
-    return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri)
+    return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri, part_of)
 
 
 def _chosen(sweep: Sweep) -> Point:

@@ -58,14 +58,14 @@ class SweepStopped(RuntimeError):
         code: exit code of a process that ends with it.
     """
 
-    def __init__(self, reason: str, sweep: Sweep) -> None:
-        super().__init__(f"{reason}; {how_to_go_on(sweep)}")
+    def __init__(self, reason: str, how_to_go_on: str) -> None:
+        super().__init__(f"{reason}; {how_to_go_on}")
         self.code = exit_code(reason)
 
 
-def how_to_go_on(sweep: Sweep) -> str:
-    """The command, in words."""
-    return f"go on with: {sweep.command('resume')}"
+def how_to_go_on(sweep: Sweep, command: str | None = None) -> str:
+    """The command, in words: `resume`, or that of which the sweep is a part."""
+    return f"go on with: {command or sweep.command('resume')}"
 
 
 def start_sweep(
@@ -76,6 +76,7 @@ def start_sweep(
     storage: Path = Path("runs"),
     tracking_uri: str | None = None,
     progress: Progress | None = None,
+    part_of: str | None = None,
 ) -> Sweep:
     """Runs a new sweep to its end.
 
@@ -83,6 +84,8 @@ def start_sweep(
         name: by default the recipe's, and the time.
         tracking_uri: of the MLflow store; by default `MLFLOW_TRACKING_URI`, or a file in `storage`.
         progress: shows what happens; by default on standard error.
+        part_of: the command that runs it, where that does more and goes on where it was stopped; told to whoever stops
+            it, in the place of `edp-sweep resume`.
 
     Raises:
         UserError: before anything was made, when the recipe, the corpora or the cluster cannot do it.
@@ -111,7 +114,7 @@ def start_sweep(
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             _begin(tracker, sweep, stem, recipe)
-            _run(sweep, recipe, prepared, corpora, placed, tracker, progress)
+            _run(sweep, recipe, prepared, corpora, placed, tracker, progress, how_to_go_on(sweep, part_of))
     return sweep
 
 
@@ -149,11 +152,14 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> 
     tracker.artifact(run_id, sweep.folder / "recipe.yaml")
 
 
-def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = None) -> Sweep:
+def resume_sweep(
+    sweep: Sweep, progress: Progress, tracking_uri: str | None = None, part_of: str | None = None
+) -> Sweep:
     """Goes on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
 
     Args:
         tracking_uri: where the store has moved, or its password.
+        part_of: as `start_sweep`.
 
     Raises:
         UserError: when the sweep is still running, `tracking_uri` holds no run of it, or the corpora or the cluster can
@@ -181,7 +187,7 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             sweep.update(state="running", pid=os.getpid(), error=None, **moved)
             tracker.reopen(record.run_id)
-            _run(sweep, recipe, prepared, corpora, placed, tracker, progress)
+            _run(sweep, recipe, prepared, corpora, placed, tracker, progress, how_to_go_on(sweep, part_of))
     return sweep
 
 
@@ -193,16 +199,17 @@ def _run(
     placed: Placement,
     tracker: Tracker,
     progress: Progress,
+    how: str,
 ) -> None:
     state, error = "failed", None
-    interrupts = Interrupts(progress.say, how_to_go_on(sweep))
+    interrupts = Interrupts(progress.say, how)
 
     def ray_died(what: str) -> None:
         progress.__exit__()
         _finish(sweep, recipe, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
-        progress.last_words(f"{what}; {how_to_go_on(sweep)}")
+        progress.last_words(f"{what}; {how}")
 
     try:
         with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interrupts.catching():
@@ -224,20 +231,20 @@ def _run(
                 attack_front(sweep, prepared, progress)
     except KeyboardInterrupt as interrupt:
         state = "stopped"
-        raise SweepStopped(stopped_by(interrupt), sweep) from None
+        raise SweepStopped(stopped_by(interrupt), how) from None
     except (
         SystemExit
     ):  # what Ray raises in whoever waits for it when it is gone; it may come before the ray_liveness does
         state, error = "stopped", "Ray is gone"
-        raise SweepStopped(error, sweep) from None
+        raise SweepStopped(error, how) from None
     except TrialStopped as stopped:
         state, error = "stopped", str(stopped)
-        raise SweepStopped(error, sweep) from None
+        raise SweepStopped(error, how) from None
     except Exception as problem:
         error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         if (full := disk_full(problem)) is not None:
             state, error = "stopped", full
-            raise SweepStopped(full, sweep) from None
+            raise SweepStopped(full, how) from None
         raise
     finally:
         _finish(sweep, recipe, tracker, state, error, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from sweeps.bench.table1_report import as_markdown, figure, verdicts
 from sweeps.bench.table1_row import Run, paper_mechanism, private_recipe
 from sweeps.recipes.loading import load_recipe
 from tests.conftest import Command
+from tests.support.encoder_folders import make_encoder
 
 
 def entry(point: str, ser: float, auc: float, row: str = "clc_atis", epsilon: float | None = 8.0) -> Entry:
@@ -65,7 +67,7 @@ def test_the_papers_honest_epsilon_is_that_of_its_mechanism_as_printed() -> None
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("utterances", [400, 20_000, 1_000_000])
 def test_a_row_is_recipes_of_the_projects_own(row: str, utterances: int, tmp_path: Path) -> None:
-    run = Run(row, 5, utterances, 2, "minilm", tmp_path, None, "")
+    run = Run(row, 5, utterances, 2, "minilm", tmp_path, None, "", "")
     recipe = load_recipe(*paper_mechanism(run))[1]
     assert (recipe.corpus.name, recipe.model.kind, recipe.search.trials) == (run.corpus, run.model, 5)
     assert recipe.training.micro_batches == 8
@@ -167,3 +169,24 @@ def test_a_mistake_is_one_line(
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_row_that_is_stopped_says_the_command_that_goes_on_with_all_of_it(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ctrl_c(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sweeps.commands.run.encode_missing", ctrl_c)
+    row = ["--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
+    places = ["--output", str(tmp_path / "table"), "--report", "--storage", str(tmp_path / "runs")]
+    words = ["bench", "table1", *row, "--encoder", str(make_encoder("bert", tmp_path / "encoder")), *places]
+    for _ in ("begun", "gone on with"):
+        code, out, err = command(*words)
+        assert (code, out) == (130, ""), err
+        assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words])}")
+    assert [folder.name for folder in (tmp_path / "runs").glob("table1-*")] == [
+        "table1-communication-400-private-8-choice"
+    ]
