@@ -155,9 +155,8 @@ def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
     settings = [f"search.trials={run.trials}", f"edp.epsilon={epsilon:g}", f"model.pretrained={run.encoder}"]
     if not run.generated:
         return f"{run.corpus}_private", settings
-    shown, stand_in = _SISTERS[
-        run.corpus
-    ]  # no corpus can be both: what the attacker may see, and the private one's place
+    # No corpus can be both: what the attacker is shown, and what stands in the private one's place.
+    shown, stand_in = _SISTERS[run.corpus]
     settings += [
         f"corpus.utterances={run.utterances}",
         f"training.workers={_workers()}",

@@ -159,6 +159,7 @@ def _front_table(
     audited = any("epsilon_audited" in point.metrics for point in front)
     rare = TPR in sweep.recipe.search.objectives
     shared = shared_params([point.params for point in front])
+    alike = params_text(shared)
     heads = ["trial", "SER", "MIA AUC", "ε honest", "ε paper"]
     if any("epsilon_user" in point.metrics for point in front):
         heads.insert(-1, "ε user")
@@ -172,7 +173,7 @@ def _front_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
         _caption(intervals, changes, bool(tied), audited, rare, any(p.metrics["ser"] > 1 for p in front))
         + about_users(front)
-        + (f" All have {params_text(shared)}." if params_text(shared) else ""),
+        + (f" All have {alike}." if alike else ""),
         heads,
         "configuration",
     )
@@ -211,11 +212,11 @@ def _tpr(metrics: dict[str, Any], intervals: bool) -> str:
 
 def tie_lines(tied: dict[str, list[str]], on_front: set[str]) -> list[str]:
     """What `sweeps.results.ties.ties` found, in words. Two that are each ahead in something are said once."""
-    lines = []
-    for name, others in tied.items():
+    lines, order = [], list(tied)
+    for i, (name, others) in enumerate(tied.items()):
         alike = [other for other in others if name in tied.get(other, [])]
         ahead = [other for other in others if other not in alike]
-        said = enumerated([other for other in alike if list(tied).index(other) > list(tied).index(name)])
+        said = enumerated([other for other in alike if other in order[i + 1 :]])
         if said:
             lines.append(f"Trial {name} differs from {said} by less than the measurement's noise.")
         if ahead:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
-from sweeps.formatting.figures import epsilon_text
+from sweeps.formatting.figures import enumerated, epsilon_text
 from sweeps.results.confirmed import CONFIRM
 from sweeps.search.random_stopping import epsilon_of_best
 from sweeps.state.picks import final_trainings
@@ -42,9 +42,9 @@ def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | No
 def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
     """The trainings whose ledger is missing or broken, in words; "" where there is none."""
     lost = [str(trial.folder) for trial in _counted(sweep, trials) if trial.ledger is None]
-    which = [f"trial {lost[0]}" if len(lost) == 1 else f"trials {', '.join(lost)}"] if lost else []
+    which = [f"trial{'s' if len(lost) > 1 else ''} {enumerated(lost)}"] if lost else []
     which += [str(place.relative_to(sweep.folder.parent)) for place, ledger in _later(sweep).items() if ledger is None]
-    return f"the ledger of {' and '.join(which)} is missing, broken or not whole" if which else ""
+    return f"the ledger of {enumerated(which)} is missing, broken or not whole" if which else ""
 
 
 def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
@@ -62,9 +62,9 @@ def what_counts(sweep: Sweep) -> str:
     later = [f"{confirmed} trainings of confirm"] if confirmed else []
     later += [f"{final} final training{'s' if final > 1 else ''}"] if final else []
     if sweep.recipe.search.secret:
-        also = f"; {', '.join(later)} beside it, for which δ adds up too" if later else ""
+        also = f"; {enumerated(later)} beside it, for which δ adds up too" if later else ""
         return f"a secret number of trials, only the best released{also}"
-    return f"all trials{', ' if len(later) > 1 else ' and ' if later else ''}{' and '.join(later)} composed"
+    return f"{enumerated(['all trials', *later])} composed"
 
 
 def _known(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
