@@ -9,8 +9,25 @@ from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
+import pytest
 
+from edp.spec import UserError
+from trainables.corpora import generate, read_corpus
 from trainables.corpora.types import Utterance
+
+AWKWARD = [
+    Utterance(("to", "new", "york", "city"), ("O", "B-city", "I-city", "I-city"), "book_flight"),
+    Utterance(("paris", "london"), ("B-city", "B-city"), "book_flight"),
+    Utterance(("paris", "london"), ("B-city", "B-city"), "book_flight"),
+    Utterance(
+        ("añade", "clásicos", "日本", "zero\u2028width", "no\u00a0break"),
+        ("O", "B-x.y", "O", "O", "O"),
+        "add_song",
+    ),
+    Utterance(("number", "#", "five"), ("O", "O", "B-digit"), "dial_it"),
+    Utterance(("stop",), ("O",), "music_stop_now"),
+]
+CORPUS = AWKWARD + generate("health", 200, seed=3)
 
 
 def three_file(utterances: Sequence[Utterance], folder: Path) -> Path:
@@ -155,3 +172,13 @@ BINARY: dict[str, tuple[str, Callable[[Sequence[Utterance], Path], Path]]] = {
     "parquet": ("parquet", parquet),
     "datasets": ("datasets", datasets),
 }
+
+
+def refusal(files: dict[str, bytes | str], format: str, folder: Path) -> str:
+    """What is said of a corpus of these files, which cannot be read."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        read_corpus(folder, format)
+    return str(caught.value)

@@ -1,0 +1,118 @@
+"""Tables (CSV, Parquet, data sets): columns are found or said, cells are read, and what is broken is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from edp.spec import UserError
+from tests.support import writers
+from tests.support.writers import AWKWARD
+from trainables.corpora import Utterance, corpus_digest, read_corpus
+from trainables.spec import ColumnsSpec, CorpusSpec
+
+BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
+    "a table without text": (
+        "csv",
+        {"c.csv": "a,intent\nx,y\n"},
+        "c.csv: no column of text; it has 'a', 'intent'; allowed: corpus",
+    ),
+    "a table without labels": (
+        "csv",
+        {"c.csv": "text,id\nx,y\n"},
+        "c.csv: no column of intent or tags; it has 'text', 'id'",
+    ),
+    "a column twice": ("csv", {"c.csv": "text,intent,intent\nx,y,z\n"}, "c.csv: the column 'intent' stands twice"),
+    "a short row of a table": (
+        "csv",
+        {"c.csv": "text,intent\nx,y\nx\n"},
+        "c.csv, line 3: the row has not the 2 columns",
+    ),
+    "no intent in a row": (
+        "auto",
+        {"c.csv": "text;intent\nx;y\nx;\n"},
+        "c.csv, line 3: column 'intent' holds ''; allowed: an intent in every row",
+    ),
+    "BIO in a row": ("csv", {"c.tsv": "text\ttags\nx y\tO I-x\n"}, "c.tsv, line 2: tag 2 is I-x after O"),
+    "too few tags in a row": ("csv", {"c.csv": "text,tags\nx y,O\n"}, "c.csv, line 2: 1 tags for 2 tokens"),
+    "no text in a row": ("csv", {"c.csv": "text,intent\n ,i\n"}, "c.csv, line 2: empty utterance"),
+    "no Parquet": ("parquet", {"c.parquet": "x"}, "c.parquet: is neither Parquet nor an Arrow stream: "),
+    "half a Parquet": (
+        "parquet",
+        {"c.parquet": "PAR1 and more"},
+        "c.parquet: is neither Parquet nor an Arrow stream: ",
+    ),
+    "a data set without its state": ("datasets", {"state.json": "{}"}, "state.json: is no state of a data set"),
+    "a data set without a file": (
+        "auto",
+        {"state.json": '{"_data_files": [{"filename": "a.arrow"}]}'},
+        "a.arrow: is neither Parquet nor an Arrow stream: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_table_ends_in_one_line_that_names_file_row_and_problem(fault: str, tmp_path: Path) -> None:
+    format, files, expected = BROKEN[fault]
+    said = writers.refusal(files, format, tmp_path)
+    assert f"{tmp_path}/{expected}" in said
+    assert "\n" not in said
+
+
+CELLS: dict[str, tuple[str, list[object], str]] = {
+    "a number without a name": ("tags", [[7], [8]], "row 1: column 'tags' holds 7; allowed: a string"),
+    "a label below 0": ("label", ["a", None], "row 2: column 'label' holds nothing; allowed: a string"),
+    "no text": (
+        "tokens",
+        [None, ["a"]],
+        "row 1: column 'tokens' holds nothing; allowed: words with blanks between, or",
+    ),
+    "two words in one": ("tokens", [["a"], ["a b"]], "row 2: column 'tokens' holds 'a b'; allowed: one word a string"),
+}
+
+
+@pytest.mark.parametrize("fault", CELLS)
+def test_a_cell_that_cannot_be_read_is_named_by_file_row_and_column(fault: str, tmp_path: Path) -> None:
+    column, cells, expected = CELLS[fault]
+    good: dict[str, list[object]] = {"tokens": [["a"], ["b"]], "tags": [["O"], ["O"]], "label": ["i", "j"]}
+    pyarrow.parquet.write_table(pyarrow.table(good | {column: cells}), tmp_path / "c.parquet")
+    with pytest.raises(UserError) as caught:
+        read_corpus(tmp_path, "auto")
+    assert str(caught.value).startswith(f"{tmp_path / 'c.parquet'}, {expected}")
+
+
+def test_a_number_that_its_column_has_no_name_for_is_refused(tmp_path: Path) -> None:
+    table = writers.arrow_table(AWKWARD)
+    unlabelled = table.set_column(2, "label", pyarrow.array([-1] * len(AWKWARD)))
+    pyarrow.parquet.write_table(unlabelled, tmp_path / "c.parquet")
+    with pytest.raises(
+        UserError, match=r"row 1: column 'label' holds -1; allowed: a string, or 0 to 3, which have names"
+    ):
+        read_corpus(tmp_path, "auto")
+
+
+def test_columns_of_any_name_are_read_where_the_spec_says_which(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("said,what,text,who\nring bob,call,x,u1\nstop,end,y,u2\n")
+    spec = CorpusSpec(name="mine", path=str(tmp_path), columns=ColumnsSpec(text="said", intent="what", user="who"))
+    assert read_corpus(tmp_path, "auto", spec.columns) == [
+        Utterance(("ring", "bob"), ("O", "O"), "call", "u1"),
+        Utterance(("stop",), ("O",), "end", "u2"),
+    ]
+    assert corpus_digest(spec) != corpus_digest(spec.model_copy(update={"columns": ColumnsSpec(intent="what")}))
+    with pytest.raises(UserError, match=r"corpus\.columns\.tags = bio: there is no such column; it has 'said', 'what'"):
+        read_corpus(tmp_path, "csv", ColumnsSpec(tags="bio"))
+    with pytest.raises(UserError, match=r"corpus\.columns: format jsonl has none; allowed with csv, parquet, datasets"):
+        read_corpus(writers.jsonl(AWKWARD, tmp_path / "other"), "jsonl", ColumnsSpec(text="said"))
+    assert "columns" not in CorpusSpec(name="atis").model_dump(), "or caches would lose their names"
+    assert CorpusSpec.model_validate(spec.model_dump()) == spec
+
+
+def test_intents_that_are_numbers_are_their_digits(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"sentence": ["go on", "stop"], "label": [3, 4]}), tmp_path / "c.parquet")
+    assert [(one.tokens, one.intent) for one in read_corpus(tmp_path, "auto")] == [
+        (("go", "on"), "3"),
+        (("stop",), "4"),
+    ]
