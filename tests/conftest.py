@@ -22,6 +22,9 @@ from rich.console import Console
 from xdist.scheduler import LoadScopeScheduling
 
 os.environ["OMP_NUM_THREADS"] = "1"
+# Hundreds of processes import this project: compiled once, also where the environment keeps nothing compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 from hypothesis import settings

@@ -11,6 +11,7 @@ from edp.spec import UserError
 from sweeps.commands.run import resume_sweep, start_sweep
 from sweeps.commands.train import train
 from sweeps.formatting.names import check_name, folder_name
+from sweeps.formatting.shell import command_line
 from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, load_recipe, write_yaml
@@ -85,7 +86,7 @@ def run_plan(
 
     Args:
         way_name: a way's, or `cheapest`: of those that run.
-        part_of: as `sweeps.commands.run.start_sweep`.
+        part_of: as `sweeps.commands.run.start_sweep`; None: this plan is all of the command.
 
     Returns:
         What `edp-sweep run --plan --json` prints.
@@ -115,7 +116,8 @@ def run_plan(
         assert recipe.search.stand_in is not None
         settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
     name = check_name("name", name or folder_name(stem))
-    sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, part_of)
+    again = part_of or _command(recipe_name, overrides, way_name, name, storage, tracking_uri)
+    sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, again)
     point = _chosen(sweep)
     found: dict[str, Any] = {
         "plan": way.name,
@@ -128,6 +130,13 @@ def run_plan(
         total = epsilon_of_sweep(sweep, sweep.trials())
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
     return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
+
+
+def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Path, tracking_uri: str | None) -> str:
+    """What goes on with a plan that was stopped: `resume` would end its search, and release nothing."""
+    settings = [word for setting in overrides for word in ("--set", setting)]
+    words = [recipe, "--plan", way, "--name", name, *settings]
+    return command_line("run", *words, storage=storage, tracking_uri=tracking_uri)
 
 
 def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,21 @@ def test_a_mistake_is_one_line_and_nothing_is_made(
     assert not (tmp_path / "runs").exists()
 
 
+def _ctrl_c(*args: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.ray
 def test_the_release_alone_touches_the_private_corpus(
     ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
     words = ("run", str(recipe), "--plan", "cheapest", "--name", "s", "--storage", str(tmp_path / "runs"), "--json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeps.commands.run.encode_missing", _ctrl_c)
+        code, out, err = command(*words)
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words[:-1]])}")
+
     code, out, err = command(*words)
     assert code == 0, err
     found = json.loads(out)
