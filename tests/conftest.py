@@ -8,6 +8,7 @@ import gc
 import io
 import json
 import os
+import sqlite3
 import sys
 import threading
 import warnings
@@ -23,8 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 os.environ["OMP_NUM_THREADS"] = "1"
 # Hundreds of processes import this project: compiled once, also where the environment keeps nothing compiled.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 from hypothesis import settings
@@ -84,6 +84,37 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Ray first, and of it the test of most processes, while pytest's own are small: the suite's memory peaks there."""
     items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """MLflow's empty tables in SQLite: made by its own fifty migrations once, and copied to each store after that."""
+    from mlflow.store.db import utils as stores
+    from sqlalchemy import Engine
+
+    make, first = stores._initialize_tables, tmp_path_factory.mktemp("mlflow") / "first.db"
+
+    def copied(engine: Engine) -> None:
+        if engine.dialect.name != "sqlite" or not stores._is_empty_database(engine):
+            return make(engine)
+        if not first.is_file():
+            make(engine)
+            with (
+                contextlib.closing(engine.raw_connection()) as source,
+                contextlib.closing(sqlite3.connect(first)) as to,
+            ):
+                source.driver_connection.backup(to)
+        else:
+            with (
+                contextlib.closing(sqlite3.connect(first)) as source,
+                contextlib.closing(engine.raw_connection()) as to,
+            ):
+                source.backup(to.driver_connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores, "_initialize_tables", copied)
+        patch.setattr("mlflow.store.model_registry.sqlalchemy_store._initialize_tables", copied)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from sweeps.formatting.errors import missing_driver
 from sweeps.formatting.secrets import redacted
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # each study that is made, each trial that ends
+_checked = set[str]()
+"""Databases whose tables were seen to be of this Optuna: it executes all its migrations' files to tell."""
 _OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
 
 
@@ -54,7 +56,10 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
         raise StudyGone(f"{file} is not there")
     try:
         # Tables that are missing stay missing: whoever looks must not turn another file into a study.
-        storage = RDBStorage(settled, skip_table_creation=True, **_OPTIONS)
+        storage = RDBStorage(
+            settled, skip_compatibility_check=settled in _checked, skip_table_creation=True, **_OPTIONS
+        )
+        _checked.add(settled)
         return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
     except ImportError as error:
         raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None

@@ -10,6 +10,7 @@ utterances on every machine and in every version of Python.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,10 +32,10 @@ _SPELLING = (1 << 32) // 25  # one utterance in 25 has a misspelt word
 _GIVE_UP = 100_000  # draws in a row that bring nothing new
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Grammar:
-    """A domain. `intents` maps an intent to its templates; intents, templates and patterns stand by
-    frequency."""
+    """A domain, equal to itself alone. `intents` maps an intent to its templates; intents, templates and patterns
+    stand by frequency."""
 
     name: str
     intents: dict[str, tuple[str, ...]]
@@ -119,6 +120,7 @@ def _repeat(items: list[tuple[T, int]], size: int) -> list[T]:
     return [item for item, share in items for _ in range(max(1, share * size // total))]
 
 
+@functools.cache
 def _compiled(grammar: Grammar) -> list[tuple[str, list[Node]]]:
     leaves: dict[tuple[str, str, bool], Leaf] = {}
 
