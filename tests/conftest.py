@@ -30,6 +30,7 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 from hypothesis import settings
 
 from tests.support import reaper
+from tests.support.kept_groups import kept_groups as groups_kept
 
 settings.register_profile("untimed", deadline=None)  # no test depends on how long something takes
 settings.load_profile("untimed")
@@ -137,6 +138,13 @@ def ray_cluster() -> Iterator[str]:
         warnings.simplefilter("ignore", ResourceWarning)
         ray.shutdown()
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def kept_groups(ray_cluster: str) -> Iterator[None]:
+    """One worker group for all sweeps of a file that ask for the same, with what they leave in its processes."""
+    with groups_kept():
+        yield
 
 
 Command = Callable[..., tuple[int, str, str]]

@@ -26,7 +26,7 @@ from trainables.records.job import TrialError
 from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts
 
 __all__ = ["corpus"]
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
 
 NAMES = {"shadow", "shadow_same_corpus", "loss", "rmia_offline", "rmia_online", "lira_offline", "lira_online"}
 

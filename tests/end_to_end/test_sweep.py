@@ -29,7 +29,7 @@ from sweeps.tracking.run_tags import NOTE
 from tests.conftest import TINY_RECIPE, Command, TinySweep
 from tests.support.grafana import ONLY_WITH_A_GPU, named_metrics
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
 
 
 @pytest.fixture(scope="module")

@@ -67,6 +67,7 @@ def _ctrl_c(*args: object) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("kept_groups")
 def test_the_release_alone_touches_the_private_corpus(
     ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
