@@ -81,7 +81,7 @@ class Book:
             raise RuntimeError("the notes of the last backward pass were not written: call EDPHook.accumulate after it")
         self.clear()
         self.micro_batch_of_example, self.micro_batches = micro_batch_b, micro_batches
-        self._one_each = torch.equal(micro_batch_b, torch.arange(micro_batches))
+        self.one_each = torch.equal(micro_batch_b, torch.arange(micro_batches))
         self._open = True
         try:
             yield
@@ -137,7 +137,7 @@ class Book:
 
     def by_micro_batch(self, values_b: Tensor) -> Tensor:
         """Values of examples (B, …) added up by micro-batch: (M, …)."""
-        if self._one_each:
+        if self.one_each:
             return values_b
         index = self.micro_batch_of_example.to(values_b.device, non_blocking=True)
         return values_b.new_zeros(self.micro_batches, *values_b.shape[1:]).index_add_(0, index, values_b)
@@ -209,7 +209,7 @@ class Book:
             gram: the Gram matrices of the inputs, added up, where somebody else may have made them.
         """
         width, outputs = sum(x.shape[1] for x, _ in inputs), g_no.shape[1]
-        if rows.micro_batches == 1 or rows.micro_batches * width * outputs <= len(g_no) * (width + outputs):
+        if rows.micro_batches == 1 or rows.holds_gradients(width, outputs):
             for x_ni, weight in inputs:
                 self.note_gradient(weight, rows.products(x_ni, g_no), rows.order_m)
             for bias in biases:

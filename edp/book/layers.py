@@ -18,7 +18,8 @@ from edp.book.teaching import teach
 
 def trainable(layer: nn.Module, name: str) -> list[nn.Parameter]:
     """The layer's own parameter of that name, if it has one and it is trained."""
-    return [p for n, p in layer.named_parameters(recurse=False) if n == name and p.requires_grad]
+    found = getattr(layer, name, None)
+    return [found] if isinstance(found, nn.Parameter) and found.requires_grad else []
 
 
 @teach(nn.Linear)
@@ -28,6 +29,13 @@ def linear(book: Book, layer: nn.Linear, x: Tensor) -> Tensor:
     kept, rows = x.detach(), book.rows(x, layer)
 
     def note(g: Tensor) -> None:
+        if weights and book.one_each and rows.holds_gradients(layer.in_features, layer.out_features):
+            # No rows are gathered: padding is multiplied too, which costs a narrow layer less.
+            g_bto, x_bti = (y.reshape(len(y), -1, y.shape[-1]).to(layer.weight.dtype) for y in (g, kept))
+            book.note_gradient(weights[0], torch.bmm(g_bto.transpose(1, 2), x_bti))
+            if biases:
+                book.note_gradient(biases[0], g_bto.sum(1))
+            return
         g_no = rows.take(g).to(layer.weight.dtype)
         if weights:
             x_ni, gram = book.packed(rows, kept, layer.weight)

@@ -87,6 +87,10 @@ class Rows:
             micro_batches=len(length_m),
         )
 
+    def holds_gradients(self, width: int, outputs: int) -> bool:
+        """Whether gradients (outputs, width) of all micro-batches take no more room than their rows."""
+        return self.micro_batches * width * outputs <= len(self.row_n) * (width + outputs)
+
     @cached_property
     def widest_gram(self) -> int:
         """Entries of the Gram matrices of all micro-batches."""
