@@ -78,7 +78,6 @@ class StepGuard:
         if epoch is not self._epoch:
             raise MisusedHook(f"epoch {epoch.number} goes on after another one was begun; allowed: one at a time")
         self.end_step()
-        self._same_parameters()
         self._step += 1
         mine = step[self._rank] if len(step) == self._workers else []
         if len(step) != self._workers or (self._per_worker is not None and len(mine) != self._per_worker):
@@ -147,7 +146,7 @@ class StepGuard:
         )
 
     def within(self) -> None:
-        """A gradient of the open step is here."""
+        """A gradient of the open step is here, and no optimizer has seen it."""
         self._same_parameters()
         if not self._open:
             raise MisusedHook(
