@@ -185,7 +185,6 @@ class Trainer:
         Raises:
             NonFiniteGradient: on a CPU, which need not wait for it.
         """
-        self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(step)
         if self.hook is not None and self.device.type == "cpu":
             self.hook.check()
@@ -207,6 +206,9 @@ class Trainer:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
         cut = self._cutter.cut(mine, share, self.step)
+        # What the book has notes of is written over the last step's gradients: zeros would be written for nothing.
+        if self.book is None or any(piece.micro_batches < 2 for piece, _ in cut):
+            self.optimizer.zero_grad(set_to_none=True)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in step for indices in other))
         factor = 1.0 if self.hook is not None else self.world * share / everybody
