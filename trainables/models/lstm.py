@@ -94,13 +94,14 @@ def _noted_lstm(book: Book, lstm: PackedLSTM, input_ne: Tensor, packing: Packing
         def note(input_ne: Tensor, mirrored_ne: Tensor, hidden_n2h: Tensor, slope_n24h: Tensor) -> None:
             before_n2h = torch.zeros_like(hidden_n2h)
             before_n2h[packing.starts[1] :] = hidden_n2h[packing.before_m]
+            # Both directions' rows at once: to gather those of one would copy it into a tensor of its own first.
+            states, slopes = (rows.take(x.flatten(1)).unflatten(1, (2, -1)) for x in (before_n2h, slope_n24h))
             for way, (suffix, x_ne) in enumerate((("", input_ne), ("_reverse", mirrored_ne))):
                 weights = [lstm.get_parameter(f"{kind}_l{layer}{suffix}") for kind in ("weight_ih", "weight_hh")]
                 biases = [lstm.get_parameter(f"{kind}_l{layer}{suffix}") for kind in ("bias_ih", "bias_hh")]
                 kind = weights[0].dtype
-                inputs = [rows.take(x_ne).to(kind), rows.take(before_n2h[:, way])]
-                slope = rows.take(slope_n24h[:, way])
-                book.note_linear(rows, list(zip(inputs, weights, strict=True)), biases, slope)
+                inputs = [rows.take(x_ne).to(kind), states[:, way]]
+                book.note_linear(rows, list(zip(inputs, weights, strict=True)), biases, slopes[:, way])
 
         return note
 
