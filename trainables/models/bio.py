@@ -50,6 +50,31 @@ def bio_marginals(emissions_btk: Tensor, mask_bt: Tensor) -> tuple[Tensor, Tenso
     return _posterior(forward, mask_bt), log_z_b
 
 
+@torch.no_grad()
+def bio_viterbi(emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
+    """Tags of the highest-scoring path that BIO allows, (B, T) int64; 0 beyond the utterance."""
+    best_tbk = emissions_btk.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    best_tbk[0, :, 2::2] = -math.inf
+    top_b1, first_tag_b1 = best_tbk[0].max(1, keepdim=True)
+    top_tags = [first_tag_b1]
+    for t in range(1, len(best_tbk)):
+        before_bk, here_bk = best_tbk[t - 1], best_tbk[t]
+        here_bk[:, 2::2] += torch.maximum(before_bk[:, 1::2], before_bk[:, 2::2])
+        here_bk[:, :1] += top_b1
+        here_bk[:, 1::2] += top_b1
+        top_b1, tag_b1 = here_bk.max(1, keepdim=True)
+        top_tags.append(tag_b1)
+    tag_b1 = top_tags[-1]
+    path = [tag_b1]
+    for t in range(len(best_tbk) - 2, -1, -1):
+        begun_b1 = (tag_b1 - 1).clamp(min=0)
+        is_begun_b1 = best_tbk[t].gather(1, begun_b1) >= best_tbk[t].gather(1, tag_b1)
+        is_inside_b1 = (tag_b1 > 0) & (tag_b1 % 2 == 0) & mask_bt[:, t + 1, None]
+        tag_b1 = torch.where(is_inside_b1, torch.where(is_begun_b1, begun_b1, tag_b1), top_tags[t])
+        path.append(tag_b1)
+    return torch.cat(path[::-1], 1).masked_fill(~mask_bt, 0)
+
+
 def _forward(emissions_btk: Tensor, mask_bt: Tensor) -> tuple[_Forward, Tensor]:
     top_bt1 = emissions_btk.amax(2, keepdim=True)
     weight_tbk = torch.exp(emissions_btk - top_bt1).transpose(0, 1)

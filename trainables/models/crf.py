@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from edp.book import Book, teach
-from trainables.models.bio import UNLIKELY, bio_marginals, bio_nll, bio_path_score
+from trainables.models.bio import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
 
 FORBIDDEN = -1e4
 """Score of what is not allowed, where paths are compared: no emission makes up for it."""
@@ -59,6 +59,8 @@ class CRF(nn.Module):
 
     def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
         """Likeliest tags, (B, T); 0 beyond the utterance."""
+        if not self.learnt:
+            return bio_viterbi(emissions_btk, mask_bt)
         return viterbi(emissions_btk, mask_bt, *self.scores(FORBIDDEN))
 
     def scores(self, forbidden: float = UNLIKELY) -> tuple[Tensor, Tensor, Tensor]:

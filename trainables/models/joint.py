@@ -81,7 +81,7 @@ class JointModel(nn.Module, ABC):
         self.register_buffer("codes_ck", codes_ck, persistent=False)
         self.crf: CRF | Softmax
         if head.slots == "softmax" or not labels.has_slots:
-            self.crf = Softmax(labels if head.bio and labels.has_slots else None)
+            self.crf = Softmax(bio=head.bio and labels.has_slots)
         else:
             allowed = allowed_jk(labels), allowed_first_k(labels)
             learnt = head.slots == "crf"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
 from trainables.corpora.labels import Labels
-from trainables.models.crf import FORBIDDEN, viterbi
+from trainables.models.bio import bio_viterbi
 
 
 def allowed_jk(labels: Labels) -> Tensor:
@@ -33,15 +33,11 @@ def type_codes(labels: Labels) -> Tensor:
 
 
 class Softmax(nn.Module):
-    """Each token's tag by itself; with `labels`, what BIO forbids is never answered. It has no weights."""
+    """Each token's tag by itself; with `bio`, what BIO forbids is never answered. It has no weights."""
 
-    allowed_jk: Tensor | None
-    first_k: Tensor | None
-
-    def __init__(self, labels: Labels | None = None) -> None:
+    def __init__(self, *, bio: bool = False) -> None:
         super().__init__()
-        self.register_buffer("allowed_jk", None if labels is None else allowed_jk(labels), persistent=False)
-        self.register_buffer("first_k", None if labels is None else allowed_first_k(labels), persistent=False)
+        self.bio = bio
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
         """Sum over the tokens of each one's cross entropy, (B,)."""
@@ -50,11 +46,9 @@ class Softmax(nn.Module):
 
     def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
         """Likeliest tags, together allowed, (B, T); 0 beyond the utterance."""
-        if self.allowed_jk is None or self.first_k is None:
-            return emissions_btk.argmax(2).masked_fill(~mask_bt, 0)
-        transitions_jk = emissions_btk.new_zeros(self.allowed_jk.shape).masked_fill(~self.allowed_jk, FORBIDDEN)
-        start_k = emissions_btk.new_zeros(self.first_k.shape).masked_fill(~self.first_k, FORBIDDEN)
-        return viterbi(emissions_btk, mask_bt, transitions_jk, start_k, torch.zeros_like(start_k))
+        if self.bio:
+            return bio_viterbi(emissions_btk, mask_bt)
+        return emissions_btk.argmax(2).masked_fill(~mask_bt, 0)
 
     def certainty(self, emissions_btk: Tensor, tags_bt: Tensor | None, mask_bt: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags."""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainables.corpora.labels import Labels
-from trainables.models.crf import CRF, crf_nll, marginals, path_score, viterbi
-from trainables.models.tags import allowed_first_k, allowed_jk
+from trainables.models.crf import CRF, FORBIDDEN, crf_nll, marginals, path_score, viterbi
+from trainables.models.tags import Softmax, allowed_first_k, allowed_jk
 
 Scores = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, mask, transitions, start, end
 
@@ -158,6 +158,9 @@ def test_what_bio_alone_allows_needs_no_table_of_transitions(
     torch.testing.assert_close(posterior_btk, marginals(emissions, mask, *crf.scores())[0], rtol=0, atol=1e-9)
     assert loss_b is not None
     torch.testing.assert_close(loss_b, nll_b.detach(), rtol=1e-9, atol=1e-9)
+    best_bt = viterbi(emissions, mask, *crf.scores(FORBIDDEN))
+    assert torch.equal(crf.viterbi(emissions, mask), best_bt)
+    assert torch.equal(Softmax(bio=True).viterbi(emissions, mask), best_bt)
 
 
 def test_confident_emissions_that_bio_forbids_give_finite_losses_in_float32() -> None:
