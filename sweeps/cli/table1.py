@@ -21,7 +21,7 @@ def table1(
     row: Annotated[str | None, typer.Option(help="such as clc_atis; or --corpus and --model")] = None,
     corpus: Annotated[str | None, typer.Option(help="of the paper's six: ATIS, SNIPS, NLU-eval, Health, …")] = None,
     model: Annotated[str | None, typer.Option(help="CLC, BERT")] = None,
-    trials: Annotated[int, typer.Option(min=2, max=100_000, help="of each search")] = 12,
+    trials: Annotated[int, typer.Option(min=2, max=100_000, help="of each search")] = 6,
     utterances: Annotated[int, typer.Option(min=200, max=1_000_000, help="of a generated corpus")] = 20_000,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="trainings of each private point")] = 3,
     part: Annotated[str, typer.Option(help="all; private: its points alone; mechanism: SGD and the paper's")] = "all",

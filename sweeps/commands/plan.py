@@ -19,6 +19,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.search.plan import Prices, price
 from sweeps.search.target_epsilon import Refused, settle
+from sweeps.state.lock import is_free
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from trainables.corpora import load_corpus
@@ -178,7 +179,7 @@ def searched(
     Raises:
         UserError: where a sweep of this name has other settings.
     """
-    if not sweep.folder.exists():
+    if is_free(sweep.folder):
         return start_sweep(
             recipe,
             settings,

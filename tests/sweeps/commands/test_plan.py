@@ -11,6 +11,7 @@ import yaml
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
+from sweeps.state.lock import LOCK
 from tests.conftest import TINY_RECIPE, Command
 
 SETTINGS = {
@@ -72,6 +73,9 @@ def test_the_release_alone_touches_the_private_corpus(
     ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
     words = ("run", str(recipe), "--plan", "cheapest", "--name", "s", "--storage", str(tmp_path / "runs"), "--json")
+    died = tmp_path / "runs" / "s-choice"  # of somebody who died before anything was kept
+    died.mkdir(parents=True)
+    (died / LOCK).touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sweeps.commands.run.encode_missing", _ctrl_c)
         code, out, err = command(*words)
