@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edp.accounting.epsilon import epsilon
 from edp.accounting.planned import planned_ledger
@@ -79,13 +79,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Note:
-    """What else is known of a point that was measured: each seed's figures, and LiRA's TPR at 1 % FPR (0..1)."""
+    """What else is known of a point that was measured: each seed's figures, and what LiRA finds."""
 
     point: str
     sers: list[float]
     mia_aucs: list[float]
     lira_tpr_at_1pct_fpr: float
+    """0..1, the higher of online and offline LiRA's."""
     chosen: dict[str, Any] | None
+    references: Literal["sgd", "own"] = "sgd"
+    """How the models that LiRA compares with were trained: without privacy, or as the point's own."""
 
 
 @dataclass(frozen=True)

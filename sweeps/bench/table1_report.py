@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -44,7 +45,8 @@ def _row_markdown(result: Result, row: str) -> str:
     entries, (corpus, model) = _of(result, row), names_of(row)
     measurements = [one for one in result.measurements if (one.corpus, one.model) == (corpus, model)]
     sgd = next((one for one in entries if one.point == "sgd"), None)
-    notes = {note.point: note for about in measurements for note in about.points}
+    # Of a front's points, whose name is one, the SER says which it is of.
+    notes = {(note.point, fmean(note.sers)): note for about in measurements for note in about.points}
     lines = [
         f"### {corpus}, {model}",
         "",
@@ -53,16 +55,27 @@ def _row_markdown(result: Result, row: str) -> str:
         "| SGD, the paper's | {:.1f} | | {:.1f} | | | ∞ | | |".format(
             *(100 * rate for rate in _baseline_of_paper(row))
         ),
-        *(_line(one, _baseline(one, sgd), notes.get(one.point)) for one in entries),
+        *(_line(one, _baseline(one, sgd), notes.get((one.point, one.ser))) for one in entries),
         "",
         f"Δ: in per cent of SGD's; of the paper's SGD for the paper's points. {MARK}: no formal guarantee. ±: half the "
         f"95 % interval over seeds. δ = {paper_entries(row)[0].delta:g}.",
+        "",
+        _how_lira(measurements),
         "",
         *(f"- {line}" for line in verdicts(entries)),
         "",
         *(line for about in measurements for line in _how(about, entries)),
     ]
     return "\n".join(lines)
+
+
+def _how_lira(measurements: Sequence[Measurement]) -> str:
+    """What LiRA compares the points with."""
+    kinds = {"sgd": "trained without privacy", "own": "trained as the point's own"}
+    notes = [note for about in measurements for note in about.points]
+    found = {kind: "; ".join(_NAMES[note.point] for note in notes if note.references == kind) for kind in kinds}
+    words = ", and with models ".join(f"{kinds[kind]} ({names})" for kind, names in found.items() if names)
+    return f"LiRA, the stronger of online and offline, compares with models {words}."
 
 
 def _how(about: Measurement, entries: Sequence[Entry]) -> list[str]:

@@ -38,8 +38,9 @@ from sweeps.recipes.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front
 from sweeps.state.sweep import Sweep
 from trainables.records.files import read_json_if_any
+from trainables.training.references import Kind
 
-Part = Callable[["Run", Progress], tuple[list[Entry], Note]]
+Part = Callable[["Run", Progress], tuple[list[Entry], list[Note]]]
 """Measures one point, or several of one sweep."""
 
 _FULL_SIZE = 1_000_000
@@ -124,8 +125,8 @@ def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measure
         "mechanism": [_paper_mechanism],
     }
     for part in (part for name in run.parts for part in parts[name]):
-        found, note = part(run, progress)
-        entries, notes = [*entries, *found], [*notes, note]
+        found, more = part(run, progress)
+        entries, notes = [*entries, *found], [*notes, *more]
         about = Measurement(*names_of(run.row), f"{date.today()}", run.trials, machine(), versions(), notes)
         yield entries, about
 
@@ -175,7 +176,8 @@ def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
     return f"{run.corpus}_private", settings
 
 
-def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], Note]:
+def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], list[Note]]:
+    """SGD, and the front, whose most useful point LiRA attacks too, by the references that SGD has."""
     recipe, settings = paper_mechanism(run)
     name = f"table1-{run.model}_{run.corpus_name}"
     progress.say(f"{', '.join(names_of(run.row))}: SGD and the paper's mechanism")
@@ -184,10 +186,16 @@ def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], Note]:
     assert baseline is not None  # of a sweep that has ended
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
     entries = [_entry(run, "sgd", [baseline]), *(_entry(run, "edp_front", [point.metrics]) for point in front)]
-    return entries, _note(run, "sgd", [baseline], f"{name}/baseline", None, progress)
+    notes = [_note(run, "sgd", [baseline], f"{name}/baseline", "sgd", progress)]
+    if front:
+        best = min(front, key=lambda point: point.metrics["ser"])
+        notes.append(
+            _note(run, "edp_front", [best.metrics], f"{name}/{best.name}", "sgd", progress, chosen=best.params)
+        )
+    return entries, notes
 
 
-def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry], Note]:
+def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry], list[Note]]:
     """The private recipe's choice at an ε, trained with each seed."""
     recipe, settings = private_recipe(run, epsilon)
     point, name = f"private_{epsilon}", f"table1-{run.corpus_name}-private-{epsilon}"
@@ -202,7 +210,7 @@ def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry]
         trained.append(release(again, sweep, f"{name}-seed-{seed}", **where))
     metrics = [one["metrics"] for one in trained]
     chosen = {key: value for key, value in found["chosen"]["params"].items() if key != "z0"}
-    return [_entry(run, point, metrics)], _note(run, point, metrics, found["output"], chosen, progress)
+    return [_entry(run, point, metrics)], [_note(run, point, metrics, found["output"], "own", progress, chosen=chosen)]
 
 
 def _note(
@@ -210,11 +218,13 @@ def _note(
     point: str,
     metrics: list[dict[str, Any]],
     target: str,
-    chosen: dict[str, Any] | None,
+    references: Kind,
     progress: Progress,
+    *,
+    chosen: dict[str, Any] | None = None,
 ) -> Note:
     sers, aucs = ([one[name] for one in metrics] for name in ("ser", "mia_auc"))
-    return Note(point, sers, aucs, _lira(run, target, progress), chosen)
+    return Note(point, sers, aucs, _lira(run, target, references, progress), chosen, references)
 
 
 def _entry(run: Run, point: str, metrics: list[dict[str, Any]]) -> Entry:
@@ -236,13 +246,18 @@ def _entry(run: Run, point: str, metrics: list[dict[str, Any]]) -> Entry:
     )
 
 
-def _lira(run: Run, target: str, progress: Progress) -> float:
-    """LiRA's TPR at 1 % FPR, with models that were trained on the utterance and models that were not."""
+def _lira(run: Run, target: str, kind: Kind, progress: Progress) -> float:
+    """LiRA's TPR at 1 % FPR, the higher of its two forms.
+
+    One compares with models that were trained on the utterance and models that were not, the other with these alone.
+    Which is stronger depends on how like the target the references are.
+    """
     found = find_target(target, run.storage, run.tracking_uri)
     document = read_json_if_any(found.folder / "attacks.json", dict[str, Any])
-    if document is None or document["references"] != _REFERENCES:
-        document = attack(found, _REFERENCES, "sgd", progress.console)
-    return next(one["tpr_at_1pct_fpr"] for one in document["attacks"] if one["name"] == "lira_online")
+    if document is None or (document["references"], document["reference_training"]) != (_REFERENCES, kind):
+        document = attack(found, _REFERENCES, kind, progress.console)
+    tprs: list[float] = [one["tpr_at_1pct_fpr"] for one in document["attacks"] if one["name"].startswith("lira_")]
+    return max(tprs)
 
 
 def _workers() -> int:

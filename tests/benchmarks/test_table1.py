@@ -110,9 +110,8 @@ def test_a_row_takes_the_place_of_its_own_and_leaves_the_others(tmp_path: Path) 
 def test_points_that_are_measured_again_replace_their_like_and_the_others_stay() -> None:
     first = [*paper_entries("clc_atis"), entry("private_8", 0.05, 0.5), entry("sgd", 0.06, 0.6, epsilon=None)]
     known = merged(Result([], []), first, measurement())
-    later = Measurement(
-        "ATIS", "CLC", "2026-11-24", 9, {"processor": "another"}, {}, [Note("sgd", [0.04], [0.7], 0.03, None)]
-    )
+    notes = [Note("sgd", [0.04], [0.7], 0.03, None), Note("edp_front", [0.3], [0.4], 0.123, {"C": 1.0})]
+    later = Measurement("ATIS", "CLC", "2026-11-24", 9, {"processor": "another"}, {}, notes)
     front = [entry("sgd", 0.04, 0.7, epsilon=None), entry("edp_front", 0.2, 0.5), entry("edp_front", 0.3, 0.4)]
     again = merged(known, [*paper_entries("clc_atis"), *front], later)
     assert [(one.point, one.ser) for one in again.rows if not one.point.startswith("paper")] == [
@@ -122,11 +121,14 @@ def test_points_that_are_measured_again_replace_their_like_and_the_others_stay()
         ("private_8", 0.05),
     ]
     assert [(one.trials, [note.point for note in one.points]) for one in again.measurements] == [
-        (9, ["sgd"]),
+        (9, ["sgd", "edp_front"]),
         (4, ["private_8"]),
     ]
     shown = as_markdown(again)
     assert shown.count("### ATIS, CLC") == 1
+    front = [line.split("|") for line in shown.splitlines() if "searched |" in line]
+    assert [(line[2].strip(), line[6].strip()) for line in front] == [("20.0", ""), ("30.0", "12.3")]
+    assert "trained without privacy (SGD; the paper's mechanism, searched; private recipe, ε = 8)" in shown
     assert shown.index("9 trials a search, 2026-11-24, another") < shown.index("4 trials a search, 2026-11-23, one")
 
 
