@@ -12,7 +12,7 @@ from trainables.corpora import corpus_in
 
 def real_corpus(name: str) -> Path:
     """The folder or file of a public corpus: in `EDP_DATA_DIR`, else in `../shared/data`; skips without it."""
-    beside = Path(__file__).parents[2] / "shared" / "data"
+    beside = Path(__file__).parents[3] / "shared" / "data"
     data = Path(os.environ.get("EDP_DATA_DIR") or beside)
     # The corpora have licences of their own, so they are not ours to put here, and a test may not download them.
     # Generated ones run the same readers, splits and training everywhere (tests/trainables/corpora/test_readers.py).

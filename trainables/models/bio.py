@@ -52,7 +52,11 @@ def bio_marginals(emissions_btk: Tensor, mask_bt: Tensor) -> tuple[Tensor, Tenso
 
 @torch.no_grad()
 def bio_viterbi(emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
-    """Tags of the highest-scoring path that BIO allows, (B, T) int64; 0 beyond the utterance."""
+    """Tags of the highest-scoring path that BIO allows, (B, T) int64; 0 beyond the utterance.
+
+    Viterbi (Rabiner 1989, section III.B) in O(K) a step: I-x comes after the better of B-x and I-x, anything else after
+    the best of all.
+    """
     best_tbk = emissions_btk.transpose(0, 1).clone(memory_format=torch.contiguous_format)
     best_tbk[0, :, 2::2] = -math.inf
     top_b1, first_tag_b1 = best_tbk[0].max(1, keepdim=True)
