@@ -31,8 +31,8 @@ SPEC = BERTSpec(pretrained=MINILM, vocabulary=BERT.vocabulary)
 
 @pytest.fixture
 def installed() -> None:
-    # Weights do not belong into a repository. `make setup` installs these; who installs the project alone has none. Small
-    # encoders that tests make (tests/support/encoder_folders.py) go the same way everywhere.
+    # Weights do not belong into a repository. `make setup` installs these; who installs the project alone has none.
+    # Small encoders that tests make (tests/support/encoder_folders.py) go the same way everywhere.
     try:
         metadata.version(PACKAGE)
     except metadata.PackageNotFoundError:
