@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -110,3 +111,8 @@ def for_task(splits: Splits, task: Task, field: str) -> Splits:
 
 def _tags_of(types: Iterable[str]) -> tuple[str, ...]:
     return ("O", *(prefix + name for name in types for prefix in ("B-", "I-")))
+
+
+def words_of(name: str) -> list[str]:
+    """The words that a label's name is made of, in lower case: `toloc.city_name` has toloc, city, name."""
+    return re.findall(r"[^\W_]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())

@@ -84,7 +84,7 @@ class Heads(JointModel):
         """With `sizes`, the width of a token's vector and of a sentence's (`States.sizes`)."""
         super().__init__(sentence_size=sizes[1], token_size=sizes[0], labels=labels, dropout=0.0, head=spec.head)
         if labels.has_intents:
-            self.intent_head = nn.Linear(sizes[1], len(labels.intents), bias=False)
+            self.intent_head = nn.Linear(sizes[1], self.intent_outputs, bias=False)
         if labels.has_slots:
             self.slot_head = TokenLinear(sizes[0], self.slot_outputs)
         for parameter in self.parameters():

@@ -21,7 +21,7 @@ from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
 from trainables.models.crf import CRF
 from trainables.models.dropout import Draws, KeyedDropout
-from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, type_codes
+from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, intent_codes, tag_codes
 from trainables.spec import HeadSpec
 
 _HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
@@ -66,19 +66,24 @@ class JointModel(nn.Module, ABC):
     """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
 
     codes_ck: Tensor | None
-    """What tags' scores are made of (`trainables.models.tags.type_codes`); None: each has its own."""
+    """What tags' scores are made of (`trainables.models.tags.tag_codes`); None: each has its own."""
+    codes_ci: Tensor | None
+    """The same of intents' scores."""
 
     def __init__(
         self, sentence_size: int, token_size: int, labels: Labels, dropout: float, head: HeadSpec = HeadSpec()
     ) -> None:
         super().__init__()
-        codes_ck = type_codes(labels) if head.shared_types and labels.has_slots else None
+        codes_ck = tag_codes(labels, types=head.shared_types, parts=head.shared_parts) if labels.has_slots else None
+        codes_ci = intent_codes(labels, parts=head.shared_parts) if labels.has_intents else None
         self.draws = Draws()
         self.head_dropout = KeyedDropout(dropout, self.draws, 0)
-        self.intent_head = nn.Linear(sentence_size, len(labels.intents)) if labels.has_intents else None
+        self.intent_outputs = len(labels.intents) if codes_ci is None else len(codes_ci)
+        self.intent_head = nn.Linear(sentence_size, self.intent_outputs) if labels.has_intents else None
         self.slot_outputs = len(labels.tags) if codes_ck is None else len(codes_ck)
         self.slot_head: nn.Module | None = nn.Linear(token_size, self.slot_outputs) if labels.has_slots else None
         self.register_buffer("codes_ck", codes_ck, persistent=False)
+        self.register_buffer("codes_ci", codes_ci, persistent=False)
         self.crf: CRF | Softmax
         if head.slots == "softmax" or not labels.has_slots:
             self.crf = Softmax(bio=head.bio and labels.has_slots)
@@ -114,6 +119,8 @@ class JointModel(nn.Module, ABC):
         intent_logits_bi = sentence_bh.new_zeros(len(batch), 1)
         if self.intent_head is not None:
             intent_logits_bi = self.intent_head(self.head_dropout(sentence_bh))
+        if self.codes_ci is not None:
+            intent_logits_bi = intent_logits_bi @ self.codes_ci.to(intent_logits_bi)
         emissions_btk = sentence_bh.new_zeros(*batch.mask_bt.shape, 1, dtype=kind)
         if self.slot_head is not None:
             emissions_btk = self.slot_scores(self.slot_head, token_bth, batch).to(kind)

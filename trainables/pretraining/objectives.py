@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from edp.spec import UserError
+from trainables.corpora.labels import words_of
 from trainables.data.batch import Batch, PieceInputs
 from trainables.data.batching import make_batch
 from trainables.data.features import make_table
@@ -32,9 +33,7 @@ _TAG_KINDS = "OBI"
 
 def readable(label: str) -> str:
     """A label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
-    label = re.sub(r"^[BI]-", "", label)
-    words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", label).lower())
-    return " ".join(words) or "other"
+    return " ".join(words_of(re.sub(r"^[BI]-", "", label))) or "other"
 
 
 def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:

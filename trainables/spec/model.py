@@ -40,6 +40,13 @@ class HeadSpec(Frozen):
     shared_types: Annotated[
         bool, Field(description="score of B-x is that of B plus that of x, of I-x that of I plus that of x")
     ] = False
+    shared_parts: Annotated[
+        bool,
+        Field(
+            description="half the score of each word of a label's name is added to the label's own: what "
+            "fromloc.city_name teaches about cities, toloc.city_name learns too"
+        ),
+    ] = False
     bio: Annotated[bool, Field(description="I-x is answered after B-x and I-x only, whatever was learnt")] = False
 
 

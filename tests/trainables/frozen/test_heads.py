@@ -33,6 +33,7 @@ HEADS = {
     "softmax": HeadSpec(slots="softmax"),
     "crf": HeadSpec(),
     "crf, shared types, bio": HeadSpec(shared_types=True, bio=True),
+    "bio_crf, shared types and parts": HeadSpec(slots="bio_crf", shared_types=True, shared_parts=True),
 }
 
 

@@ -71,6 +71,7 @@ def test_names_of_labels_are_scored_unless_they_are_left_out(place: Path, tmp_pa
         ("B-fromloc.city_name", "fromloc city name"),
         ("I-PlayMusic", "play music"),
         ("book_restaurant", "book restaurant"),
+        ("Straßen_größe", "straßen größe"),
         ("?", "other"),
     ],
 )

@@ -64,7 +64,7 @@ def test_nothing_to_learn_is_not_encoded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["clc", "bert"])
 @pytest.mark.parametrize("task", MISSING)
 def test_a_model_has_no_weights_for_labels_that_are_not_there(task: Task, kind: str) -> None:
-    head = HeadSpec.model_validate({"slots": "crf", "bio": True, "shared_types": True})
+    head = HeadSpec.model_validate({"slots": "crf", "bio": True, "shared_types": True, "shared_parts": True})
     model = spec().model
     if kind == "bert":
         model = BERTSpec(pretrained=None, vocabulary=spec().corpus, hidden_size=8, layers=1, heads=2)
