@@ -32,11 +32,11 @@ test: $(READY)
 	$(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest -n 3
 
-# What needs neither Ray nor a browser: for whoever changes code, many times an hour.
+# What needs neither Ray nor a browser nor more than half a second: for whoever changes code, many times an hour.
 quick: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -m 'not ray and not browser'
+	$(BIN)/python -m pytest -n 2 -m 'not ray and not browser and not slow'
 
 # Needs no network, as the pages do not when they are read.
 docs: $(READY)

@@ -28,6 +28,7 @@ def test_importing_the_packages_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_edp_with_all_its_names_needs_neither_ray_nor_mlflow() -> None:
     code = "import sys; from edp import *; print([m for m in ('ray', 'mlflow', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

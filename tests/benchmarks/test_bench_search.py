@@ -45,6 +45,7 @@ def test_a_seed_gives_the_same_history_and_never_less_volume_as_it_goes() -> Non
     assert 0 < volumes[-1] < 1
 
 
+@pytest.mark.slow
 def test_the_command_writes_and_prints_its_table(command: Command, tmp_path: Path) -> None:
     words = ["--seeds", "1", "--trials", "2", "--processes", "1", "--output", str(tmp_path), "--json"]
     code, out, err = command("bench", "search", *words)

@@ -13,6 +13,7 @@ from tests.conftest import Command
 TINY = ["--utterances", "300", "--rounds", "2", "--steps", "1", "--model-size", "hidden_size=12"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "workers", "sizes"),
     [("clc", "1,2", ["char_filters=4", "embedding_size=8"]), ("bert", "1", ["heads=2", "layers=1"])],
@@ -46,6 +47,7 @@ def test_every_method_has_a_row_with_a_ratio_or_a_reason(
     assert "dpsgd" in figure.read_text()
 
 
+@pytest.mark.slow
 def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
     sizes = [word for size in ("char_filters=4", "embedding_size=8") for word in ("--model-size", size)]
     words = ["--models", "clc", "--corpora", "health", "--batch-size", "8", *TINY, *sizes, "--json"]

@@ -33,6 +33,7 @@ def in_session(session: int) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
 def test_no_worker_outlives_a_benchmark_that_was_killed(name: str) -> None:
     call = [sys.executable, "-m", "dashboards.cli", "bench", name, *WORKS[name].split()]

@@ -140,6 +140,7 @@ def test_a_verdict_says_by_how_much_a_point_dominates_or_misses() -> None:
     assert "searched, dominates paper, no decay: SER 1.0 points lower, MIA AUC 1.0 points lower" in line
 
 
+@pytest.mark.slow
 def test_the_report_shows_what_was_measured(tmp_path: Path, command: Command) -> None:
     points = [entry("sgd", 0.05, 0.65, epsilon=None), *paper_entries("clc_atis"), entry("private_8", 0.05, 0.5)]
     known = merged(Result([], []), points, measurement())

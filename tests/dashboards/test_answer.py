@@ -42,6 +42,7 @@ def found(source: Source) -> Snapshot:
     return snapshot(source.sweep)
 
 
+@pytest.mark.slow
 def test_the_page_recommends_what_pick_does(source: Source, found: Snapshot) -> None:
     assert found.advice() == recommended(source.sweep)
     assert found.advice({"ser": 0.0}).point is None

@@ -33,6 +33,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return Source(sweep_of(tmp_path_factory.mktemp("runs"), "made", 30, tracked=False), seconds=0)
 
 
+@pytest.mark.slow
 def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: Source) -> None:
     found = snapshot(source.sweep)
     trials = source.sweep.trials()

@@ -76,6 +76,7 @@ def click(token: str | None) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_pick_takes_the_pages_own_token_and_origin(page: FlaskClient, picked: Path) -> None:
     own = token(page)
     assert len(own) > 40
@@ -116,6 +117,7 @@ def test_a_note_takes_the_pages_own_token_and_is_kept_in_the_sweeps_folder(page:
     assert json.loads(file.read_text()) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     ["", "{", "null", "[]", "{}", "7", '"x"', "[" * 100_000, '{"output": 7}', '{"output": "nope.children"}']
@@ -146,6 +148,7 @@ def test_what_goes_wrong_inside_is_one_line_and_its_traceback_is_in_the_log(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_the_page_is_framed_by_nobody_and_runs_its_own_scripts_only(page: FlaskClient) -> None:
     for path in ("/", "/_dash-layout", "/assets/page.js", "/nowhere"):
         headers = page.get(path, buffered=True).headers
@@ -208,6 +211,7 @@ with mlflow_ui(sys.argv[1], Path(sys.argv[2])) as (url, child):
 """
 
 
+@pytest.mark.slow
 def test_mlflow_ends_with_the_process_that_started_it_whatever_ends_that(tmp_path: Path) -> None:
     uri, log = f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "mlflow.log"
     words = [sys.executable, "-c", _UI, uri, str(log)]

@@ -45,6 +45,7 @@ def front_of(sweep: Sweep) -> list[Point]:
     return pareto_front(sweep.trials(), sweep.recipe.search.objectives)
 
 
+@pytest.mark.slow
 def test_it_needs_no_network_and_no_script(sweep: Sweep, tmp_path: Path) -> None:
     write_report(sweep, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
@@ -109,6 +110,7 @@ def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp
     assert asked > opened == text.count("Open. ")
 
 
+@pytest.mark.slow
 def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep: Sweep, tmp_path: Path) -> None:
     asked: list[TrialSpec] = []
     found = {
@@ -150,6 +152,7 @@ def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp
         assert f"{epsilon_cell(point.metrics['epsilon'])} {epsilon_cell(point.metrics['epsilon_paper'])} C " in text
 
 
+@pytest.mark.slow
 def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None:
     own = sweep_of(tmp_path, "own", 4)
     for point in front_of(own)[:1]:
@@ -165,6 +168,7 @@ def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None
         assert "No formal guarantee:" in text
 
 
+@pytest.mark.slow
 def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path) -> None:
     point = write_report(sweep, tmp_path / "before.html")
     assert "no longer there" in words(tmp_path / "before.html")
@@ -199,6 +203,7 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     (point.folder / "attacks.json").unlink()
 
 
+@pytest.mark.slow
 def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_path: Path) -> None:
     point = write_report(sweep, tmp_path / "report.html")
     assert "It has not been trained again" in words(tmp_path / "report.html")

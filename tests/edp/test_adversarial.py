@@ -84,6 +84,7 @@ def test_the_ledger_says_how_much_noise_the_weights_saw(case: Case) -> None:
 gradients = st.tuples(*[st.sampled_from([-1e4, -1.0, -0.2, 0.0, 0.2, 1.0, 1e4])] * 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     case=st.sampled_from([c for c in CASES if c.spec.noise == "corrected" and c.micro_batches == 4]),

@@ -123,6 +123,7 @@ def count_moved(case: Case, here: float, there: float) -> float:
 pulls = st.tuples(*[st.sampled_from([-1e4, -1.0, -0.2, 0.0, 0.2, 1.0, 1e4])] * 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=st.sampled_from(CASES), chosen=st.lists(pulls, min_size=12, max_size=12))
 def test_no_choice_of_gradients_moves_sum_or_count_farther_than_stated(case: Case, chosen: list) -> None:

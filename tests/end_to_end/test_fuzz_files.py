@@ -237,6 +237,7 @@ def _files(whole: Path) -> list[str]:
     return sorted(str(f.relative_to(whole)) for f in every if not f.name.endswith(skipped) and "other" not in f.parts)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES or 60,
     deadline=None,
@@ -290,6 +291,7 @@ def _break(file: Path, fault: Any, draw: Any) -> None:
         file.symlink_to(file.name)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES or 60,
     deadline=None,
@@ -309,6 +311,7 @@ def test_a_broken_file_of_ones_own_is_a_line(
         tally[run_line(*OWN[name], *more).check().how] += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", READS, ids=" ".join)
 def test_whole_files_are_read(words: list[str], whole: Path, fenced: Path) -> None:
     """Else the two above would show nothing."""
@@ -320,6 +323,7 @@ def test_whole_files_are_read(words: list[str], whole: Path, fenced: Path) -> No
     assert ended.code == (None if begins else 2 if "--register" in words else 0), ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_whole_files_of_ones_own_are_read(name: str, whole: Path, fenced: Path) -> None:
     for one in os.listdir(whole / "own"):

@@ -257,6 +257,7 @@ def _empty(here: Path) -> None:
     (here / "here").mkdir()
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES or 120,
     deadline=None,

@@ -140,6 +140,7 @@ def test_every_command_is_run_by_a_test_or_needs_what_no_test_has(line: str) -> 
             assert any(start.split()[1] in file.read_text() for file in files), RUN_BY[start]
 
 
+@pytest.mark.slow
 def test_what_only_reads_runs_as_it_stands_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
@@ -153,6 +154,7 @@ def test_what_only_reads_runs_as_it_stands_there(
     assert Path("report.html").is_file()
 
 
+@pytest.mark.slow
 def test_the_mlflow_ui_opens_as_it_stands_there(tmp_path: Path) -> None:
     sweep_of(tmp_path / "runs", "first", 1)
     (line,) = [line for line in commands() if line.startswith("mlflow ui")]

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from edp import EDPSpec, epsilon, epsilon_paper, planned_ledger
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_loop_trains_and_says_what_it_guarantees() -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run([*launch, "examples/private_ddp.py"], cwd=ROOT, capture_output=True, text=True, timeout=300)

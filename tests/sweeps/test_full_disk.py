@@ -87,6 +87,7 @@ def test_a_full_disk_is_one_line_whatever_is_written(what: str, disk: Path) -> N
     assert {name for name in left if not name.endswith("-journal")} <= whole, "nothing half-made but what is made anew"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [

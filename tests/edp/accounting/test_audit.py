@@ -46,6 +46,7 @@ def test_more_right_guesses_rule_out_more_and_more_delta_or_confidence_less(r, m
     assert audited_epsilon(1000, r, r - missed, delta, confidence=0.99) <= bound
 
 
+@pytest.mark.slow
 def test_it_stays_below_the_truth_for_a_gaussian_mechanism_in_19_of_20_runs():
     """Each canary scores N(±μ/2, 1); the attacker guesses the sign where it is surest. 300 runs."""
     rng, mu, m, r, delta = np.random.default_rng(1), 1.0, 400, 40, 1e-5

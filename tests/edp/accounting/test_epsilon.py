@@ -173,6 +173,7 @@ class TestPoisson:
         alone = [epsilon(Ledger(entries=(e,)), 1e-5) for e in (sampled, shuffled)]
         assert max(alone) < both < sum(alone) + 1
 
+    @pytest.mark.slow
     def test_a_hundred_thousand_steps_at_fifty_noise_levels_take_seconds(self):
         ledger = plan(1.0, 50, decay="exponential", tau=0.02, steps=2000, single=True, sampling="poisson")
         start = time.process_time()

@@ -136,6 +136,7 @@ class TestLeastOfAll(Conformance):
         return epsilon_of(c, delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "c",
     [
@@ -166,6 +167,7 @@ def test_a_divergence_too_small_for_a_float_beside_1_counts_in_many_steps():
     assert epsilon_of(many, DELTA) >= gaussian_epsilon(0.013, DELTA) > 0
 
 
+@pytest.mark.slow
 def test_forty_decaying_runs_of_a_sweep_take_seconds():
     c = compose(sampled(1 / 22, 1 + run / 8 + epoch / 99, 22) for run in range(40) for epoch in range(30))
     assert len(c.sampled) == 1200
@@ -185,6 +187,7 @@ def test_pld_tells_a_run_that_goes_on_from_one_that_starts_anew():
     assert anew == pytest.approx(pld_epsilon_at(sampled(0.02, 1.0, 70), DELTA, 1e-3), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(z=st.floats(0.5, 5), rate=st.floats(0.001, 0.5), steps=st.integers(1, 2000))
 def test_pld_is_tighter_than_rdp(z, rate, steps):

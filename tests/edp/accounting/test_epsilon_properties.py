@@ -19,6 +19,7 @@ def run(sampling, z0, epochs, decay, tau, rate=0.05):
     return planned_ledger(spec, epochs=epochs, micro_batches=8, steps_per_epoch=20, rate=rate, single_example=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
 @settings(max_examples=30, deadline=None)
 @given(
@@ -42,6 +43,7 @@ def test_two_halves_make_the_whole_wherever_a_run_is_split(sampling, z0, epochs,
         assert both > larger, "one of the halves was lost"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
 @settings(max_examples=30, deadline=None)
 @given(

@@ -29,6 +29,7 @@ def test_the_paths_are_found() -> None:
     assert len(paths) >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 300, "a/" * 3000])
 @pytest.mark.parametrize(("words", "option"), _paths())
 def test_what_is_no_path_is_a_mistake_of_one_line(

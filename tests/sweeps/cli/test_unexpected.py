@@ -78,6 +78,7 @@ def test_a_thread_that_dies_says_nothing_on_the_terminal(
     assert "KeyError: 'gone'" in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", ["| true", "<&- >&- 2>&-", ">/dev/full"])
 def test_whatever_the_standard_streams_are_there_is_no_traceback(streams: str, tmp_path: Path) -> None:
     line = f"{sys.executable} -m dashboards.cli data make --help {streams}"
@@ -87,6 +88,7 @@ def test_whatever_the_standard_streams_are_there_is_no_traceback(streams: str, t
     assert "Exception ignored" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_words_that_are_no_utf_8_and_terminals_that_lack_letters_are_printed_all_the_same(tmp_path: Path) -> None:
     for encoding in ("ascii", "utf-8"):
         ended = subprocess.run(

@@ -42,6 +42,7 @@ def test_a_violation_is_named_and_exit_code_1(config: Path, command: Command, mo
     assert "one unit can move" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -81,6 +81,7 @@ def test_the_image_is_of_the_lock_and_installs_from_what_is_copied(tmp_path: Pat
     assert list(tmp_path.glob("edp_sweeps-*.whl"))
 
 
+@pytest.mark.slow
 def test_a_wheel_brings_them_along(tmp_path: Path) -> None:
     build = "import sys, setuptools.build_meta as b; print(b.build_wheel(sys.argv[1]))"
     done = subprocess.run(

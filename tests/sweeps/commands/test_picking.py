@@ -40,6 +40,7 @@ def points(sweep: Sweep) -> list[str]:
     return [point.name for trial in sweep.trials() if trial.state == "complete" for point in trial.points]
 
 
+@pytest.mark.slow
 def test_a_point_is_picked_by_its_name_whether_it_is_on_the_front_or_not(
     sweep: Sweep, storage: Path, tmp_path: Path, command: Command
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_point_without_a_guarantee_is_refused_where_one_is_required_and_asked_
     assert not MlflowClient(sweep.record.tracking_uri).search_registered_models()
 
 
+@pytest.mark.slow
 def test_without_a_name_it_is_the_newest_sweep_and_says_so(storage: Path, tmp_path: Path, command: Command) -> None:
     found = newest(storage)
     assert found is not None
@@ -151,6 +153,7 @@ def test_without_a_name_it_is_the_newest_sweep_and_says_so(storage: Path, tmp_pa
     assert "name: none is given" in err
 
 
+@pytest.mark.slow
 def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "runs", "s", 2)
     point = named_point(sweep, "0")

@@ -31,6 +31,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     code, out, err = command("plan", str(recipe), "--epsilon", "4", "--json")
     assert code == 0, err
@@ -44,6 +45,7 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     assert line in " ".join(out.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [

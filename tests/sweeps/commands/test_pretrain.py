@@ -65,6 +65,7 @@ def goes_on(recipe: Path, storage: Path) -> str:
     return said.file.getvalue()
 
 
+@pytest.mark.slow
 def test_one_json_document_a_folder_a_run_and_a_registered_version(
     place: Path, tmp_path: Path, command: Command
 ) -> None:
@@ -95,6 +96,7 @@ def test_one_json_document_a_folder_a_run_and_a_registered_version(
     assert not list((storage / "cache").glob("*/checkpoint.pt"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
     number: signal.Signals, place: Path, whole: Path, tmp_path: Path
@@ -117,6 +119,7 @@ def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
     assert results(storage / "encoders" / "tiny") == results(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -193,6 +196,7 @@ def test_the_recipes_that_come_along_are_whole_and_never_hold_their_target() -> 
         assert corpora & BENCHMARKS == BENCHMARKS - target
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_with_loss_and_an_estimate(place: Path, tmp_path: Path) -> None:
     recipe = write_recipe(place, tmp_path / "tiny.yaml", stages=[{"steps": 30, "batch_size": 8}])
     said = Console(file=io.StringIO(), width=120, force_terminal=True)

@@ -24,6 +24,7 @@ def test_what_was_not_measured_neither_has_a_guarantee_nor_lacks_one() -> None:
     assert measured({}) == {"metrics": {}, "formal_guarantee": None}
 
 
+@pytest.mark.slow
 def test_every_document_says_so_of_every_model_and_keeps_it_out_of_the_metrics(
     tmp_path: Path, command: Command
 ) -> None:

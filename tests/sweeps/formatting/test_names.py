@@ -77,6 +77,7 @@ def test_what_lies_in_a_folder_of_somebody_elses_is_no_path(tmp_path: Path) -> N
         as_path(str(tmp_path / "below"))
 
 
+@pytest.mark.slow
 def test_what_is_nested_or_long_is_shown_in_short() -> None:
     nested: list[object] = [1]
     for _ in range(10_000):

@@ -103,6 +103,7 @@ def test_standard_output_is_printed_on(name: str, capsys: pytest.CaptureFixture[
     assert not Path("-").exists()
 
 
+@pytest.mark.slow
 def test_every_command_that_writes_a_file_refuses_the_same(
     special: dict[str, Path], tmp_path: Path, command: Command
 ) -> None:
@@ -126,6 +127,7 @@ def test_every_command_that_writes_a_file_refuses_the_same(
     assert "is a folder" in err
 
 
+@pytest.mark.slow
 def test_pick_and_data_make_print_what_they_would_write(tmp_path: Path, command: Command) -> None:
     sweep_of(tmp_path / "runs", "base", 4)
     words = ("pick", "base", "--storage", str(tmp_path / "runs"), "--output")

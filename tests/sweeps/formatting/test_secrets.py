@@ -116,6 +116,7 @@ def test_no_mistake_with_one_shows_it(uri: str, words: str, command: Command) ->
     assert "SeCrEt" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["pick base --output PLACE/picked.yaml", "report base --output PLACE/report.html", "status base --json"]
 )

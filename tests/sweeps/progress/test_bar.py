@@ -45,6 +45,7 @@ def test_what_nobody_can_measure_is_spoken_of_until_it_ends() -> None:
 _POISSON = ("epsilon", "--z0", "1", "--sampling", "poisson")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -70,6 +71,7 @@ def test_what_could_not_end_is_refused(words: tuple[str, ...], command: Command,
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_only_the_rows_that_are_shown_are_priced(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from edp.accounting import epsilon as accounting
 

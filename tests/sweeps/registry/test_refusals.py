@@ -17,6 +17,7 @@ from sweeps.tracking.tracker import Tracker
 from tests.support.registering import TASKS, Kept
 
 
+@pytest.mark.slow
 def test_an_encoder_that_does_not_say_its_architecture_is_refused(kept: Kept) -> None:
     if kept.kind in ("clc", "heads"):
         kept.register(f"{kept.kind} without one")  # its spec says it all

@@ -28,6 +28,7 @@ def model(kept: Kept) -> PyFuncModel:
     return kept.load(kept.register(f"voice assistant {kept.kind}"))
 
 
+@pytest.mark.slow
 def test_it_answers_as_the_trained_model_does_also_to_words_that_no_corpus_has(kept: Kept, model: PyFuncModel) -> None:
     _check_answers(kept, model)
 
@@ -112,6 +113,7 @@ def test_audited_and_unprotected_models_are_called_so() -> None:
     assert "no formal guarantee" in privacy_tags(spec, METRICS | {"epsilon": 2e4}, None)["privacy"]
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_is_named_by_its_digest_or_goes_along(kept: Kept, tmp_path: Path) -> None:
     plain, whole = kept.register(f"{kept.kind} alone"), kept.register(f"{kept.kind} whole", with_encoder=True)
     version = kept.tracker.client.get_model_version(plain.name, "1")

@@ -133,6 +133,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return sweep_of(tmp_path_factory.mktemp("runs"), "made", 12)
 
 
+@pytest.mark.slow
 def test_three_seeds_of_confirm_count_and_two_do_not(sweep: Sweep) -> None:
     assert leakage_of(sweep.recipe) == "mia_auc"
     one = pareto_front(sweep.trials(), sweep.recipe.search.objectives)[0]
@@ -147,6 +148,7 @@ def test_three_seeds_of_confirm_count_and_two_do_not(sweep: Sweep) -> None:
     assert found["ser_lower"] < 0.1 < 0.3 < found["ser_upper"]
 
 
+@pytest.mark.slow
 def test_front_and_pick_say_it_in_text_and_json(sweep: Sweep, command: Command, tmp_path: Path) -> None:
     where = ("made", "--storage", str(sweep.folder.parent))
     advice = recommended(sweep)

@@ -65,6 +65,7 @@ def missing(texts: list[str], page: str) -> Counter[str]:
     return Counter(word for text in texts for word in text.split()) - Counter(page.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 92, 100, 120])
 @pytest.mark.parametrize("show", [print_front, print_sweep])
 def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int, plain: Sweep, audited: bool) -> None:
@@ -80,6 +81,7 @@ def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int,
     assert "ε of 1e4 or more is no formal guarantee." in " ".join(page.split())
 
 
+@pytest.mark.slow
 def test_what_all_have_is_said_once_and_a_narrow_terminal_keeps_the_intervals(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "made", 6)
     trials = sweep.trials()
@@ -159,6 +161,7 @@ def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bo
     assert f"(no formal guarantee), {end}, at δ = 0.0005.\n" in heading
 
 
+@pytest.mark.slow
 def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "made", 4)
     heads = "MIA TPR", "| MIA TPR at FPR ≤ 1 % |", "<th>MIA TPR<br>", "MIA TPR at 1 % FPR (lower is better)"

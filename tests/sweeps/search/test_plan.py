@@ -16,6 +16,7 @@ from sweeps.search.plan import price
 DELTA = 5e-4
 
 
+@pytest.mark.slow
 def test_every_way_meets_the_target_and_the_cheapest_leaves_most_to_the_release() -> None:
     _, recipe = load_recipe("atis_private", ["search.trials=40"])
     plan = price(recipe, 4478, 8.0)
@@ -29,6 +30,7 @@ def test_every_way_meets_the_target_and_the_cheapest_leaves_most_to_the_release(
     assert plan.ways[0].epsilon_of_choice == 0
 
 
+@pytest.mark.slow
 def test_forty_gaussian_trainings_together_are_one_gaussian_mechanism() -> None:
     _, recipe = load_recipe("atis_private", ["search.trials=40"])
     by_name = {way.name: way for way in price(recipe, 4478, 8.0).ways}
@@ -53,6 +55,7 @@ def test_a_search_on_a_sample_costs_the_more_the_more_of_the_data_it_sees() -> N
     assert alone < DELTA, "never less than the release by itself"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "ways"),
     [

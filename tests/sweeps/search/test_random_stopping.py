@@ -32,6 +32,7 @@ def recipe(*settings: str) -> Recipe:
     return load_recipe("quickstart_paper", [*SECRET, *settings])[1]
 
 
+@pytest.mark.slow
 def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> None:
     searched = recipe(
         "space.training.batch_size.choice=[128,32,8]",
@@ -58,10 +59,12 @@ def test_an_objective_that_reads_members_without_noise_is_refused(objective: str
         recipe(f"search.objectives=[{objective}]")
 
 
+@pytest.mark.slow
 def test_the_fastest_decays_of_the_default_space_are_candidates() -> None:
     check_candidates(recipe("training.epochs=100"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

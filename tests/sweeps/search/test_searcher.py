@@ -73,6 +73,7 @@ def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are()
     assert json.loads(known.trials[1].user_attrs["ledger"])["private"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "gp", "random"])
 def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str) -> None:
     count = 6 if name == "gp" else 12  # a GP takes its time
@@ -216,6 +217,7 @@ trials(made, made.recipe).ask("a")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("had", [0, 2])
 def test_a_queued_configuration_survives_a_kill_before_its_values_were_set(had: int, tmp_path: Path) -> None:
     points = json.dumps(_POINTS)

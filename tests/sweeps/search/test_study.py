@@ -38,6 +38,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield f"sqlite:///{tmp_path / 'one' / 'study.db'}", False
 
 
+@pytest.mark.slow
 def test_another_process_reads_every_state_value_and_attribute(where: tuple[str, bool], tmp_path: Path) -> None:
     url, own = where
     settings = [f"search.study={url}"] if own else []
@@ -83,6 +84,7 @@ def test_points_without_finite_objectives_are_no_candidates(tmp_path: Path) -> N
     assert [point.epoch for point in made.trials()[0].points] == [3]
 
 
+@pytest.mark.slow
 def test_ten_failures_in_a_row_end_the_search_with_their_reasons_counted(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.sampler=random")
     search = trials(made, recipe)
@@ -101,6 +103,7 @@ def test_ten_failures_in_a_row_end_the_search_with_their_reasons_counted(tmp_pat
     assert search.ask("more") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tpe", "random", "nsga2"])
 def test_a_search_that_goes_on_does_not_start_from_the_same_numbers_again(name: str, tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, f"search.sampler={name}", "search.points_to_evaluate=[]", "search.trials=40")
@@ -118,6 +121,7 @@ def test_a_search_that_goes_on_does_not_start_from_the_same_numbers_again(name: 
     assert not [params for params in second if params in first]
 
 
+@pytest.mark.slow
 def test_many_stopped_trials_leave_tpe_something_to_learn_from(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.trials=6")
     search = trials(made, recipe)

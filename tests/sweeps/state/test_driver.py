@@ -19,6 +19,7 @@ from tests.conftest import Command
 from tests.support import studies
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_gone_is_told_from_one_that_runs(tmp_path: Path, command: Command) -> None:
     made, recipe = studies.sweep(tmp_path, "search.sampler=random")
     search = studies.trials(made, recipe)
@@ -44,6 +45,7 @@ def test_a_driver_that_is_gone_is_told_from_one_that_runs(tmp_path: Path, comman
     assert [trial.state for trial in made.trials()] == ["interrupted"], "nobody drives it, so no trial of it runs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["plain", "a b", "it's; $(here) `now` *"])
 @pytest.mark.parametrize("hidden", [False, True])
 def test_what_to_type_next_finds_the_sweep_again(

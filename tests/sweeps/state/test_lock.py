@@ -29,6 +29,7 @@ except UserError as error:
 """
 
 
+@pytest.mark.slow
 def test_of_many_that_claim_a_name_at_once_one_gets_it(tmp_path: Path) -> None:
     words = [sys.executable, "-c", CLAIMANT, str(tmp_path / "s")]
     many = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]

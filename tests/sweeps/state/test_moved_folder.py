@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps.state.places import relative_store, store_here
@@ -18,6 +19,7 @@ from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 
 
+@pytest.mark.slow
 def test_every_command_finds_runs_and_artifacts_in_the_new_place(tmp_path: Path) -> None:
     old, new = tmp_path / "old" / "runs", tmp_path / "elsewhere" / "moved"
     made = sweep_of(old, "s", 3)
@@ -62,6 +64,7 @@ def test_an_older_record_follows_its_store_too_unless_that_is_still_there(tmp_pa
     assert store_here(there, storage) == there
 
 
+@pytest.mark.slow
 def test_artifacts_that_are_still_where_they_were_stay_there(tmp_path: Path) -> None:
     made = sweep_of(tmp_path / "runs", "s", 1)
     copy = tmp_path / "copy"
@@ -77,6 +80,7 @@ def test_artifacts_that_are_still_where_they_were_stay_there(tmp_path: Path) -> 
     assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts"), "once"
 
 
+@pytest.mark.slow
 def test_a_store_that_is_no_database_any_more_is_one_line(tmp_path: Path, command: Command) -> None:
     sweep_of(tmp_path / "runs", "s", 1)
     (tmp_path / "runs" / "mlflow.db").write_bytes(b"SQ")

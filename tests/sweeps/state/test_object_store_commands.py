@@ -72,6 +72,7 @@ def test_a_cluster_is_asked_for_a_folder_that_its_machines_see(
     assert "allowed: EDP_WORK_DIR=FOLDER in the environment" in err
 
 
+@pytest.mark.slow
 def test_commands_on_another_machine_find_the_sweep_and_what_they_keep_comes_back(
     address: str, machine: Machine, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_commands_on_another_machine_find_the_sweep_and_what_they_keep_comes_bac
     assert "s  finished  3 trials" in out
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_at_the_end_fails_the_command_and_loses_nothing(
     address: str, machine: Machine, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ FAULTS: list[Callable[[Path], None]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_study_that_is_gone_is_one_line_that_names_the_way_back_and_the_way_leads_back(
     fault: Callable[[Path], None], storage: Path, command: Command, tmp_path: Path
@@ -163,6 +164,7 @@ def test_a_sweep_that_has_not_begun_has_no_trials_yet(tmp_path: Path, command: C
     assert not (tmp_path / "new" / "study.db").exists(), "looking makes no study"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", [None, "", "{", "{}", "[]", "null", '{"private": true, "entries": []}', "\0", "[" * 5000]
 )

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.shell import default_tracking_uri
 from sweeps.tracking.tracker import Tracker
@@ -48,6 +50,7 @@ def _status(tracker: Tracker, run_id: str) -> str:
     return str(tracker.client.get_run(run_id).info.status)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_run_that_runs(tmp_path: Path) -> None:
     with _starter(tmp_path) as (process, run_id):
         said: list[str] = []
@@ -59,6 +62,7 @@ def test_a_killed_process_leaves_no_run_that_runs(tmp_path: Path) -> None:
         assert said == [f"MLflow run {run_id} is ended as KILLED: the process that had started it is gone"]
 
 
+@pytest.mark.slow
 def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path) -> None:
     with _starter(tmp_path) as (process, run_id):
         process.kill()
@@ -72,6 +76,7 @@ def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path) -
             assert _status(_tracker(tmp_path), run_id) == "RUNNING", "it is gone on with"
 
 
+@pytest.mark.slow
 def test_a_store_that_another_storage_shares_is_left_alone(tmp_path: Path) -> None:
     with _starter(tmp_path / "one") as (process, run_id):
         process.kill()

@@ -14,6 +14,7 @@ from sweeps.progress.live_table import Progress
 from tests.support.synthetic import sweep_of
 
 
+@pytest.mark.slow
 def test_the_store_that_holds_the_run_is_taken_and_another_one_of_the_same_recipe_is_not(tmp_path: Path) -> None:
     sweep, other = sweep_of(tmp_path / "runs", "mine", 1), sweep_of(tmp_path / "others", "other", 1)
     progress = Progress(Console(quiet=True))

@@ -31,6 +31,7 @@ def described(sweep: Sweep, times: int = 1) -> str:
     return run_note(sweep, sweep.recipe, trials, front * times, "1")
 
 
+@pytest.mark.slow
 def test_the_front_is_a_table_of_rows_spread_over_it(sweep: Sweep) -> None:
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
     rows = [line for line in described(sweep).splitlines() if re.match(r"\| \d", line)]
@@ -63,6 +64,7 @@ def test_the_links_find_exactly_the_front_the_trials_and_what_was_picked(sweep: 
         assert len(keys) <= 1, "the same parameters on every trial, or the parallel coordinates drop them"
 
 
+@pytest.mark.slow
 def test_a_trial_that_others_have_beaten_since_is_no_longer_tagged_as_pareto(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "grows", 3)
     client = MlflowClient(sweep.record.tracking_uri)

@@ -58,12 +58,14 @@ def test_guesses_that_can_show_nothing_cost_no_confidence():
     assert audit(np.zeros(4), np.ones(4, bool), 0.4, GAUSSIAN).epsilon == 0
 
 
+@pytest.mark.slow
 def test_scores_that_know_nothing_rule_out_nothing_in_19_of_20_runs():
     rng = np.random.default_rng(0)
     bounds = [audit(rng.normal(size=200), rng.random(200) < 0.5, 1e-5, GAUSSIAN).epsilon for _ in range(100)]
     assert np.mean(np.array(bounds) > 0) <= 0.11  # P[Bin(100, 0.05) > 11] = 0.4 %
 
 
+@pytest.mark.slow
 def test_the_bound_stays_below_the_truth_of_a_gaussian_mechanism():
     """μ = 1: ε is 4.38 at δ = 1e-5. The canaries' scores are its outputs."""
     rng = np.random.default_rng(1)

@@ -112,6 +112,7 @@ def test_a_model_that_was_overfitted_is_found_out_and_the_more_the_longer(
     assert long.tpr_at_1pct_fpr > 0.05
 
 
+@pytest.mark.slow
 def test_every_attack_finds_what_was_overfitted(
     overfitted: tuple[TrialResult, Path], planted: Path, references: list[ReferenceModel]
 ) -> None:
@@ -183,6 +184,7 @@ def test_noise_that_was_switched_off_behind_the_ledgers_back_fails_the_run_on_ev
         assert f"the ledger guarantees {honest:.4g} at delta = 0.0005" in words
 
 
+@pytest.mark.slow
 def test_on_a_strongly_noised_run_no_attack_beats_its_honest_epsilon(
     planted: Path, tmp_path: Path, references: list[ReferenceModel]
 ) -> None:

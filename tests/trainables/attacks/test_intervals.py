@@ -24,6 +24,7 @@ def test_the_interval_of_ser_is_that_of_utterances_drawn_one_by_one() -> None:
     assert ser_interval(errors, slots) == ser_interval(errors[::-1].copy(), slots[::-1].copy()), "seeded"
 
 
+@pytest.mark.slow
 def test_ser_intervals_hold_the_true_rate_about_95_times_in_100() -> None:
     rng = np.random.default_rng(5)
     held = 0

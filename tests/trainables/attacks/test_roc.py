@@ -65,6 +65,7 @@ def test_scores_apart_without_overlap_are_as_sure_as_there_are_many(count):
     assert measure("a", np.zeros(count), np.ones(count)).auc_ci == (0.0, pytest.approx(1 - 0.025 ** (1 / count)))
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_they_say_for_two_normal_distributions():
     """True AUC Φ(1/√2); the bootstrap interval of AUC holds it in about 95 of 100 samples."""
     rng, held = np.random.default_rng(2), 0

@@ -52,6 +52,7 @@ def data(kind, n=600, seed=0):
     return x, y.astype(np.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic_regression", "gradient_boosting", "mlp"])
 def test_a_model_kept_as_numbers_says_what_scikit_learn_says(name, monkeypatch):
     make = classifiers._CANDIDATES[name]
@@ -66,6 +67,7 @@ def test_a_model_kept_as_numbers_says_what_scikit_learn_says(name, monkeypatch):
     assert 1 / (1 + np.exp(-log_odds(fitted, new))) == pytest.approx(probability, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["line", "curve"])
 def test_the_model_with_the_best_cross_validated_auc_is_chosen(kind):
     x, y = data(kind)
@@ -78,6 +80,7 @@ def test_the_model_with_the_best_cross_validated_auc_is_chosen(kind):
     assert auc(scores[truth == 1], scores[truth == 0]) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(1, 24))
 def test_few_of_a_kind_are_enough(count):
     x, y = data("line", n=120)

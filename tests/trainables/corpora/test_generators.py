@@ -34,6 +34,7 @@ def test_the_first_thousand_are_pinned_across_machines_and_versions(name: str, d
     assert hashlib.sha256(text.encode()).hexdigest() == digest
 
 
+@pytest.mark.slow
 def test_utterances_are_distinct_and_valid(many: tuple[str, list[Utterance]]) -> None:
     _, utterances = many
     assert len({utterance.tokens for utterance in utterances}) == MANY
@@ -60,6 +61,7 @@ def test_slot_values_have_a_head_and_a_long_tail(many: tuple[str, list[Utterance
     assert spans.most_common(1)[0][1] > 50
 
 
+@pytest.mark.slow
 def test_the_most_frequent_tag_of_a_word_is_often_not_its_tag(many: tuple[str, list[Utterance]]) -> None:
     _, utterances = many
     tags_of: dict[str, Counter[str]] = {}

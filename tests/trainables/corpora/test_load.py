@@ -42,6 +42,7 @@ REAL = {
 """Utterances, distinct ones, intents and slot types."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_real_corpus_has_its_published_counts(name: str) -> None:
     summary = check_corpus(CorpusSpec(name=name, path=str(real_corpus(name))))

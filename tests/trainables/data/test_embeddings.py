@@ -44,6 +44,7 @@ def test_an_unknown_word_is_like_a_known_one_that_it_shares_letters_with(trained
     np.testing.assert_allclose(trained.vectors(["Song"])[0], song, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_is_the_same_for_a_seed_in_another_process(trained: WordVectors) -> None:
     code = (
         "from trainables.data.embeddings import WordVectors;"

@@ -41,6 +41,7 @@ def test_it_gives_the_states_and_gradients_of_torch_lstm(lengths: list[int], lay
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_dropout_between_layers_falls_out_in_evaluation_and_keeps_the_mean_in_training() -> None:
     torch.manual_seed(0)
     lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)

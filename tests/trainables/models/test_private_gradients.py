@@ -32,6 +32,7 @@ PARTS: dict[str, ModelSpec] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch_b", MICRO_BATCHES.values(), ids=MICRO_BATCHES.keys())
 @pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=["64", "32"])
 @pytest.mark.parametrize("model", PARTS.values(), ids=PARTS.keys())

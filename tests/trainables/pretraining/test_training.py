@@ -39,6 +39,7 @@ def trained(spec: PretrainSpec, checkpoint: Path, **options: Any) -> tuple[PreTr
     return encoder, train(spec, pool_of(spec), encoder, checkpoint, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["supervised", "masked"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_loss_falls_and_every_layer_learns_but_the_embeddings(
@@ -175,6 +176,7 @@ def test_utterances_without_a_slot_are_left_out_of_corpora_that_have_slots(place
     assert len(rows(0.0)) < len(rows(0.5)) < len(bare)
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_with_the_same_weights(place: Path, tmp_path: Path) -> None:
     """Killed after every kind of step: in a stage, at its end, and before the first checkpoint."""
     spec = recipe(place)

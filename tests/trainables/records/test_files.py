@@ -76,6 +76,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_finds_no_room_leaves_the_one_before_and_says_why(tmp_path: Path) -> None:
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -147,6 +147,7 @@ def test_of_nothing_but_noise_dp_adam_bc_finds_its_floor() -> None:
     assert float((found - 0.1).abs().quantile(0.95)) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [1.0, 0.999])
 def test_dp_adam_bc_finds_the_scale_of_a_signal_below_the_noise(decay: float) -> None:
     """A signal of 0.7 of the noise's standard deviation: Adam's second moment would be 1.49 and not 0.49 of φ."""

@@ -210,6 +210,7 @@ def stopped(rank: int, world: int, job: TrialJob, after: int, measure: bool) -> 
         return str(error)
 
 
+@pytest.mark.slow
 def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, attack: Path, tmp_path: Path) -> None:
     training = {"epochs": 4, "workers": 2}
     job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3)

@@ -76,6 +76,7 @@ def test_a_model_has_no_weights_for_labels_that_are_not_there(task: Task, kind: 
     assert ("crf" in weights) == (task == "slots")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", MISSING)
 def test_one_worker_trains_measures_and_attacks(task: Task, tmp_path: Path) -> None:
     one, canaries = spec(), CanariesSpec(count=4, kind="outliers")
