@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.support import reaper
 from tests.support.waiting import wait_for
 
@@ -19,6 +21,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_session_started_ends_after_it() -> None:
     own = {name: value for name, value in os.environ.items() if name != reaper.MARK}
     session = subprocess.run([sys.executable, "-c", SESSION], env=own, stdout=subprocess.PIPE, text=True, check=False)

@@ -36,6 +36,7 @@ def taken(rank: int, world: int, method: str, steps: int, folder: Path) -> list[
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
 def test_every_method_takes_the_same_utterances_in_its_nth_step_and_whole_batches_only(
     world: int, corpus: Path

@@ -206,6 +206,7 @@ def test_values_are_written_as_a_person_reads_them() -> None:
     assert text(Axis("decay", "decay"), "linear") == "linear"
 
 
+@pytest.mark.slow
 def test_a_running_sweep_is_read_again_when_a_trial_has_ended(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "grows", 2, tracked=False, state="running")
     source = Source(sweep, seconds=0)

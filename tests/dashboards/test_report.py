@@ -56,6 +56,7 @@ def test_it_needs_no_network_and_no_script(sweep: Sweep, tmp_path: Path) -> None
     assert page.count("<svg") == 1
 
 
+@pytest.mark.slow
 def test_before_anybody_picked_it_names_the_rules_choice(
     sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_pat
     assert '<p class="before">It was trained again' in (tmp_path / "report.html").read_text(), "on the table's sheet"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: Path, command: Command) -> None:
     empty = sweep_of(tmp_path, "empty", 0, tracked=False)
     with pytest.raises(UserError, match="no complete trial"):

@@ -42,6 +42,7 @@ def test_a_vote_is_the_direction_and_an_example_without_one_does_not_vote() -> N
     assert votes(torch.zeros(0, 2)).shape == (0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_the_estimate_is_the_same_on_all_workers_and_for_every_number_of_them(world: int) -> None:
     # Three votes on four workers: one has none.

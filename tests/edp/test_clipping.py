@@ -159,6 +159,7 @@ def test_without_noise_the_clip_comes_to_the_quantile_of_the_norms(quantile: flo
     assert np.mean(late) == pytest.approx(0.5 + norm.ppf(quantile), abs=0.02)
 
 
+@pytest.mark.slow
 def test_with_its_noise_the_clip_of_eight_micro_batches_stays_near_the_quantile() -> None:
     rng, key = np.random.default_rng(0), bytes(32)
     C = torch.tensor(1.0, dtype=torch.float64)

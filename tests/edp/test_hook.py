@@ -28,6 +28,7 @@ from tests.support.workers import run_workers
 SHAPE = {"micro_batches": 8, "batch_size": 32, "epochs": 2, "steps": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -56,6 +57,7 @@ def test_it_agrees_with_the_literal_algorithm_for_every_number_of_workers(settin
         assert [entry.epoch for entry in results[0][1].entries] == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batches", [8, 16, 32])
 @pytest.mark.parametrize(
     "settings",
@@ -109,6 +111,7 @@ def test_secret_noise_leaves_every_worker_with_the_same_weights_and_differs_betw
     assert not torch.equal(first[0][0], second[0][0])
 
 
+@pytest.mark.slow
 def test_dpsgd_agrees_with_the_literal_algorithm_also_where_workers_have_no_example() -> None:
     spec, expected, steps = EDPSpec(C=0.3, z0=0.0, sampling="poisson"), 4, 6
     counts = [len(mine) for step in range(steps) for mine in drawn_examples(step, 4)]

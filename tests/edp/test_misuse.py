@@ -49,6 +49,7 @@ def test_misuse_is_refused(name: str, settings: dict, words: str, steps: int | N
             assert steps is None or taken == steps
 
 
+@pytest.mark.slow
 def test_the_same_loop_without_the_mistake_goes_on_and_counts_every_epoch() -> None:
     for world in (1, 2):
         (ledger, *_) = run_workers(went_well, world, 30, {"z0": 1.0})

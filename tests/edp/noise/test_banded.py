@@ -130,6 +130,7 @@ SPECS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.band}-{spec.alpha_noise}-{spec.clip}")
 def test_the_hook_agrees_with_the_literal_algorithm_for_every_number_of_workers(spec: EDPSpec) -> None:
     literal = literal_training(spec, epochs=2)

@@ -24,6 +24,7 @@ def training(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_that_was_trained_on_validation_utterances_too_is_refused(training: Path, tmp_path: Path) -> None:
     corpus = encoded(CLC, tmp_path)
     model = torch.nn.Linear(1, 1)

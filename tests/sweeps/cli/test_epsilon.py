@@ -31,6 +31,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return float(brentq(excess, 0, 1_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

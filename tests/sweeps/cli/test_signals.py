@@ -23,6 +23,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "line"),
     [(signal.SIGTERM, 143, "edp-sweep: stopped by SIGTERM"), (signal.SIGINT, 130, "edp-sweep: stopped by Ctrl-C")],

@@ -29,6 +29,7 @@ def run(*words: str) -> tuple[int, str, set[str]]:
     return done.returncode, done.stderr, set(done.stdout.rpartition("imported:")[2].split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", ["", "run", "resume", "status", "pick", "train", "epsilon", "attack", "pretrain", "data make", "ui"]
 )
@@ -39,6 +40,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
     assert not imported & HEAVY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -20,6 +20,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "picked.yaml"
 
 
+@pytest.mark.slow
 def test_what_is_right_is_one_document_and_exit_code_0(config: Path, command: Command) -> None:
     code, out, err = command("verify", str(config), "--set", "edp.z0=2", "--json")
     assert code == 0, err
@@ -34,6 +35,7 @@ def test_what_is_right_is_one_document_and_exit_code_0(config: Path, command: Co
     assert [path.name for path in config.parent.iterdir()] == ["picked.yaml"], "nothing is left behind"
 
 
+@pytest.mark.slow
 def test_a_violation_is_named_and_exit_code_1(config: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mechanism, "_turns_round", lambda self: False)
     code, out, _ = command("verify", str(config))

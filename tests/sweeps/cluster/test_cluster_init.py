@@ -25,6 +25,7 @@ def copied(dockerfile: str) -> set[str]:
     return {name for line in lines for name in line.split()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("aws", "ray_cluster.yaml"), ("kuberay", "kuberay.yaml")])
 def test_the_folder_holds_all_that_its_files_name(kind: str, name: str, tmp_path: Path, command: Command) -> None:
     folder = tmp_path / "new" / "edp-cluster"
@@ -60,6 +61,7 @@ def test_the_image_has_the_ray_that_is_installed_and_is_the_one_that_kubernetes_
     }
 
 
+@pytest.mark.slow
 def test_the_image_is_of_the_lock_and_installs_from_what_is_copied(tmp_path: Path) -> None:
     text = DOCKERFILE.read_text()
     instructions = [line.split()[0] for line in text.splitlines() if line and not line.startswith("#")]

@@ -73,6 +73,7 @@ def test_who_picked_when_and_why_is_kept_and_an_earlier_run_is_picked_no_more(sw
     assert tags["picked_at"] == last.at
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_stays_without_force(
     sweep: Sweep, storage: Path, tmp_path: Path, command: Command
 ) -> None:

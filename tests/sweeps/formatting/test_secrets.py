@@ -88,6 +88,7 @@ def test_what_is_no_secret_stays(uri: str) -> None:
     assert redacted(f"of {uri} it is said") == f"of {uri} it is said"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "uri", ["https://me:SeCrEt@127.0.0.1:9/x?token=SeCrEt", "mysql://me@127.0.0.1:9/db?password=SeCrEt"]
 )

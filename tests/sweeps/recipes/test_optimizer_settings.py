@@ -13,6 +13,7 @@ from trainables.spec import TrainingSpec
 from trainables.training.references import reference_spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

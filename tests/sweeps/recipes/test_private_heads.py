@@ -44,6 +44,7 @@ def test_fields_of_features_and_head_are_searched_by_their_paths() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "task"), [("clinc_private", "intents"), ("mit_restaurant_private", "slots")])
 def test_recipes_of_one_task_alone_are_of_corpora_of_that_task(name: str, task: str) -> None:
     found = load_recipe(name, [])[1]

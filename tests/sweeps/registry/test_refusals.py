@@ -107,6 +107,7 @@ def _refused(kept: Kept, file: Path, fault: Callable[[Path], None]) -> None:
         kept.tracker.client.get_registered_model("broken")
 
 
+@pytest.mark.slow
 def test_files_that_are_not_those_that_the_trial_wrote_become_no_version(kept: Kept) -> None:
     features = kept.corpus.folder / "features"
     wrote = digests(kept.folder, features)

@@ -93,6 +93,7 @@ def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kep
     assert version.tags["ledger"] == f"runs:/{kept.run_id}/served_model/2/artifacts/bundle/ledger.json"
 
 
+@pytest.mark.slow
 def test_a_version_says_what_it_guarantees(kept: Kept) -> None:
     name = f"one name {kept.kind}"
     first, second = kept.register(name), kept.register(name)

@@ -60,6 +60,7 @@ def test_a_price_makes_money_of_it_by_trial_and_sweep(tmp_path: Path) -> None:
     assert cost_text({"gpu_seconds": 0.0, "worker_seconds": HOUR}) == "1 worker-hours, no GPU"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpu_hours", "worker_hours"])
 def test_a_budget_that_is_spent_starts_no_more_trials_also_on_resume(name: str, tmp_path: Path) -> None:
     _, why = ran(tmp_path, f"budget.{name}=1.5")

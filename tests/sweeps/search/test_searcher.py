@@ -174,6 +174,7 @@ def test_a_clip_whose_count_alone_exceeds_the_target_is_refused_and_the_others_a
     assert all("out of reach with clip = quantile" in reason for reason in refused)
 
 
+@pytest.mark.slow
 def test_interrupted_trials_are_asked_again_first_and_count_once(tmp_path: Path) -> None:
     one = recipe("search.sampler=random")
     url = f"sqlite:///{tmp_path / 'study.db'}"

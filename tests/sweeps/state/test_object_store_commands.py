@@ -21,6 +21,7 @@ from tests.support.synthetic import sweep_of
 __all__ = ["address", "machine", "s3", "settles_at_once"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -45,6 +45,7 @@ def test_the_front_is_a_table_of_rows_spread_over_it(sweep: Sweep) -> None:
     assert f"20 of the front's {50 * len(front)}" in long
 
 
+@pytest.mark.slow
 def test_the_links_find_exactly_the_front_the_trials_and_what_was_picked(sweep: Sweep) -> None:
     client = MlflowClient(sweep.record.tracking_uri)
     run = client.get_run(sweep.record.run_id)

@@ -102,6 +102,7 @@ def overfitted(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return run(planted, output, epochs=16), output
 
 
+@pytest.mark.slow
 def test_a_model_that_was_overfitted_is_found_out_and_the_more_the_longer(
     overfitted: tuple[TrialResult, Path], planted: Path, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def untrained(rank: int, world: int, job: TrialJob) -> TrialResult | None:
     return trial(rank, world, job)
 
 
+@pytest.mark.slow
 def test_an_untrained_model_gives_nothing_away(planted: Path, tmp_path: Path) -> None:
     result = run(planted, tmp_path, untrained, epochs=16)
     corpus = EncodedCorpus.open(planted / "encoded")
@@ -168,6 +170,7 @@ def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
     return trial(rank, world, job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_noise_that_was_switched_off_behind_the_ledgers_back_fails_the_run_on_every_worker(
     planted: Path, tmp_path: Path, workers: int
@@ -208,6 +211,7 @@ def beats(attack: AttackResult, epsilon: float) -> bool:
     return least_tpr > np.exp(epsilon) * most_fpr + DELTA
 
 
+@pytest.mark.slow
 def test_canaries_are_members_in_the_accounting_and_not_in_the_attack(
     overfitted: tuple[TrialResult, Path], planted: Path, tmp_path: Path
 ) -> None:

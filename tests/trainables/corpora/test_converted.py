@@ -53,6 +53,7 @@ def test_a_converted_corpus_is_found_by_its_name_packed_or_not(suffix: str, data
     assert sorted(splits.train + splits.valid + splits.test) == sorted(CORPUS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
 def test_a_file_at_hand_is_kept_and_found_from_then_on(suffix: str, data: Path, command: Command) -> None:
     path = write(data / "public", suffix)

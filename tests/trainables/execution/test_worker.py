@@ -27,6 +27,7 @@ from trainables.training.scales import layer_scales
 __all__ = ["corpus"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
 def test_micro_batches_of_one_give_the_same_weights_on_every_number_of_workers(
     sampling: str, corpus: Path, tmp_path: Path
@@ -41,6 +42,7 @@ def test_micro_batches_of_one_give_the_same_weights_on_every_number_of_workers(
         torch.testing.assert_close(weights(tmp_path / str(world)), weights(tmp_path / "1"), rtol=0, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sub_chunks", [1, 2])
 def test_8x1_2x4_and_1x8_micro_batches_give_the_same_weights_ledger_and_epsilon(
     sub_chunks: int, corpus: Path, tmp_path: Path
@@ -56,6 +58,7 @@ def test_8x1_2x4_and_1x8_micro_batches_give_the_same_weights_ledger_and_epsilon(
         assert results[world].metrics["ser"] == pytest.approx(results[1].metrics["ser"], abs=0.05)
 
 
+@pytest.mark.slow
 def test_plain_sgd_is_the_same_on_one_and_two_workers_and_guarantees_nothing(corpus: Path, tmp_path: Path) -> None:
     changes = {"training": {"method": "sgd"}, "model": {"dropout": 0.0}}
     for world in (1, 2):
@@ -66,6 +69,7 @@ def test_plain_sgd_is_the_same_on_one_and_two_workers_and_guarantees_nothing(cor
     torch.testing.assert_close(weights(tmp_path / "1"), weights(tmp_path / "2"), rtol=0, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_dpsgd_clips_every_example_and_halves_the_sensitivity(corpus: Path, tmp_path: Path) -> None:
     result = run(corpus, tmp_path / "out", 2, training={"method": "dpsgd", "workers": 2})[0]
     mechanisms = {entry.mechanism for entry in result.ledger.entries}
@@ -73,6 +77,7 @@ def test_dpsgd_clips_every_example_and_halves_the_sensitivity(corpus: Path, tmp_
     assert all(m.single_example for m in mechanisms)
 
 
+@pytest.mark.slow
 def test_a_full_batch_is_as_large_as_the_corpus_and_so_is_the_n_of_dpsgd(corpus: Path, tmp_path: Path) -> None:
     # 54 utterances: four workers have 13, 14, 13 and 14 of them.
     training = {"method": "dpsgd", "batch_size": "full"}
@@ -99,6 +104,7 @@ def test_a_batch_of_more_utterances_than_there_are_is_refused_where_the_step_is_
     assert reason.endswith("allowed: at most that many, or full")
 
 
+@pytest.mark.slow
 def test_dpsgd_takes_any_number_of_poisson_drawn_examples_also_none_on_a_worker(corpus: Path, tmp_path: Path) -> None:
     # Two utterances a step are expected, so one of two workers has none in most of the steps.
     training = {"method": "dpsgd", "batch_size": 2, "micro_batches": 2, "epochs": 1, "learning_rate": 1e-3}
@@ -114,6 +120,7 @@ def test_dpsgd_takes_any_number_of_poisson_drawn_examples_also_none_on_a_worker(
     assert (entry.mechanism.N, entry.mechanism.rate) == (2, pytest.approx(2 / 54))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "unit"), [("public", "example"), ("private", "example"), ("private", "micro_batch")])
 def test_layer_scales_from_gradients_are_the_same_on_one_and_two_workers(
     alpha: str, unit: str, corpus: Path, tmp_path: Path
@@ -139,6 +146,7 @@ def _scales(rank: int, world: int, corpus: Path) -> list[tuple[torch.Tensor, flo
     return found
 
 
+@pytest.mark.slow
 def test_secret_votes_differ_between_runs_and_public_scales_do_not(corpus: Path) -> None:
     (first,), (second,) = (run_workers(_scales, 1, corpus) for _ in range(2))
     assert not torch.equal(first[0][0], second[0][0])
@@ -149,6 +157,7 @@ def test_secret_votes_differ_between_runs_and_public_scales_do_not(corpus: Path)
         assert scales.min() > 0
 
 
+@pytest.mark.slow
 def test_poisson_steps_run_also_when_micro_batches_are_empty(corpus: Path, tmp_path: Path) -> None:
     # Two utterances a step are expected in eight micro-batches: most of them are empty.
     result = run(
@@ -183,6 +192,7 @@ def with_a_bad_utterance(rank: int, world: int, job: TrialJob) -> TrialResult | 
     return trial(rank, world, job)
 
 
+@pytest.mark.slow
 def test_an_utterance_of_infinite_loss_ends_plain_sgd_and_is_dropped_from_private_training(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -224,6 +234,7 @@ def test_the_learning_rate_decays_to_its_last_epoch_s_share() -> None:
     assert spec(training={"epochs": 4, "learning_rate": 1e-2}).training.learning_rate_in(3) == 1e-2
 
 
+@pytest.mark.slow
 def test_a_bert_trial_runs_from_a_random_start_and_says_so(tmp_path: Path) -> None:
     bert = {
         "kind": "bert",
@@ -241,6 +252,7 @@ def test_a_bert_trial_runs_from_a_random_start_and_says_so(tmp_path: Path) -> No
     assert result.ledger.steps == 8
 
 
+@pytest.mark.slow
 def test_a_trial_of_another_architecture_starts_from_its_pretrained_layers(tmp_path: Path) -> None:
     folder = make_encoder("roberta", tmp_path / "pretrained")
     roberta = {"kind": "bert", "pretrained": str(folder), "layers": 2, "vocabulary": {"name": "health"}}

@@ -133,6 +133,7 @@ def trial(rank: int, world: int, job: TrialJob) -> tuple[TrialResult | str | Non
         return str(error), told
 
 
+@pytest.mark.slow
 def test_a_trial_of_full_batches_learns_and_reports_every_so_many_epochs(
     folder: Path, encoder_folder: Path, tmp_path: Path
 ) -> None:

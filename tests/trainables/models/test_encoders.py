@@ -280,6 +280,7 @@ def test_an_empty_encoder_of_a_class_with_a_fixed_pooler_has_no_weights_for_it()
     assert model(torch.ones(1, 4, dtype=torch.long)).last_hidden_state.shape == (1, 4, 8)
 
 
+@pytest.mark.slow
 def test_a_recipe_that_names_a_folder_without_weights_ends_in_one_line(tmp_path: Path, command: Command) -> None:
     folder = make_encoder("distilbert", tmp_path / "made")
     (folder / "model.safetensors").unlink()

@@ -78,6 +78,7 @@ def test_bfloat16_products_give_nearly_the_same_loss_and_gradients_in_float32(mo
     assert float((near - right).norm() / right.norm()) < 0.05
 
 
+@pytest.mark.slow
 @MODELS
 def test_a_few_steps_learn_a_few_utterances(model: ModelSpec, tmp_path: Path) -> None:
     corpus = encoded(model, tmp_path)

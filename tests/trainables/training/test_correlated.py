@@ -54,6 +54,7 @@ def test_an_example_takes_part_in_the_same_step_of_every_epoch_whatever_the_data
     assert independent[1] != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["edp", "dpsgd"])
 def test_one_and_two_workers_give_the_same_weights_at_the_price_of_independent_noise(
     method: str, corpus: Path, tmp_path: Path
@@ -89,6 +90,7 @@ def _keeping_its_noise(rank: int, world: int, job: TrialJob, after: int) -> list
     return drawn
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_ledger_of_a_whole_one_and_no_file_holds_the_noise_that_it_forgot(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_band_that_is_longer_than_an_epoch_ends_the_trial_with_the_reason(corp
         assert message.startswith("edp.band = 5 is more than the steps of an epoch, 4")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_before_noise_could_be_correlated_is_ones_own(corpus: Path, tmp_path: Path) -> None:
     job = TrialJob(spec(), corpus, tmp_path / "out")
     run_workers(interrupted, 1, job, 1)

@@ -142,6 +142,7 @@ def second_moments(signal: Callable[[torch.Generator], torch.Tensor], decay: flo
     return ((m / (1 - 0.9 ** len(stds))) / (before - weight.detach())) ** 2 / std**2
 
 
+@pytest.mark.slow
 def test_of_nothing_but_noise_dp_adam_bc_finds_its_floor() -> None:
     found = second_moments(lambda generator: torch.zeros(4_000, dtype=torch.float64))
     assert float((found - 0.1).abs().quantile(0.95)) < 1e-9
@@ -236,6 +237,7 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_is_measured_and_released_is_the_average_and_training_goes_on_without_it(
     larger: Path, tmp_path: Path
 ) -> None:
@@ -265,6 +267,7 @@ def ser(corpus: Path, state: dict[str, torch.Tensor], split: Split) -> float:
     return utility_metrics(predictions, encoded.labels)["ser"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "training",
     [

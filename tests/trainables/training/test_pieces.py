@@ -59,6 +59,7 @@ EVERY_WAY: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", EVERY_WAY.values(), ids=EVERY_WAY.keys())
 def test_no_memory_batch_changes_the_result(way: dict[str, dict[str, Any]], corpus: Path, tmp_path: Path) -> None:
     found = []

@@ -30,6 +30,7 @@ from trainables.training.checkpoint import discard_checkpoint, load_checkpoint
 __all__ = ["corpus"]
 
 
+@pytest.mark.slow
 def test_an_epoch_at_a_learning_rate_of_nearly_nothing_leaves_the_weights(corpus: Path, tmp_path: Path) -> None:
     """What the schedule says is what the optimiser does, also after a restart."""
     training = {"method": "sgd", "epochs": 2, "learning_rate_decay": "linear"}
@@ -44,6 +45,7 @@ def test_an_epoch_at_a_learning_rate_of_nearly_nothing_leaves_the_weights(corpus
     assert 0 < moved <= 1.5 * steps * rate / 2, "an Adam step moves a weight by about the learning rate at most"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["edp", "sgd"])
 def test_a_trial_that_was_killed_goes_on_from_its_last_epoch_to_the_same_end(
     method: str, corpus: Path, tmp_path: Path
@@ -59,6 +61,7 @@ def test_a_trial_that_was_killed_goes_on_from_its_last_epoch_to_the_same_end(
     torch.testing.assert_close(weights(tmp_path / "cut"), weights(tmp_path / "whole"), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_clip_that_moves_goes_on_from_where_it_was(corpus: Path, tmp_path: Path) -> None:
     training, edp = {"workers": 2, "epochs": 3}, {"clip": "quantile"}
     whole = run(corpus, tmp_path / "whole", 2, training=training, edp=edp)[0]
@@ -78,6 +81,7 @@ def whole_of(cut: TrialJob) -> Path:
     return cut.output.with_name("whole")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_before_clips_could_be_chosen_is_ones_own(corpus: Path, tmp_path: Path) -> None:
     job = TrialJob(spec(training={"epochs": 2}), corpus, tmp_path / "out")
     run_workers(interrupted, 1, job, 1)
@@ -90,6 +94,7 @@ def test_a_checkpoint_from_before_clips_could_be_chosen_is_ones_own(corpus: Path
         assert load_checkpoint(job.output, spec(training={"epochs": 2}, edp={"clip": clip})) is None
 
 
+@pytest.mark.slow
 def test_a_trial_whose_result_nobody_heard_is_measured_again_and_not_trained_again(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +111,7 @@ def test_a_trial_whose_result_nobody_heard_is_measured_again_and_not_trained_aga
     assert seen == [1, 2], "what was heard is over: the same job is another run"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_configuration_is_not_taken_for_ones_own(corpus: Path, tmp_path: Path) -> None:
     one = TrialJob(spec(training={"epochs": 2}), corpus, tmp_path / "out")
     run_workers(interrupted, 1, one, 1)
@@ -146,6 +152,7 @@ def with_known_secrets(rank: int, world: int, job: TrialJob, after: int | None) 
     (job.output / "told").write_bytes(pickle.dumps(told))
 
 
+@pytest.mark.slow
 def test_no_secret_of_the_noise_is_in_anything_that_leaves_a_run(corpus: Path, tmp_path: Path) -> None:
     """Checkpoint, ledger, model, all that is printed, and all that is told to who tracks it, searched for keys and for
     what comes of them: of noise, of private layer scales, of the count that moves the clip and of Poisson's draw."""
@@ -170,6 +177,7 @@ def test_no_secret_of_the_noise_is_in_anything_that_leaves_a_run(corpus: Path, t
         assert not [secret for secret in secrets if secret in content], path
 
 
+@pytest.mark.slow
 def test_private_scales_are_estimated_and_counted_once_however_often_a_run_is_cut_off(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -231,6 +239,7 @@ def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, atta
     assert {path.name for path in (job.output / "epochs").iterdir()} == {str(kept.epoch) for kept in result.epochs[:-1]}
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_stopped_is_measured_where_it_stands(corpus: Path, attack: Path, tmp_path: Path) -> None:
     job = TrialJob(spec(training={"epochs": 6, "workers": 2}), corpus, tmp_path / "out", attack, keep=2)
     result, other = run_workers(stopped, 2, job, 3, True)
@@ -241,6 +250,7 @@ def test_a_trial_that_is_stopped_is_measured_where_it_stands(corpus: Path, attac
     assert result.metrics["epsilon"] == epsilon(result.ledger, job.spec.edp.delta)
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_told_to_leave_goes_on_another_time_with_its_kept_epochs(
     corpus: Path, attack: Path, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_micro_batches_are_users_with_at_most_the_cap_of_each(
         assert entry.steps == (1 if training else 3)
 
 
+@pytest.mark.slow
 def test_a_trial_with_users_says_what_it_guarantees_them(said: Path, tmp_path: Path) -> None:
     (result,) = run(said, tmp_path, 1, training=TRAINING, edp=EDP | {"z0": 2.0, "reproducible_noise": None})
     ledger = read_ledger(tmp_path)
@@ -96,6 +97,7 @@ def test_a_trial_with_users_says_what_it_guarantees_them(said: Path, tmp_path: P
     assert result.metrics["epsilon_user"] == epsilon_user(result.ledger, 5e-4) > 3 * epsilon(result.ledger, 5e-4)
 
 
+@pytest.mark.slow
 def test_every_number_of_workers_and_every_cut_trains_the_same_weights(said: Path, tmp_path: Path) -> None:
     two = {"batch_size": 4}
     run(said, tmp_path / "1", 1, training=TRAINING | two, edp=EDP)

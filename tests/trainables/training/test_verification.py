@@ -43,6 +43,7 @@ def verified(folder: Path, model: ModelSpec = CLC, training: dict[str, Any] = ED
         return verify(spec(model, training, **edp), encoded(model, folder), lambda done, total: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
 @pytest.mark.parametrize(
     ("training", "edp"),
@@ -93,6 +94,7 @@ def test_noise_left_out_of_one_layer_is_named(tmp_path: Path, monkeypatch: pytes
     assert all("intent" in name and "without noise" in what for name, what in found.items())
 
 
+@pytest.mark.slow
 def test_noise_that_is_too_small_or_always_the_same_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Mechanism, "micro_batch_noise_std", lambda self: 0.5 * self.C * self.z / self.N**0.5)

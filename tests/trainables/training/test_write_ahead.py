@@ -60,6 +60,7 @@ def _kill(job: TrialJob, log: Path, last: str) -> list[str]:
     return log.read_text().removeprefix(before).split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 2])
 def test_whatever_ran_and_was_thrown_away_counts(every: int, corpus: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
