@@ -26,11 +26,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # Hundreds of processes import this project: compiled once, also where the environment keeps nothing compiled.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+# Ray's workers are nice to others, which are pytest's other processes here: the lanes that last longest would wait.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 from hypothesis import settings
 
 from tests.support import reaper
-from tests.support.kept_groups import kept_groups as groups_kept
+from tests.support.kept_groups import KeptGroups
 
 settings.register_profile("untimed", deadline=None)  # no test depends on how long something takes
 settings.load_profile("untimed")
@@ -82,9 +84,15 @@ def pytest_configure() -> None:
         reaper.start()
 
 
+@functools.cache
+def _keeps_groups(file: Path) -> bool:
+    return "kept_groups" in file.read_text()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray first, and of it the test of most processes, while pytest's own are small: the suite's memory peaks there."""
-    items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid))
+    """Ray first, and of it the test of most processes, while pytest's own are small: the suite's memory peaks there.
+    Files that keep a worker group come last: it holds processors until they end."""
+    items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid, _keeps_groups(item.path)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -140,10 +148,19 @@ def ray_cluster() -> Iterator[str]:
         gc.collect()
 
 
+@pytest.fixture(scope="session")
+def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
+    """Those of `kept_groups`."""
+    groups = KeptGroups()
+    yield groups
+    groups.close()
+
+
 @pytest.fixture(scope="module")
-def kept_groups(ray_cluster: str) -> Iterator[None]:
-    """One worker group for all sweeps of a file that ask for the same, with what they leave in its processes."""
-    with groups_kept():
+def kept_groups(kept_worker_groups: KeptGroups) -> Iterator[None]:
+    """One worker group for all sweeps of such files that ask for the same, with what they leave in its processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeps.execution.session.WorkerGroup", kept_worker_groups.lent)
         yield
 
 

@@ -66,15 +66,14 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         keep=1 if secret else context.search.keep_epochs,
         objectives=context.search.objectives,
     )
-    name = f"{context.name}-{trial.number}"
     try:
         if context.queue is not None:
-            result = run_job(context.queue, job, on_epoch, job_id=name, on_news=on_news)
+            result = run_job(context.queue, job, on_epoch, job_id=str(job.output), on_news=on_news)
         else:
             # PyTorch comes with it, which nobody needs to pass messages on.
             from trainables.execution.worker_group import run_fresh
 
-            where = context.storage
+            where, name = context.storage, f"{context.name}-{trial.number}"
             result = run_fresh(
                 job, context.group, where, name, on_epoch, stop_signal=context.stop_signal, on_news=on_news
             )

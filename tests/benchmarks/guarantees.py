@@ -3,8 +3,9 @@
     python -m tests.benchmarks.guarantees RECIPE [KEY=VALUE …] --epsilons 8,3,1 --seeds 3 --rates 20,40 [--cache FOLDER]
 
 For each ε, one training a learning rate is a candidate, and the one of the lowest validation SER is trained again with
-seeds that choosing did not see. Everything runs in one process on one core. Prints one JSON document: for each ε the
-mean, the seeds, the seconds of a training, the ε of a training, and the ε of choosing and training together.
+seeds that choosing did not see; with `--on train+valid` on both splits, as a final model is. Everything runs in one
+process on one core. Prints one JSON document: for each ε the mean, the seeds, the seconds of a training, the ε of a
+training, and the ε of choosing and training together.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--epsilons", default="8,3,1")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rates", required=True, help="learning rates at the first ε; at a lower one in proportion")
+    parser.add_argument("--on", choices=["train", "train+valid"], default="train", help="of what is chosen")
     parser.add_argument("--cache", type=Path)
     asked = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as scratch:
@@ -57,7 +59,11 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> list[dict[st
         rates = [float(word) * (epsilon / epsilons[0]) ** 0.6 for word in asked.rates.split(",")]
         candidates = [_train(recipe, rate, 0, cache, scratch) for rate in rates]
         best = min(candidates, key=lambda found: found["valid_ser"])
-        again = [_train(recipe, best["learning_rate"], seed, cache, scratch) for seed in range(1, asked.seeds + 1)]
+        both = asked.on == "train+valid"
+        again = [
+            _train(recipe, best["learning_rate"], seed, cache, scratch, with_valid=both)
+            for seed in range(1, asked.seeds + 1)
+        ]
         rows.append(_row(recipe, epsilon, candidates, best, again))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
@@ -85,8 +91,10 @@ def _row(recipe: Any, epsilon: float, candidates: list[Any], best: Any, again: l
     }
 
 
-def _train(recipe: Any, rate: float, seed: int, cache: Path, scratch: Path) -> dict[str, Any]:
-    """One training and its test figures."""
+def _train(
+    recipe: Any, rate: float, seed: int, cache: Path, scratch: Path, *, with_valid: bool = False
+) -> dict[str, Any]:
+    """One training and its test figures; on both splits there is no validation SER."""
     from sweeps.execution.prepare import encode_missing, locate, read_missing
     from sweeps.recipes.space import corners
     from sweeps.search.target_epsilon import settle
@@ -101,14 +109,15 @@ def _train(recipe: Any, rate: float, seed: int, cache: Path, scratch: Path) -> d
     spec = recipe.trial({**own, "z0": 1.0})
     prepared = locate(spec, cache)
     encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: print(line, file=sys.stderr))
-    spec = settle(recipe, own, EncodedCorpus.open(prepared.corpus).size("train")).spec
+    corpus = EncodedCorpus.open(prepared.corpus)
+    spec = settle(recipe, own, (corpus.with_valid_in_train() if with_valid else corpus).size("train")).spec
     folder = Path(tempfile.mkdtemp(dir=scratch))
     began = time.process_time()
-    result = run_trial(TrialJob(spec, prepared.corpus, folder), lambda epoch, metrics: None)
+    result = run_trial(TrialJob(spec, prepared.corpus, folder, with_valid=with_valid), lambda epoch, metrics: None)
     assert result is not None
     return result.metrics | {
         "learning_rate": rate,
-        "valid_ser": read_curve(folder)[-1]["valid_ser"],
+        "valid_ser": read_curve(folder)[-1].get("valid_ser"),
         "ledger": result.ledger,
         "cpu_seconds": time.process_time() - began,
     }

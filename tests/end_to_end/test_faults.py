@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,12 +21,21 @@ from mlflow.tracking import MlflowClient
 from edp.ledger import Ledger
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.disks import small_disk
+from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
+# Drivers have their own worker groups; the sweeps of this process share one.
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600), pytest.mark.usefixtures("kept_groups")]
 
 EPOCHS, TRIALS = 24, 2
-SETTINGS = [f"training.epochs={EPOCHS}", "training.workers=1", f"search.trials={TRIALS}", "search.stop=null"]
+# Half a processor a worker: a driver's group fits beside the one that is kept.
+SETTINGS = [
+    f"training.epochs={EPOCHS}",
+    "training.workers=1",
+    "resources.cpus_per_worker=0.5",
+    f"search.trials={TRIALS}",
+    "search.stop=null",
+]
 
 
 class Driver:
@@ -102,23 +112,23 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.uri = f"http://127.0.0.1:{self._port}"
         self.start()
 
     def start(self) -> None:
         words = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
         store = ["--backend-store-uri", f"sqlite:///{self._folder / 'mlflow.db'}"]
-        self._process = subprocess.Popen(
-            [sys.executable, *words, *store, "--artifacts-destination", str(self._folder / "artifacts")],
-            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        wait_for(self._answers)
+        with (self._folder / "server.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *words, *store, "--artifacts-destination", str(self._folder / "artifacts")],
+                env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        wait_for(lambda: self._answers() or self._process.poll() is not None)
+        assert self._process.poll() is None, (self._folder / "server.log").read_text()
 
     def _answers(self) -> bool:
         with socket.socket() as one:
@@ -164,20 +174,31 @@ class OneSweep:
 
     def start(self, own_ray: bool = False) -> Driver:
         """A driver in the middle of the first trial."""
-        settings = [word for setting in SETTINGS for word in ("--set", setting)]
-        words = ["run", str(self._recipe), "--name", "s", "--tracking-uri", self.tracking_uri, *settings, *self._where]
-        driver = Driver(self._folder, None if own_ray else self._cluster, *words)
+        driver = Driver(self._folder, None if own_ray else self._cluster, *self._run())
         self.drivers.append(driver)
-        self.wait_for_epochs(driver)
+        wait_for(lambda: self._epochs() >= 3 or driver.process.poll() is not None)
+        assert driver.process.poll() is None, driver.said()
         return driver
+
+    def run_and_meanwhile(self, do: Callable[[], None]) -> tuple[int, str, str]:
+        """Runs it in this process, in whose first trial's middle another thread does what is asked."""
+
+        def later() -> None:
+            wait_for(lambda: self._epochs() >= 3)
+            do()
+
+        with ThreadPoolExecutor(1) as other:
+            done = other.submit(later)
+            answer = self._command(*self._run())
+            done.result()
+        return answer
+
+    def _run(self) -> list[str]:
+        settings = [word for setting in SETTINGS for word in ("--set", setting)]
+        return ["run", str(self._recipe), "--name", "s", "--tracking-uri", self.tracking_uri, *settings, *self._where]
 
     def resume(self) -> tuple[int, str, str]:
         return self._command("resume", "s", *self._where)
-
-    def wait_for_epochs(self, driver: Driver, more: int = 3) -> None:
-        start = self._epochs()
-        wait_for(lambda: self._epochs() >= start + more or driver.process.poll() is not None)
-        assert driver.process.poll() is None, driver.said()
 
     def _epochs(self) -> int:
         return sum(len(json.loads(curve.read_text())) for curve in self.trials.glob("*/curve.json"))
@@ -212,23 +233,26 @@ def _steps(trial: Path) -> list[tuple[int, int]]:
 
 
 def test_a_driver_that_is_killed_lets_its_sweep_go(one_sweep: OneSweep) -> None:
+    kept = set(_programs(os.getpid(), "ray::RayTrainWorker"))
     driver = one_sweep.start()
     code, _, err = one_sweep.resume()
     assert code == 2
     assert f"is running (process {driver.process.pid} on" in err
     _kill(driver.process.pid)
     driver.end()
-    wait_for(lambda: not _programs(os.getpid(), "ray::RayTrainWorker"))  # theirs would be taken for the next one's
+    wait_for(lambda: kept.issuperset(_programs(os.getpid(), "ray::RayTrainWorker")))  # its processors are free
     code, _, err = one_sweep.resume()
     assert code == 0, err
     one_sweep.is_whole()
 
 
 def test_a_trial_whose_process_is_killed_goes_on_from_its_last_epoch(one_sweep: OneSweep) -> None:
-    driver = one_sweep.start()
-    (trial,) = wait_for(lambda: _programs(os.getpid(), "ray::ImplicitFunc"))
-    _kill(trial)
-    assert driver.end() == 0, driver.said()
+    def kill_it() -> None:
+        (trial,) = _programs(os.getpid(), "ray::ImplicitFunc")
+        _kill(trial)
+
+    code, _, err = one_sweep.run_and_meanwhile(kill_it)
+    assert code == 0, err
     one_sweep.is_whole()
 
 
@@ -270,7 +294,7 @@ def test_a_driver_whose_ray_dies_says_so_in_one_line_and_ends(one_sweep: OneSwee
 def test_ctrl_c_twice_stops_in_the_middle_of_an_epoch_and_says_how_to_go_on(
     ray_cluster: str, tmp_path: Path, recipe: Path
 ) -> None:
-    settings = ["--set", "training.workers=1", "--set", "training.epochs=10000"]
+    settings = [word for one in (*SETTINGS, "training.epochs=10000") for word in ("--set", one)]
     driver = Driver(
         tmp_path, ray_cluster, "run", str(recipe), "--name", "s", "--storage", str(tmp_path / "runs"), *settings
     )

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from typer.main import get_command
 from dashboards.cli import app
 from sweeps.recipes.loading import load_recipe
 from tests.conftest import Command
+from tests.support.ports import free_port
 from tests.support.synthetic import sweep_of
 
 ROOT = Path(__file__).parents[2]
@@ -158,9 +158,7 @@ def test_what_only_reads_runs_as_it_stands_there(
 def test_the_mlflow_ui_opens_as_it_stands_there(tmp_path: Path) -> None:
     sweep_of(tmp_path / "runs", "first", 1)
     (line,) = [line for line in commands() if line.startswith("mlflow ui")]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     words = [sys.executable, "-m", *shlex.split(line), "--port", port, "--workers", "1"]
     quick = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # no job queue: up in seconds
     with (tmp_path / "log").open("w") as log:

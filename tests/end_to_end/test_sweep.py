@@ -7,7 +7,6 @@ import json
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import NOTE
 from tests.conftest import TINY_RECIPE, Command, TinySweep
 from tests.support.grafana import ONLY_WITH_A_GPU, named_metrics
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
 
@@ -311,9 +311,7 @@ def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], s
 @contextmanager
 def server(model: str, tracking_uri: str, folder: Path) -> Iterator[str]:
     """`mlflow models serve`, on a free port of this machine, for as long as the context lasts; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = ["models", "serve", "-m", model, "--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
     log = folder / "server.log"
     # From a folder without our code: what the server needs goes with the model.

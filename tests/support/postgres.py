@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.support.ports import free_port
 
 
 @contextmanager
@@ -27,9 +28,7 @@ def postgres() -> Iterator[str]:
         pytest.skip("asks a real PostgreSQL server, and none is installed (Debian: apt install postgresql)")
     # PostgreSQL refuses to run as root. Every Unix has somebody who may do nothing else either.
     user = "nobody" if os.geteuid() == 0 else None
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     folder = tempfile.mkdtemp(prefix="edp-postgres-")
     if user is not None:
         shutil.chown(folder, user)
