@@ -200,10 +200,11 @@ class TinySweep:
 
 
 @pytest.fixture(scope="session")
-def tiny_sweep(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinySweep]:
+def tiny_sweep(kept_worker_groups: KeptGroups, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinySweep]:
     """The one sweep that tests of whatever comes after a sweep share."""
     from dashboards.cli import main
 
+    kept_worker_groups.close()  # eight workers need all processors
     storage, recipe = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("recipes") / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)
     with _scraped() as exported:
