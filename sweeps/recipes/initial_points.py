@@ -27,15 +27,17 @@ _SAFE: Params = {"C": 0.1, "z0": 1.0, "decay": "none"}
 """The most noise of the paper's space, and no decay."""
 
 
-def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str) -> list[Params]:
+def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, own: Params) -> list[Params]:
     """What is tried first, under the sampler's names (`tau_linear`).
 
     `search.points_to_evaluate`, where there are some. Else the points above, moved to the nearest point
     of the recipe's space, and left out where they have none, or where they would be more than half of the trials.
+    They know the mechanism alone: of what else is searched, they take what the recipe says.
 
     Args:
         space: what is searched, and `shapes` what of it fits together.
         kind: of the model.
+        own: the recipe's values of what is searched, by dotted path.
 
     Raises:
         ValueError: for a point of the recipe's that is not in its space.
@@ -45,10 +47,11 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str) 
     if search.secret:
         return []  # its candidates are independent draws
     found: list[Params] = []
+    rest = {name: value for name, value in own.items() if name not in SHAPE and _holds(space[name], value)}
     for point in (*_PAPER[kind], _SAFE):
         moved = _moved(point, space)
-        if moved and moved not in found:
-            found.append(moved)
+        if moved and moved | rest not in found:
+            found.append(moved | rest)
     return found[: search.trials // 2]
 
 
@@ -91,6 +94,10 @@ def _moved(point: Params, space: dict[str, Any]) -> Params:
             return {}
         found[name] = value if isinstance(value, str) else _nearest(float(value), dimension)
     return found if found.keys() - {"decay"} else {}
+
+
+def _holds(dimension: Dimension | dict[str, Dimension], value: Any) -> bool:
+    return isinstance(dimension, Dimension) and value is not None and dimension.holds(value)
 
 
 def _nearest(value: float, dimension: Dimension) -> Any:

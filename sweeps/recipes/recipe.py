@@ -145,7 +145,15 @@ class Recipe(Frozen):
 
     def initial_points(self) -> list[dict[str, Any]]:
         """What is tried first (`sweeps.recipes.initial_points`)."""
-        return initial_points(self.search, self.dimensions, self.shapes, self.model.kind)
+        own = {name: self._own(name) for name in self.space if "." in name}
+        return initial_points(self.search, self.dimensions, self.shapes, self.model.kind, own)
+
+    def _own(self, path: str) -> Any:
+        """What the recipe says of a setting that is searched; None: nothing."""
+        place: Any = self
+        for field in path.split("."):
+            place = getattr(place, field, None)
+        return place
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -57,6 +57,14 @@ def test_a_guess_moves_to_the_nearest_point_of_the_space_or_is_left_out(
     assert recipe(*settings).initial_points() == expected
 
 
+def test_of_what_else_is_searched_a_guess_takes_what_the_recipe_says_where_that_is_in_the_space() -> None:
+    own = {"training.learning_rate": 20, "training.epochs": 60, "model.features.layers": "2+4+6"}
+    private = recipe(name="atis_private").initial_points()
+    assert private == [{"C": c, **own, "model.features.whiten": 0.8} for c in (1.0, 0.25)]
+    elsewhere = recipe("training.learning_rate=90", "model.features.whiten=0.7", name="atis_private").initial_points()
+    assert elsewhere[0] == {"C": 1.0, "training.epochs": 60, "model.features.layers": "2+4+6"}
+
+
 def test_a_recipes_own_points_are_taken_as_they_are() -> None:
     own = "search.points_to_evaluate=[{C: 5, decay: exponential, tau: 0.5}, {z0: 0.5}]"
     assert recipe(own).initial_points() == [{"C": 5, "decay": "exponential", "tau_exponential": 0.5}, {"z0": 0.5}]
