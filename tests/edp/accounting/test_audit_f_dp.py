@@ -95,9 +95,9 @@ def test_what_independent_answers_reach_is_not_ruled_out(m, share, missed, epsil
     r = max(1, round(share * m))
     v = max(0, r - missed)
     reached = binom.sf(v - 1, r, expit(epsilon))
-    assert p_value(Pure(epsilon), m, r, v) >= reached * (1 - 1e-6)
+    assert p_value(Pure(epsilon), m, r, v) >= reached * (1 - 1e-6) - 1e-15  # which rounding takes from sums near 1
     reached = binom.sf(v - 1, m, ndtr(epsilon / 2)) if v <= m else 0.0
-    assert p_value(Gaussian(epsilon), m, m, v) >= reached * (1 - 1e-6)
+    assert p_value(Gaussian(epsilon), m, m, v) >= reached * (1 - 1e-6) - 1e-15
 
 
 @settings(max_examples=40, deadline=None)
