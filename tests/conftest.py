@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import requests
 from rich.console import Console
+from sqlalchemy import Engine, event
 from xdist.scheduler import LoadScopeScheduling
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -80,6 +81,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_configure() -> None:
+    gc.disable()  # until everything is imported
     if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes are the session's too
         reaper.start()
 
@@ -95,11 +97,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid, _keeps_groups(item.path)))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not look through it again and again."""
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """MLflow's empty tables in SQLite: made by its own fifty migrations once, and copied to each store after that."""
     from mlflow.store.db import utils as stores
-    from sqlalchemy import Engine
 
     make, first = stores._initialize_tables, tmp_path_factory.mktemp("mlflow") / "first.db"
 
@@ -124,6 +131,13 @@ def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr(stores, "_initialize_tables", copied)
         patch.setattr("mlflow.store.model_registry.sqlalchemy_store._initialize_tables", copied)
         yield
+
+
+@event.listens_for(Engine, "connect")
+def _without_waiting_for_the_disk(connection: Any, _: Any) -> None:
+    """SQLite does not wait until the disk has what it wrote, which would outlive a machine's death, not a process'."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 @pytest.fixture(scope="module")
