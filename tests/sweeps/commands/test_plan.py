@@ -12,6 +12,7 @@ import yaml
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
 from sweeps.state.lock import LOCK
+from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 
 SETTINGS = {
@@ -90,6 +91,9 @@ def test_the_release_alone_touches_the_private_corpus(
     assert found["plan"] == "stand_in"
     searched = yaml.safe_load((tmp_path / "runs" / "s-choice" / "recipe.yaml").read_text())
     assert searched["corpus"]["name"] == "video"
+    trials = Sweep.existing(tmp_path / "runs", "s-choice").trials()
+    sers = [point.metrics["ser"] for trial in trials for point in trial.points if point.last]
+    assert found["chosen"]["metrics"]["ser"] == min(sers)
     released = yaml.safe_load((Path(found["output"]) / "config.yaml").read_text())
     assert released["corpus"]["name"] == "communication"
     assert released["edp"]["C"] == found["chosen"]["params"]["C"]
