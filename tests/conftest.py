@@ -135,7 +135,7 @@ def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @event.listens_for(Engine, "connect")
 def _without_waiting_for_the_disk(connection: Any, _: Any) -> None:
-    """SQLite does not wait until the disk has what it wrote, which would outlive a machine's death, not a process'."""
+    """SQLite does not wait for the disk: tests kill processes, whose writes the system has, and no machine."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")
 

@@ -196,8 +196,12 @@ def searched(
 
 
 def _chosen(sweep: Sweep, *, public: bool) -> Point:
-    """The last epoch of the trial with the lowest SER: on validation, or on the test split of a `public` corpus, which
-    is several times as large and nobody is protected in."""
+    """The last epoch of the trial with the lowest SER.
+
+    Args:
+        public: whether the trials saw a public corpus. Its test split chooses then, which is larger; a private one's
+            is kept for what is reported.
+    """
     points = [point for trial in sweep.trials() for point in trial.points if point.last]
     if not points:
         raise UserError(f"name = {sweep.name!r} has no complete trial, so there is nothing to choose")
