@@ -10,7 +10,7 @@ import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
 
 from edp.spec import UserError
 from sweeps.formatting.errors import missing_driver
@@ -67,11 +67,12 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
         raise StudyGone(f"{file or url} holds no study of this name") from None
     except Exception as error:  # SQLAlchemy's, SQLite's, Alembic's, Optuna's: whatever they stumble over
         busy = "locked" in str(error)
-        if file is None or busy:
+        no_tables = isinstance(error.__cause__, ProgrammingError)  # in a server's database that nobody has used yet
+        if busy or (file is None and not no_tables):
             raise UserError(
                 f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
             ) from None
-        raise StudyGone(f"{file} cannot be read ({_reason(error, url)})") from None
+        raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
 
 
 def _file_of(url: str) -> Path | None:
