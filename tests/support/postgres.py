@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 def postgres() -> Iterator[str]:
     """The URL of a fresh database; skips where no server or no driver is installed."""
     pytest.importorskip("psycopg", reason="asks PostgreSQL through the extra `postgres`, which is not installed")
-    # A server comes with no Python package; `make setup` installs its driver, and `.ci/run` the server. What of study and
+    # A server comes with no Python package; `make setup` installs its driver, `.ci/run` the server. What of study and
     # store does not depend on the database is tested on SQLite everywhere (test_study.py).
     found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *filter(None, [_on_path()])]
     if not found:
