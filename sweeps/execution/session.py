@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -106,12 +107,34 @@ def _appended(log: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _own_answer(number: signal.Signals) -> Iterator[None]:
-    """Puts this process' own handler of a signal back after the block, where it has one."""
+def own_answer(number: signal.Signals) -> Iterator[None]:
+    """Keeps this process' own handler of a signal, where it has one, though the block puts another in its place.
+
+    A signal that comes within the block is answered at its end at the latest: what the other handler raises may be lost
+    in code that ignores exceptions, as Ray's start has some.
+    """
     before = signal.getsignal(number)
-    yield
-    if callable(before) and threading.current_thread() is threading.main_thread():
-        signal.signal(number, before)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrivals, wakeup = socket.socketpair()
+    with arrivals, wakeup:
+        arrivals.setblocking(False)
+        wakeup.setblocking(False)
+        outer = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        left: SystemExit | None = None
+        try:
+            yield
+        except SystemExit as leaving:
+            left = leaving
+        finally:
+            signal.set_wakeup_fd(outer)
+            signal.signal(number, before)
+        with suppress(BlockingIOError):
+            if number in arrivals.recv(1 << 10):
+                before(number, None)
+        if left is not None:
+            raise left
 
 
 @contextmanager
@@ -132,7 +155,7 @@ def ray_session(log: Path) -> Iterator[None]:
             if started:
                 # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
                 # Ray answers SIGTERM by leaving without a word; who has an answer of his own keeps it.
-                with _own_answer(signal.SIGTERM):
+                with own_answer(signal.SIGTERM):
                     connect(os.environ.get("RAY_ADDRESS", "local"), job_config=under_name(log.stem))
             yield
         finally:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+
+from sweeps.execution.session import own_answer
+from sweeps.formatting.signals import Terminated, terminating
 
 INSIDE_RAY = """
 import os, signal, threading, time, ray
@@ -30,3 +37,45 @@ def test_also_inside_a_call_to_ray(sent: str, said: str) -> None:
     words = [sys.executable, "-c", INSIDE_RAY.replace("SIGNAL", sent)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert ended.stdout.strip() == said, ended.stderr
+
+
+WHILE_RAY_STARTS = """
+import os, signal, sys, threading
+from pathlib import Path
+from sweeps.execution.session import ray_session
+from sweeps.formatting.signals import exit_code, stopped_by, terminating
+with terminating():
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    try:
+        with ray_session(Path(sys.argv[1])):
+            print("it went on")
+    except KeyboardInterrupt as interrupt:
+        print(stopped_by(interrupt), exit_code(stopped_by(interrupt)))
+"""
+
+
+@pytest.mark.ray
+def test_while_ray_starts(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", WHILE_RAY_STARTS, f"{tmp_path / 'ray.log'}"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert ended.stdout.strip() == "stopped by SIGTERM 143", ended.stderr
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_another_handler_makes_of_it_or_loses_is_answered(lost: bool) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with terminating(), pytest.raises(Terminated), own_answer(signal.SIGTERM):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        with suppress(SystemExit if lost else ()):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_without_a_signal_nothing_is_answered_and_an_exit_is_one() -> None:
+    with terminating():
+        own = signal.getsignal(signal.SIGTERM)
+        with own_answer(signal.SIGTERM):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGTERM) == own
+        with pytest.raises(SystemExit, match="3"), own_answer(signal.SIGTERM):
+            sys.exit(3)
