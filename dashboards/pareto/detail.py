@@ -102,7 +102,7 @@ def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figur
             "nticks": 4,
             "automargin": True,
             "exponentformat": "power",
-            "tickformat": ".0%" if key.endswith("ser") else "",
+            "tickformat": ".3~p" if key.endswith("ser") else "",
             "fixedrange": True,
         }
         layout["annotations"].append(

@@ -51,12 +51,14 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
         place = places[axis.key]
         if axis.key in limits and (top := place(limits[axis.key])) is not None:
             shapes.append(_vertical(i, 0, min(max(top, 0), 1), t["accent"], 6) | {"opacity": 0.45})
-        notes.append(_note(i, 1.13, f"<b>{axis.short}</b>", t["ink"]))
+        # A line a part of a dotted name: neighbours would run into each other.
+        header = axis.short.replace(".", ".<br>")
+        notes.append(_note(i, 1.1, f"<b>{header}</b>", t["ink"]) | {"yanchor": "bottom"})
         notes += [_note(i, at, label, t["ink"], background=t["paper"]) for at, label in place.marks]
     layout = base_layout(
         theme,
         xaxis={"visible": False, "range": [-0.5, len(axes) - 0.5], "fixedrange": True},
-        yaxis={"visible": False, "range": [-0.12, 1.22], "fixedrange": True},
+        yaxis={"visible": False, "range": [-0.12, 1.3], "fixedrange": True},
         margin={"l": 5, "r": 5, "t": 5, "b": 5},
         shapes=shapes,
         annotations=notes,

@@ -163,7 +163,7 @@ def _key(colour: Axis, narrow: bool) -> Figure:
     above = {"orientation": "h", "x": 0.5, "y": 1.08, "yanchor": "bottom", "thickness": 10, "nticks": 5}
     title = {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "top" if narrow else "right"}
     place = above if narrow else {"thickness": 14}
-    return {"title": title, "outlinewidth": 0, "tickformat": ".0%" if colour.percent else ""} | place
+    return {"title": title, "outlinewidth": 0, "tickformat": ".3~p" if colour.percent else ""} | place
 
 
 def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:

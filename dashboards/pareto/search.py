@@ -87,7 +87,7 @@ def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
         "data": bars,
         "layout": base_layout(
             theme,
-            xaxis={"tickformat": ".0%", "gridcolor": THEMES[theme]["grid"], "fixedrange": True}
+            xaxis={"tickformat": ".3~p", "gridcolor": THEMES[theme]["grid"], "fixedrange": True}
             | {"title": {"text": "share in what the best trials have in common (Optuna, PED-ANOVA)"}},
             yaxis={"automargin": True, "fixedrange": True},
             margin={"l": 10, "r": 12, "t": 10, "b": 45},
@@ -158,7 +158,7 @@ def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -
         "layout": base_layout(
             theme,
             xaxis={"title": {"text": "complete trials"}, "gridcolor": t["grid"], "zeroline": False, "fixedrange": True},
-            yaxis={"tickformat": ".0%", "gridcolor": t["grid"], "title": {"text": "of the final"}}
+            yaxis={"tickformat": ".3~p", "gridcolor": t["grid"], "title": {"text": "of the final"}}
             | {"zeroline": False, "fixedrange": True, "automargin": True, "rangemode": "tozero"},
             margin={"l": 10, "r": 12, "t": 10, "b": 45},
         ),

@@ -48,7 +48,7 @@ def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figu
         "gridcolor": t["grid"],
         "linecolor": t["muted"],
         "zeroline": False,
-        "tickformat": ".0%" if axis.percent else "",
+        "tickformat": ".3~p" if axis.percent else "",
         "exponentformat": "power",
         "dtick": decades(values) if axis.log else None,
         "automargin": True,
