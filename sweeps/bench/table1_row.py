@@ -135,7 +135,7 @@ def paper_mechanism(run: Run) -> tuple[str, list[str]]:
     """The recipe of the paper's mechanism, and its settings. BERT starts from the first four layers of MiniLM."""
     settings = [f"search.trials={run.trials}", f"training.workers={_workers()}"]
     if run.model == "bert":
-        settings += ["model.pretrained=minilm", "model.layers=4"]
+        settings += ["model.pretrained=minilm", "model.layers=4", "training.sub_chunks=2"]
     if not run.generated:
         if run.model == "bert":
             settings += [f"training.epochs={_BERT_EPOCHS[run.corpus]}", "training.learning_rate_decay=linear"]
