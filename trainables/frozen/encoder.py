@@ -1,7 +1,8 @@
 """A public encoder that is never trained: its hidden states of words and utterances.
 
 A kind of state has a name, by which it is kept: `token_first_2` is the state after layer 2 of a word's first piece,
-`sentence_mean_last` the mean of an utterance's states after the last layer, its special pieces among them.
+`sentence_mean_last` the mean of an utterance's states after the last layer, its special pieces among them, and
+`token-before_first_2` the sum of the words before a word, whose weights fade with their distance.
 
 Shapes: b utterances, t tokens, s sub-words, h hidden.
 """
@@ -21,6 +22,8 @@ from trainables.data.batch import Batch, PieceInputs
 from trainables.encoders.architecture import load_encoder, read_config
 from trainables.encoders.pretrained import check_states, pretrained_folder
 from trainables.spec import BERTSpec
+
+FADING = 0.8
 
 
 def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
@@ -65,12 +68,27 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
         state_bsh = output.hidden_states[-1 if layer == "last" else int(layer)]
         if kind == "sentence":
             found.append(mean_state(state_bsh, mask_bs) if pieces == "mean" else state_bsh[:, 0])
-        elif pieces == "first":
+            continue
+        if pieces == "first":
             index_bth = first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2])
-            found.append(state_bsh.gather(1, index_bth) * real_bt1)
+            word_bth = state_bsh.gather(1, index_bth) * real_bt1
         else:
-            found.append(_mean_of_pieces(state_bsh, first_bt, real_bt1[:, :, 0], inputs.pieces_b.to(device)))
+            word_bth = _mean_of_pieces(state_bsh, first_bt, real_bt1[:, :, 0], inputs.pieces_b.to(device))
+        found.append(words_before(word_bth) * real_bt1 if kind == "token-before" else word_bth)
     return found
+
+
+def words_before(word_bth: Tensor) -> Tensor:
+    """Of each word the sum of those before it, (B, T, H), whose weights fade by `FADING` a word and have squares that sum
+    to 1; 0 before the first word.
+
+    A word's own state says little of what stands a few words before it: whether a day is one of departure or arrival.
+    """
+    position_t = torch.arange(word_bth.shape[1], device=word_bth.device)
+    distance_tu = position_t[:, None] - position_t
+    weight_tu = (FADING ** (distance_tu - 1).clamp_min(0).to(word_bth.dtype)) * (distance_tu > 0)
+    weight_tu = weight_tu / weight_tu.norm(dim=1, keepdim=True).clamp_min(1)  # the nearest word's is 1 already
+    return torch.einsum("tu,buh->bth", weight_tu, word_bth)
 
 
 def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:

@@ -33,7 +33,11 @@ def all_state_names(models: Iterable[ModelSpec], labels: Labels) -> list[str]:
             assert model.features is not None
             assert layers.features is not None
             both = model.model_copy(
-                update={"features": model.features.model_copy(update={"layers": layers.features.layers})}
+                update={
+                    "features": model.features.model_copy(
+                        update={"layers": layers.features.layers, "context": layers.features.context}
+                    )
+                }
             )
             tokens, sentence = state_names(both, labels)
             found |= {*tokens, sentence}

@@ -64,6 +64,13 @@ class FeaturesSpec(Frozen):
             description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
         ),
     ] = "2+4"
+    context: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="hidden state of the words before, which a token's vector has too; 0: the embeddings'; null: none",
+        ),
+    ] = None
     pieces: Annotated[
         Literal["first", "mean"], Field(description="of a word's pieces: the first one's state, or the mean")
     ] = "first"
