@@ -24,6 +24,7 @@ from trainables.encoders.pretrained import check_states, pretrained_folder
 from trainables.spec import BERTSpec
 
 FADING = 0.8
+"""Weight of a word in `words_before`, over that of the word after it."""
 
 
 def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
@@ -79,10 +80,10 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
 
 
 def words_before(word_bth: Tensor) -> Tensor:
-    """Of each word the sum of those before it, (B, T, H), whose weights fade by `FADING` a word and have squares that sum
-    to 1; 0 before the first word.
+    """Of each word the weighted sum of those before it, (B, T, H); 0 before the first word.
 
-    A word's own state says little of what stands a few words before it: whether a day is one of departure or arrival.
+    Weights fade by `FADING` a word, and their squares sum to 1. A word's own state says little of what stands a few
+    words before it, such as whether a day is one of departure or of arrival.
     """
     position_t = torch.arange(word_bth.shape[1], device=word_bth.device)
     distance_tu = position_t[:, None] - position_t

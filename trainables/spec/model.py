@@ -68,7 +68,7 @@ class FeaturesSpec(Frozen):
         int | None,
         Field(
             ge=0,
-            description="hidden state of the words before, which a token's vector has too; 0: the embeddings'; null: none",
+            description="hidden state of the words before that a token's vector has too; null: none",
         ),
     ] = None
     pieces: Annotated[

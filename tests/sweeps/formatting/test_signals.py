@@ -63,11 +63,15 @@ def test_while_ray_starts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_what_another_handler_makes_of_it_or_loses_is_answered(lost: bool) -> None:
+    def come() -> None:
+        with own_answer(signal.SIGTERM):
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+            with suppress(SystemExit if lost else ()):
+                os.kill(os.getpid(), signal.SIGTERM)
+
     before = signal.getsignal(signal.SIGTERM)
-    with terminating(), pytest.raises(Terminated), own_answer(signal.SIGTERM):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        with suppress(SystemExit if lost else ()):
-            os.kill(os.getpid(), signal.SIGTERM)
+    with terminating(), pytest.raises(Terminated):
+        come()
     assert signal.getsignal(signal.SIGTERM) == before
 
 
