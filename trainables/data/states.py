@@ -37,8 +37,6 @@ def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
     assert features is not None, "asked for"
     last = model.layers or "last"
     tokens = tuple(f"token_{features.pieces}_{layer}" for layer in features.layer_numbers)
-    if features.context is not None:
-        tokens += (f"token-before_{features.pieces}_{features.context}",)
     return tokens if labels.has_slots else (), f"sentence_{features.sentence}_{last}"
 
 

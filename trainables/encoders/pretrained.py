@@ -133,14 +133,7 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
         UserError: saying how many layers it has.
     """
     most = spec.layers or config.num_hidden_layers
-    if spec.features is None:
-        return
-    if (context := spec.features.context) is not None and context > most:
-        raise UserError(
-            f"model.features.context = {context}: model.pretrained = {spec.pretrained} has {most} layers; "
-            f"allowed: a number from 0 to {most}, or null"
-        )
-    if max(spec.features.layer_numbers) > most:
+    if spec.features is not None and max(spec.features.layer_numbers) > most:
         raise UserError(
             f"model.features.layers = {spec.features.layers}: model.pretrained = {spec.pretrained} has {most} layers; "
             f"allowed: numbers from 0 to {most}, joined by +"

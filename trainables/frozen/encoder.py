@@ -1,8 +1,7 @@
 """A public encoder that is never trained: its hidden states of words and utterances.
 
 A kind of state has a name, by which it is kept: `token_first_2` is the state after layer 2 of a word's first piece,
-`sentence_mean_last` the mean of an utterance's states after the last layer, its special pieces among them, and
-`token-before_first_2` the sum of the words before a word, whose weights fade with their distance.
+`sentence_mean_last` the mean of an utterance's states after the last layer, its special pieces among them.
 
 Shapes: b utterances, t tokens, s sub-words, h hidden.
 """
@@ -22,9 +21,6 @@ from trainables.data.batch import Batch, PieceInputs
 from trainables.encoders.architecture import load_encoder, read_config
 from trainables.encoders.pretrained import check_states, pretrained_folder
 from trainables.spec import BERTSpec
-
-FADING = 0.8
-"""Weight of a word in `words_before`, over that of the word after it."""
 
 
 def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
@@ -69,27 +65,12 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
         state_bsh = output.hidden_states[-1 if layer == "last" else int(layer)]
         if kind == "sentence":
             found.append(mean_state(state_bsh, mask_bs) if pieces == "mean" else state_bsh[:, 0])
-            continue
-        if pieces == "first":
+        elif pieces == "first":
             index_bth = first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2])
-            word_bth = state_bsh.gather(1, index_bth) * real_bt1
+            found.append(state_bsh.gather(1, index_bth) * real_bt1)
         else:
-            word_bth = _mean_of_pieces(state_bsh, first_bt, real_bt1[:, :, 0], inputs.pieces_b.to(device))
-        found.append(words_before(word_bth) * real_bt1 if kind == "token-before" else word_bth)
+            found.append(_mean_of_pieces(state_bsh, first_bt, real_bt1[:, :, 0], inputs.pieces_b.to(device)))
     return found
-
-
-def words_before(word_bth: Tensor) -> Tensor:
-    """Of each word the weighted sum of those before it, (B, T, H); 0 before the first word.
-
-    Weights fade by `FADING` a word, and their squares sum to 1. A word's own state says little of what stands a few
-    words before it, such as whether a day is one of departure or of arrival.
-    """
-    position_t = torch.arange(word_bth.shape[1], device=word_bth.device)
-    distance_tu = position_t[:, None] - position_t
-    weight_tu = (FADING ** (distance_tu - 1).clamp_min(0).to(word_bth.dtype)) * (distance_tu > 0)
-    weight_tu = weight_tu / weight_tu.norm(dim=1, keepdim=True).clamp_min(1)  # the nearest word's is 1 already
-    return torch.einsum("tu,buh->bth", weight_tu, word_bth)
 
 
 def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:

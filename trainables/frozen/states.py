@@ -33,11 +33,7 @@ def all_state_names(models: Iterable[ModelSpec], labels: Labels) -> list[str]:
             assert model.features is not None
             assert layers.features is not None
             both = model.model_copy(
-                update={
-                    "features": model.features.model_copy(
-                        update={"layers": layers.features.layers, "context": layers.features.context}
-                    )
-                }
+                update={"features": model.features.model_copy(update={"layers": layers.features.layers})}
             )
             tokens, sentence = state_names(both, labels)
             found |= {*tokens, sentence}

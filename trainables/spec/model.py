@@ -64,13 +64,6 @@ class FeaturesSpec(Frozen):
             description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
         ),
     ] = "2+4"
-    context: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            description="hidden state of the words before that a token's vector has too; null: none",
-        ),
-    ] = None
     pieces: Annotated[
         Literal["first", "mean"], Field(description="of a word's pieces: the first one's state, or the mean")
     ] = "first"

@@ -48,37 +48,9 @@ def test_kept_states_are_the_encoders_own_in_half_precision(folder: Path, encode
         assert torch.allclose(torch.from_numpy(sentences[index]).float(), mean, rtol=1e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("pieces", ["first", "mean"])
-def test_the_words_before_fade_with_their_distance(folder: Path, pieces: str) -> None:
-    corpus = EncodedCorpus.open(folder)
-    words, before = (np.load(folder / "states" / f"{kind}_{pieces}_2.npy") for kind in ("token", "token-before"))
-    first = 0
-    for length in corpus.lengths("train")[:5]:
-        for place in range(length):
-            weights = [0.8**distance for distance in range(place)]
-            expected = np.zeros(words.shape[1])
-            for distance, weight in enumerate(weights):
-                expected += weight / np.linalg.norm(weights) * words[first + place - 1 - distance]
-            assert np.allclose(before[first + place], expected, atol=5e-3)
-        first += length
-
-
-def test_the_words_before_are_whitened_beside_a_tokens_own_states(folder: Path, encoder_folder: Path) -> None:
-    spec = model_spec(encoder_folder, layers="2", context=2)
-    with_context = EncodedCorpus.open(folder).for_model(spec).batch("train", np.arange(4)).inputs
-    alone = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder, layers="2")).batch("train", np.arange(4))
-    assert isinstance(with_context, StateInputs)
-    assert isinstance(alone.inputs, StateInputs)
-    width = alone.inputs.token_nd.shape[1] - 1
-    assert with_context.token_nd.shape[1] == 2 * width + 1
-    assert torch.allclose(with_context.token_nd[:, :width] * np.sqrt(2), alone.inputs.token_nd[:, :width], atol=1e-5)
-    assert with_context.token_nd[:, width:-1].square().sum(1).mean() > 0.1
-
-
 def test_a_trial_reads_its_own_columns_of_what_a_sweep_keeps(folder: Path, encoder_folder: Path) -> None:
     names = {path.stem for path in (folder / "states").glob("*.npy")}
     tokens = {f"token_{pieces}_{layer}" for pieces in ("first", "mean") for layer in (1, 2, 3)}
-    tokens |= {f"token-before_{pieces}_2" for pieces in ("first", "mean")}
     assert names == tokens | {"sentence_mean_last", "sentence_first_last", "read"}
     both = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder, layers="1+2")).batch("train", np.arange(4))
     one = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder, layers="2")).batch("train", np.arange(4))
@@ -173,8 +145,6 @@ def test_a_layer_that_the_encoder_lacks_is_named(encoder_folder: Path) -> None:
         UserError, match=r"model\.features\.layers = 2\+9: .* has 3 layers; allowed: numbers from 0 to 3"
     ):
         load_frozen(model_spec(encoder_folder, layers="2+9"))
-    with pytest.raises(UserError, match=r"model\.features\.context = 4: .* has 3 layers; allowed: .* 0 to 3, or null"):
-        load_frozen(model_spec(encoder_folder, layers="2", context=4))
 
 
 def test_a_process_whitens_once_what_its_model_reads(
