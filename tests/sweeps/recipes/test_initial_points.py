@@ -58,11 +58,11 @@ def test_a_guess_moves_to_the_nearest_point_of_the_space_or_is_left_out(
 
 
 def test_of_what_else_is_searched_a_guess_takes_what_the_recipe_says_where_that_is_in_the_space() -> None:
-    own = {"training.learning_rate": 20, "training.epochs": 60, "model.features.layers": "2+4+6"}
+    own = {"training.learning_rate": 45, "training.epochs": 80, "model.features.layers": "2+4+6"}
     private = recipe(name="atis_private").initial_points()
-    assert private == [{"C": c, **own, "model.features.whiten": 0.8} for c in (1.0, 0.25)]
+    assert private == [{"C": c, **own, "model.features.whiten": 1.0} for c in (1.0, 0.25)]
     elsewhere = recipe("training.learning_rate=90", "model.features.whiten=0.7", name="atis_private").initial_points()
-    assert elsewhere[0] == {"C": 1.0, "training.epochs": 60, "model.features.layers": "2+4+6"}
+    assert elsewhere[0] == {"C": 1.0, "training.epochs": 80, "model.features.layers": "2+4+6"}
 
 
 def test_a_recipes_own_points_are_taken_as_they_are() -> None:
