@@ -31,7 +31,6 @@ def train_references(reference_models: Sequence[ReferenceModel], resources: Reso
     missing = [reference_model for reference_model in reference_models if not reference_model.output.is_file()]
     if not missing:
         return
-    epochs = missing[0].spec.training.epochs
     waiting = [_train.options(**_share(model.spec, resources)).remote(model) for model in missing]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
@@ -44,7 +43,7 @@ def train_references(reference_models: Sequence[ReferenceModel], resources: Reso
                 ray.get(ready)
                 if ready and not console.is_terminal:
                     console.print(f"{len(missing) - len(left)} of {title} are trained", highlight=False)
-                progress.update(bar, completed=sum(_epochs_done(model, epochs) for model in missing))
+                progress.update(bar, completed=sum(map(epochs_done, missing)))
         except ray.exceptions.RayTaskError as error:
             _cancel(left)
             cause = error.cause if isinstance(error.cause, TrialFailed | UserError) else error
@@ -77,9 +76,10 @@ def _progress_file(reference_model: ReferenceModel) -> Path:
     return reference_model.output.with_name(f".{reference_model.output.name}.epochs")
 
 
-def _epochs_done(reference_model: ReferenceModel, epochs: int) -> int:
+def epochs_done(reference_model: ReferenceModel) -> int:
+    """Of a model that is being trained, or has been: the shadow may have fewer than the others."""
     if reference_model.output.is_file():
-        return epochs
+        return reference_model.spec.training.epochs
     try:
         return int(_progress_file(reference_model).read_text())
     except (OSError, ValueError):  # not started, or being written
