@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,6 +62,15 @@ def test_while_ray_starts(tmp_path: Path) -> None:
     assert ended.stdout.strip() == "stopped by SIGTERM 143", ended.stderr
 
 
+@pytest.fixture
+def unanswered() -> Iterator[None]:
+    """SIGTERM as a fresh process has it: a Ray that an earlier test began here has left its own answer."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("unanswered")
 @pytest.mark.parametrize("lost", [True, False])
 def test_what_another_handler_makes_of_it_or_loses_is_answered(lost: bool) -> None:
     def come() -> None:
@@ -69,12 +79,12 @@ def test_what_another_handler_makes_of_it_or_loses_is_answered(lost: bool) -> No
             with suppress(SystemExit if lost else ()):
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.getsignal(signal.SIGTERM)
     with terminating(), pytest.raises(Terminated):
         come()
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("unanswered")
 def test_without_a_signal_nothing_is_answered_and_an_exit_is_one() -> None:
     with terminating():
         own = signal.getsignal(signal.SIGTERM)
