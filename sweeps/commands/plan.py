@@ -151,7 +151,7 @@ def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, 
     """
     config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
     if config.exists() and load_config(config, []) != spec:
-        raise UserError(f"name: {config} was released with other settings; allowed: another --name")
+        raise UserError(f"name: {config} was released with other settings; allowed: another --name or --storage")
     write_yaml(spec, config)
     release = read_json_if_any(result, dict[str, Any])
     if release is None:
@@ -191,7 +191,7 @@ def searched(
         )
     sweep = Sweep.existing(sweep.folder.parent, sweep.name)
     if sweep.recipe != load_recipe(recipe, settings)[1]:
-        raise UserError(f"name: sweep {sweep.name!r} is there with other settings; allowed: another --name")
+        raise UserError(f"name: {sweep.name!r} is there with other settings; allowed: another --name or --storage")
     return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri, part_of)
 
 

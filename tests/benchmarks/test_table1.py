@@ -26,6 +26,7 @@ from sweeps.bench.table1 import (
 )
 from sweeps.bench.table1_report import as_markdown, figure, verdicts
 from sweeps.bench.table1_row import Run, paper_mechanism, private_recipe
+from sweeps.formatting.signals import Terminated
 from sweeps.recipes.loading import load_recipe
 from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
@@ -175,6 +176,21 @@ def test_a_mistake_is_one_line(
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_row_that_is_stopped_between_its_sweeps_says_it_too(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminated(*args: object, **named: object) -> None:
+        raise Terminated
+
+    monkeypatch.setattr("sweeps.bench.table1_row.run_plan", terminated)
+    words = ["bench", "table1", "--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
+    words += ["--part", "private", "--encoder", str(make_encoder("bert", tmp_path / "encoder"))]
+    words += ["--output", str(tmp_path / "table"), "--storage", str(tmp_path / "runs")]
+    code, out, err = command(*words)
+    assert (code, out) == (143, "")
+    assert err.splitlines()[-1] == f"edp-sweep: stopped by SIGTERM; go on with: {shlex.join(['edp-sweep', *words])}"
 
 
 @pytest.mark.ray
