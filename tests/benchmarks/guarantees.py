@@ -3,9 +3,9 @@
     python -m tests.benchmarks.guarantees RECIPE [KEY=VALUE …] --epsilons 8,3,1 --seeds 3 --rates 20,40 [--cache FOLDER]
 
 For each ε, one training a learning rate is a candidate, and the one of the lowest validation SER is trained again with
-seeds that choosing did not see; with `--on train+valid` on both splits, as a final model is. Everything runs in one
-process on one core. Prints one JSON document: for each ε the mean, the seeds, the seconds of a training, the ε of a
-training, and the ε of choosing and training together.
+seeds that choosing did not see; with `--on train+valid` on both splits, as a final model is. One rate is no choice and
+has no candidate. Everything runs in one process on one core. Prints one JSON document: for each ε the mean, the seeds,
+the seconds of a training, the ε of a training, and the ε of choosing and training together.
 """
 
 from __future__ import annotations
@@ -57,19 +57,16 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> list[dict[st
         _, recipe = load_recipe(asked.recipe, settings)
         # The noise that a weight collects is proportional to the rate, and to 1/ε about.
         rates = [float(word) * (epsilon / epsilons[0]) ** 0.6 for word in asked.rates.split(",")]
-        candidates = [_train(recipe, rate, 0, cache, scratch) for rate in rates]
-        best = min(candidates, key=lambda found: found["valid_ser"])
+        candidates = [_train(recipe, rate, 0, cache, scratch) for rate in rates] if len(rates) > 1 else []
+        best = min(candidates, key=lambda found: found["valid_ser"])["learning_rate"] if candidates else rates[0]
         both = asked.on == "train+valid"
-        again = [
-            _train(recipe, best["learning_rate"], seed, cache, scratch, with_valid=both)
-            for seed in range(1, asked.seeds + 1)
-        ]
+        again = [_train(recipe, best, seed, cache, scratch, with_valid=both) for seed in range(1, asked.seeds + 1)]
         rows.append(_row(recipe, epsilon, candidates, best, again))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
 
 
-def _row(recipe: Any, epsilon: float, candidates: list[Any], best: Any, again: list[Any]) -> dict[str, Any]:
+def _row(recipe: Any, epsilon: float, candidates: list[Any], best: float, again: list[Any]) -> dict[str, Any]:
     from edp.accounting.selection import composed_epsilon
 
     return {
@@ -79,7 +76,7 @@ def _row(recipe: Any, epsilon: float, candidates: list[Any], best: Any, again: l
         "delta": recipe.edp.delta,
         "target": epsilon,
         "candidates": [{k: found[k] for k in ("learning_rate", "valid_ser")} for found in candidates],
-        "learning_rate": best["learning_rate"],
+        "learning_rate": best,
         "ser": fmean(found["ser"] for found in again),
         "sers": [found["ser"] for found in again],
         "intent_accuracy": fmean(found["intent_accuracy"] for found in again),
