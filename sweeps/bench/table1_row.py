@@ -32,9 +32,8 @@ from sweeps.bench.table1 import (
     paper_entries,
 )
 from sweeps.commands.plan import release, run_plan, searched
-from sweeps.commands.run import SweepStopped
+from sweeps.commands.run import going_on_with
 from sweeps.execution.prepare import check_encoders
-from sweeps.formatting.signals import stopped_by
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front
@@ -127,10 +126,8 @@ def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measure
         "mechanism": [_paper_mechanism],
     }
     for part in (part for name in run.parts for part in parts[name]):
-        try:
+        with going_on_with(run.again):
             found, more = part(run, progress)
-        except KeyboardInterrupt as interrupt:  # in a training or an attack of its own; a sweep's says it itself
-            raise SweepStopped(stopped_by(interrupt), f"go on with: {run.again}") from None
         entries, notes = [*entries, *found], [*notes, *more]
         about = Measurement(*names_of(run.row), f"{date.today()}", run.trials, machine(), versions(), notes)
         yield entries, about

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edp.spec import UserError
-from sweeps.commands.run import resume_sweep, start_sweep
+from sweeps.commands.run import going_on_with, resume_sweep, start_sweep
 from sweeps.commands.train import train
 from sweeps.formatting.names import check_name, folder_name
 from sweeps.formatting.shell import command_line
@@ -94,6 +94,7 @@ def run_plan(
 
     Raises:
         UserError: for a way that the recipe has not, before anything is made.
+        SweepStopped: when it was stopped; it names the command that goes on.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
     priced, units = _priced(recipe, None, progress.say)
@@ -130,7 +131,8 @@ def run_plan(
     if way.name != "stand_in":
         total = epsilon_of_sweep(sweep, sweep.trials())
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
-    return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
+    with going_on_with(again):
+        return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
 
 
 def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Path, tracking_uri: str | None) -> str:

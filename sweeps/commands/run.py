@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -52,7 +52,7 @@ __all__ = ["SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"]
 
 
 class SweepStopped(RuntimeError):
-    """A sweep ended before its end; its text says why, and how to go on.
+    """A sweep, or what it is a part of, ended before its end; its text says why, and how to go on.
 
     Attributes:
         code: exit code of a process that ends with it.
@@ -63,9 +63,22 @@ class SweepStopped(RuntimeError):
         self.code = exit_code(reason)
 
 
-def how_to_go_on(sweep: Sweep, command: str | None = None) -> str:
-    """The command, in words: `resume`, or that of which the sweep is a part."""
-    return f"go on with: {command or sweep.command('resume')}"
+def how_to_go_on(command: str) -> str:
+    """The command, in words."""
+    return f"go on with: {command}"
+
+
+@contextmanager
+def going_on_with(command: str) -> Iterator[None]:
+    """Tells whoever stops the block the command that goes on with it.
+
+    Raises:
+        SweepStopped: in the place of a KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise SweepStopped(stopped_by(interrupt), how_to_go_on(command)) from None
 
 
 def start_sweep(
@@ -114,7 +127,7 @@ def start_sweep(
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             _begin(tracker, sweep, stem, recipe)
-            _run(sweep, recipe, prepared, corpora, placed, tracker, progress, how_to_go_on(sweep, part_of))
+            _run(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
 
 
@@ -187,7 +200,7 @@ def resume_sweep(
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             sweep.update(state="running", pid=os.getpid(), error=None, **moved)
             tracker.reopen(record.run_id)
-            _run(sweep, recipe, prepared, corpora, placed, tracker, progress, how_to_go_on(sweep, part_of))
+            _run(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
 
 
@@ -199,9 +212,9 @@ def _run(
     placed: Placement,
     tracker: Tracker,
     progress: Progress,
-    how: str,
+    command: str,
 ) -> None:
-    state, error = "failed", None
+    state, error, how = "failed", None, how_to_go_on(command)
     interrupts = Interrupts(progress.say, how)
 
     def ray_died(what: str) -> None:

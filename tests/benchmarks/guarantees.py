@@ -58,15 +58,15 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> list[dict[st
         # The noise that a weight collects is proportional to the rate, and to 1/ε about.
         rates = [float(word) * (epsilon / epsilons[0]) ** 0.6 for word in asked.rates.split(",")]
         candidates = [_train(recipe, rate, 0, cache, scratch) for rate in rates] if len(rates) > 1 else []
-        best = min(candidates, key=lambda found: found["valid_ser"])["learning_rate"] if candidates else rates[0]
+        rate = min(candidates, key=lambda found: found["valid_ser"])["learning_rate"] if candidates else rates[0]
         both = asked.on == "train+valid"
-        again = [_train(recipe, best, seed, cache, scratch, with_valid=both) for seed in range(1, asked.seeds + 1)]
-        rows.append(_row(recipe, epsilon, candidates, best, again))
+        again = [_train(recipe, rate, seed, cache, scratch, with_valid=both) for seed in range(1, asked.seeds + 1)]
+        rows.append(_row(recipe, epsilon, candidates, rate, again))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
 
 
-def _row(recipe: Any, epsilon: float, candidates: list[Any], best: float, again: list[Any]) -> dict[str, Any]:
+def _row(recipe: Any, epsilon: float, candidates: list[Any], rate: float, again: list[Any]) -> dict[str, Any]:
     from edp.accounting.selection import composed_epsilon
 
     return {
@@ -76,7 +76,7 @@ def _row(recipe: Any, epsilon: float, candidates: list[Any], best: float, again:
         "delta": recipe.edp.delta,
         "target": epsilon,
         "candidates": [{k: found[k] for k in ("learning_rate", "valid_ser")} for found in candidates],
-        "learning_rate": best,
+        "learning_rate": rate,
         "ser": fmean(found["ser"] for found in again),
         "sers": [found["ser"] for found in again],
         "intent_accuracy": fmean(found["intent_accuracy"] for found in again),

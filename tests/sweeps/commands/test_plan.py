@@ -66,7 +66,7 @@ def test_a_mistake_is_one_line_and_nothing_is_made(
     assert not (tmp_path / "runs").exists()
 
 
-def _ctrl_c(*args: object) -> None:
+def _ctrl_c(*args: object, **named: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -85,8 +85,15 @@ def test_the_release_alone_touches_the_private_corpus(
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words[:-1]])}")
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sweeps.commands.plan.train", _ctrl_c)
+        code, out, err = command(*words)
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1] == f"edp-sweep: stopped by Ctrl-C; go on with: {shlex.join(['edp-sweep', *words[:-1]])}"
+
     code, out, err = command(*words)
     assert code == 0, err
+    assert "trial 0" not in err
     found = json.loads(out)
     assert found["plan"] == "stand_in"
     searched = yaml.safe_load((tmp_path / "runs" / "s-choice" / "recipe.yaml").read_text())
