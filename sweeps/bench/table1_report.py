@@ -107,15 +107,19 @@ def _line(one: Entry, baseline: tuple[float, float] | None, note: Note | None) -
 
 
 def _delta(value: float, baseline: float) -> str:
-    return "" if math.isnan(baseline) else f"{relative_change(value, baseline):+.1f}"
+    if math.isnan(baseline):
+        return ""
+    change = relative_change(value, baseline)
+    return f"{change:+.1f}" if abs(change) < 1000 else f"{change:+.0f}"
 
 
 def _percent(mean: float, values: Sequence[float]) -> str:
     """A mean, with half the 95 % interval where several seeds give one."""
+    digits = 1 if mean >= 0.01 else 2  # of generated corpora SGD's SER is a tenth of a per cent
     if len(values) < 2:
-        return f"{100 * mean:.1f}"
+        return f"{100 * mean:.{digits}f}"
     found = estimate(list(values))
-    return f"{100 * mean:.1f} ± {50 * (found.upper - found.lower):.1f}"
+    return f"{100 * mean:.{digits}f} ± {50 * (found.upper - found.lower):.{digits}f}"
 
 
 def verdicts(entries: Sequence[Entry]) -> list[str]:
@@ -175,8 +179,9 @@ def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
     axes.axhline(_baseline_of_paper(_row(entries[0]))[0], color="#c8553d", lw=0.9, ls=":", label="SGD, the paper's")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
-    axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if high < 30 * low else (1, 3)))
+    axes.yaxis.set_major_formatter(lambda ser, _: f"{100 * ser:.3g}%")  # decimals only where SER is below a per cent
     axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
     axes.set_title(title)
     axes.set_xlabel("ε (honest)")

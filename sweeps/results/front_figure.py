@@ -77,7 +77,7 @@ def front_svg(
         axes.set_ylabel(f"{AXES[y]} (lower is better)")
         for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
             if name == "ser":
-                axis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+                axis.set_major_formatter(mpl.ticker.PercentFormatter(1))
         return svg(figure)
 
 
