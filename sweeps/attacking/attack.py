@@ -23,6 +23,7 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.parts import MOST_REFERENCES
 from sweeps.results.front import pareto_front
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.attacks.auditing import audit_of, contradiction
@@ -188,7 +189,7 @@ def _keep(target: Target, document: dict[str, Any], results: list[AttackResult])
         for figure in ("auc", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
     }
     metrics |= {name: document[name] for name in (*AUDITED, *PERMITTED) if document[name] is not None}
-    tracker.log(target.run_id, metrics, target.epoch)
+    attacked_run = JobRun(tracker, target.run_id, tracker.failures)
+    attacked_run.epoch(target.epoch, metrics)
     tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
-    for file in ("attacks.json", "attacks.html"):
-        tracker.artifact(target.run_id, target.folder / file, target.artifacts)
+    attacked_run.files([target.folder / "attacks.json", page], target.artifacts)

@@ -36,7 +36,7 @@ from sweeps.state.lock import driver_lock
 from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.corpus_inputs import corpus_inputs
-from sweeps.tracking.job_run import JobRun, job_run
+from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.execution.client import OnEpoch
@@ -138,19 +138,21 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
         progress.say(f"{placed.line}; Ray's log: {sweep.log}")
         encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
-        above = _between(tracker, sweep, base, prepared)
-        with worker_group(sweep, placed, progress) as workers, ExitStack() as stack:
+        with (
+            _between(tracker, sweep, base, prepared) as between,
+            worker_group(sweep, placed, progress) as workers,
+            ExitStack() as stack,
+        ):
             ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
             progress.expect(len(jobs), 0, max(spec.training.epochs for _, spec, _ in jobs))
             shown = stack.enter_context(progress)
             for place, (point, spec, folder) in enumerate(jobs):
                 shown.trial(place, "running", {"trial": point.name, "seed": spec.training.seed})
-                run_id = _open(tracker, sweep, point, spec, folder, above)
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
-                    with job_run(tracker, run_id, spec) as tracked:
+                    with _open(tracker, sweep, point, spec, folder, between.run_id) as tracked:
                         result = workers.run(job, _show(progress, tracked, place))
-                        tracked.close(result, folder, ("ledger.json",))
+                        tracked.close(spec, folder, result, artifacts=("ledger.json",))
                 except TrialStopped:
                     raise
                 except TrialError as error:
@@ -158,29 +160,25 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                     shown.trial(place, "failed", reason=str(error))
                     continue
                 shown.trial(place, "complete", metrics=result.metrics)
-                _write(folder, {"seed": spec.training.seed, "run_id": run_id, "metrics": result.metrics})
-        tracker.end(above)
+                _write(folder, {"seed": spec.training.seed, "run_id": tracked.run_id, "metrics": result.metrics})
+            between.end({"state": "complete"})
     return failures
 
 
-def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared) -> str | None:
+def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared) -> JobRun:
     """The run that holds the trainings, so that the sweep's own children stay its trials: that of an earlier call, or a
-    new one; returns its id."""
-    tags = {**environment_tags(), "role": "confirmation", "sweep": sweep.name, "state": "running"}
-    run_id = tracker.find(sweep.record.run_id, "confirmation")
-    if run_id is not None:
-        tracker.reopen(run_id)
-        return run_id
-    run_id = tracker.start(
+    new one."""
+    return open_job(
+        tracker,
         f"{sweep.name} confirm",
         params={},
-        tags=tags,
+        tags={**environment_tags(), "role": "confirmation", "sweep": sweep.name, "state": "running"},
         parent=sweep.record.run_id,
         note=f"What of the front of {sweep.name} was its configurations, and what was luck: the same again, with new "
         "seeds. Means and intervals are metrics `confirmed_…` of the trials' own runs.",
+        inputs=corpus_inputs(base, prepared.corpus, prepared.shadow),
+        run_id=tracker.find(sweep.record.run_id, "confirmation"),
     )
-    tracker.inputs(run_id, corpus_inputs(base, prepared.corpus, prepared.shadow))
-    return run_id
 
 
 def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
@@ -191,11 +189,12 @@ def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
     return on_epoch
 
 
-def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> str | None:
+def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
     begin_folder(folder)
     write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
-    return tracker.start(
+    return open_job(
+        tracker,
         f"{sweep.name} confirm {point.name} seed {spec.training.seed}",
         params={"trial": point.trial, **shown},
         tags=trial_tags(sweep.name, spec) | {"role": "confirm", "confirms": point.name},

@@ -29,6 +29,7 @@ from sweeps.state.lock import driver_lock
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.storage import brought_down
 from sweeps.state.sweep import check_storage
+from sweeps.tracking.job_run import open_job
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.tracker import Tracker
 from trainables.pretraining.spec import PretrainSpec
@@ -88,19 +89,22 @@ def pretrain(
     total = sum(stage.steps for stage in spec.stages)
     print_line(console, _beginning(spec, pool.corpora, work))
     with driver_lock(work, stem):
-        run_id = tracker.start(folder.name, params=flat(spec.model_dump(mode="json")), tags=_tags(spec, pool.corpora))
-        status = "KILLED"
-        try:
+        tags = _tags(spec, pool.corpora)
+        with open_job(tracker, folder.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
             with _interruptible() as asked, _shown(console, total) as show:
 
                 def on_step(step: int, loss: float) -> None:
                     show(step, loss)
                     if step % _LOG_STEPS == 0 or step == total:
-                        tracker.log(run_id, {"loss": loss}, step)
+                        tracked.epoch(step, {"loss": loss})
 
-                record = train(
-                    spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=lambda: bool(asked)
-                )
+                try:
+                    record = train(
+                        spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=lambda: bool(asked)
+                    )
+                except PretrainingStopped:
+                    print_line(console, "stopped; the same command goes on from here")
+                    raise interrupt_of(asked[0]) from None
             about = describe(spec, pool, record, digest)
             try:
                 write_folder(folder, encoder, pieces, spec, about, corpora)
@@ -108,25 +112,14 @@ def pretrain(
                 if disk_full(error) is not None:
                     raise
                 raise UserError(f"output = {str(folder)!r}: {why_not(error)}; allowed: a new folder") from None
-            for file in sorted(folder.iterdir()):
-                tracker.artifact(run_id, file, _ARTIFACT)
-            tracker.tag(run_id, {"state": "complete"})
-            model = _register(tracker, run_id, model_name, folder, about) if model_name is not None else None
-            status = "FINISHED"
-        except PretrainingStopped:
-            line = "stopped; the same command goes on from here"
-            print_line(console, line)
-            raise interrupt_of(asked[0]) from None
-        except Exception:
-            status = "FAILED"
-            raise
-        finally:
-            tracker.end(run_id, status)
+            tracked.files(sorted(folder.iterdir()), _ARTIFACT)
+            model = _register(tracker, tracked.run_id, model_name, folder, about) if model_name is not None else None
+            tracked.end({"state": "complete"})
     shutil.rmtree(work, ignore_errors=True)
     return {
         **about,
         "output": str(folder),
-        "run_id": run_id,
+        "run_id": tracked.run_id,
         "tracking_uri": redacted(uri),
         "model": model.document() if model is not None else None,
     }

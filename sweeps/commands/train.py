@@ -22,7 +22,7 @@ from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
-from sweeps.registry.register import register
+from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, write_origin
@@ -30,10 +30,11 @@ from sweeps.state.shell import default_tracking_uri
 from sweeps.state.storage import brought_down
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.corpus_inputs import corpus_inputs
-from sweeps.tracking.job_run import job_run
+from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
+from trainables.execution.client import OnEpoch
 from trainables.records.job import TrialJob
 from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Metrics
@@ -90,40 +91,26 @@ def train(
             say = "of the {:,} planted canaries half are trained on; --set canaries.count=0 leaves them out"
             progress.say(say.format(spec.canaries.count))
         progress.expect(1, 0, spec.training.epochs)
-        run_id = tracker.start(
-            made.name,
-            params=flat(spec.model_dump(mode="json")),
-            tags=trial_tags(made.name, spec)
-            | {"role": "train", "trained_on": "train+valid" if with_valid else "train"},
-        )
-        if not (made.folder / "config.yaml").exists():
-            write_ledger(Ledger(), made.folder)  # so that a folder without one has lost it
-        write_yaml(spec, made.folder / "config.yaml")
-        if origin is not None and _same_people(origin, spec, storage):
-            write_origin(made.folder, origin)
-        else:
-            origin = None
-
-        def on_epoch(epoch: int, metrics: Metrics) -> None:
-            progress.epoch("training", spec.training.epochs, epoch, metrics)
-            tracked.epoch(epoch, metrics)
-
-        with job_run(tracker, run_id, spec) as tracked:
+        origin = origin if origin is not None and _same_people(origin, spec, storage) else None
+        _begin(made, spec, origin)
+        trained_on = ("train", "valid") if with_valid else ("train",)
+        tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
+        with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
             encode_missing(spec, prepared, corpora, progress.say)
-            tracker.inputs(run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
+            tracker.inputs(tracked.run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
+            job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
             with worker_group(made, placed, progress) as workers:
                 ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
-                job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
-                result = workers.run(job, on_epoch)
-            tracked.close(result, made.folder)
+                result = workers.run(job, _shown(progress, tracked, spec))
+            tracked.close(spec, made.folder, result)
     model = None
     if model_name is not None:
-        if run_id is None:
+        if tracked.run_id is None:
             raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
         model = register(
             model_name,
             tracker=tracker,
-            run_id=run_id,
+            run_id=tracked.run_id,
             folder=made.folder,
             features=prepared.corpus / "features",
             spec=spec,
@@ -131,23 +118,47 @@ def train(
             cost=_cost(origin, storage),
             with_encoder=with_encoder,
             alias=alias,
-            trained_on="train and valid" if with_valid else "train",
+            trained_on=" and ".join(trained_on),
         )
-        if origin is not None:
-            write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
     if origin is not None:
-        try:
-            tell_total(Sweep.existing(storage, origin.sweep), tracker)
-        except UserError as error:
-            progress.say(f"MLflow was not told the new ε of sweep {origin.sweep}: {error}")
+        _tell_sweep(origin, made, model, storage, tracker, progress)
     return {
         **measured(result.metrics),
-        "run_id": run_id,
+        "run_id": tracked.run_id,
         "ledger": result.ledger.model_dump(mode="json"),
         "output": str(made.folder),
         "tracking_uri": redacted(uri),
         "model": model.document() if model is not None else None,
     }
+
+
+def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
+    """What the folder holds before anything is trained."""
+    if not (made.folder / "config.yaml").exists():
+        write_ledger(Ledger(), made.folder)  # so that a folder without one has lost it
+    write_yaml(spec, made.folder / "config.yaml")
+    if origin is not None:
+        write_origin(made.folder, origin)
+
+
+def _shown(progress: Progress, tracked: JobRun, spec: TrialSpec) -> OnEpoch:
+    def on_epoch(epoch: int, metrics: Metrics) -> None:
+        progress.epoch("training", spec.training.epochs, epoch, metrics)
+        tracked.epoch(epoch, metrics)
+
+    return on_epoch
+
+
+def _tell_sweep(
+    origin: Origin, made: Sweep, model: Registered | None, storage: Path, tracker: Tracker, progress: Progress
+) -> None:
+    """That its configuration was trained again: it counts in the sweep's ε."""
+    if model is not None:
+        write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
+    try:
+        tell_total(Sweep.existing(storage, origin.sweep), tracker)
+    except UserError as error:
+        progress.say(f"MLflow was not told the new ε of sweep {origin.sweep}: {error}")
 
 
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:

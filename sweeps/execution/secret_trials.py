@@ -14,7 +14,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.search.target_epsilon import Refused
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import close_trial_run, open_trial_run
+from sweeps.tracking.trial_runs import open_trial_run
 from trainables.records.job import EpochResult, TrialResult
 
 
@@ -44,9 +44,9 @@ def release_best(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
     for trial in best:
         if trial.run_id is None and trial.ledger is not None:
             spec = recipe.trial(trial.params)
-            run_id = open_trial_run(tracker, sweep, trial.number, trial.params, spec)
+            run = open_trial_run(tracker, sweep, trial.number, trial.params, spec)
             kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
             outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
             place = sweep.trial_folder(trial.folder)
-            close_trial_run(tracker, run_id, spec, place, outcome, "complete")
-            sweep.update(released_run_id=run_id)
+            run.close(spec, place, outcome)
+            sweep.update(released_run_id=run.run_id)

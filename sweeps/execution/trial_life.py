@@ -22,8 +22,9 @@ from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES, digests, keep_trial
 from sweeps.tracking.backfill import Tracked
 from sweeps.tracking.corpus_inputs import corpus_inputs
+from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
+from sweeps.tracking.trial_runs import open_refused_run, open_trial_run
 from trainables.records.epochs import by_epoch, read_curve
 from trainables.records.job import TrialResult
 from trainables.records.ledger_file import begin_folder, read_ledger
@@ -35,11 +36,8 @@ class _Life:
     """What is known of a trial that has not ended."""
 
     suggestion: Suggestion
-    run_id: str | None = None
-    tracked: bool = False
-    """Whether it has started, and so has a run, or would have if the store had taken it."""
-    failures: int = 0
-    """The tracker's, when it started."""
+    run: JobRun | None = None
+    """None until it has started."""
     seen: set[int] = field(default_factory=set)
     """Epochs that were heard of."""
     outcome: Outcome | None = None
@@ -105,23 +103,17 @@ class TrialLife(tune.Callback):
     def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         """Opens the trial's MLflow run."""
         life = self._lives[trial.trial_id]
-        if life.tracked:
+        if life.run is not None:
             return
-        self._progress.trial(life.suggestion.number, "running", life.suggestion.params)
-        life.failures = self._tracker.failures
+        s = life.suggestion
+        self._progress.trial(s.number, "running", s.params)
         asked = self.trials.trial(trial.trial_id)
         run_id = asked.user_attrs.get("run_id")
         if run_id is None and "retry_of" in asked.user_attrs:
-            run_id = self._tracker.find(self._sweep.record.run_id, "trial", life.suggestion.number)
-        if run_id is not None:
-            self._tracker.reopen(run_id)
-        else:
-            s = life.suggestion
-            run_id = open_trial_run(self._tracker, self._sweep, s.number, s.params, s.spec)
-            self._tracker.inputs(run_id, self._inputs)
-        if run_id is not None:
-            asked.set_user_attr("run_id", run_id)
-        life.run_id, life.tracked = run_id, True
+            run_id = self._tracker.find(self._sweep.record.run_id, "trial", s.number)
+        life.run = open_trial_run(self._tracker, self._sweep, s.number, s.params, s.spec, self._inputs, run_id)
+        if life.run.run_id is not None:
+            asked.set_user_attr("run_id", life.run.run_id)
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
         """An epoch, the end, or what happened to the trial's workers."""
@@ -172,7 +164,8 @@ class TrialLife(tune.Callback):
         if epoch in life.seen:
             return
         life.seen.add(epoch)
-        self._tracker.log(life.run_id, metrics, epoch)
+        if life.run is not None:
+            life.run.epoch(epoch, metrics)
         self._progress.trial_epoch(life.suggestion.number, epoch, metrics)
 
     def _end(self, trial_id: str, outcome: Outcome) -> None:
@@ -186,14 +179,12 @@ class TrialLife(tune.Callback):
         state = self.trials.tell(trial_id, outcome, ledger, curve)
         if isinstance(outcome, TrialResult):
             discard_checkpoint(folder)
-        if life.tracked:
+        if life.run is not None:
             # Of an epoch that ended as the driver or the trial's process died, nobody was told.
-            untold = {n: metrics for n, metrics in by_epoch(curve).items() if n not in life.seen}
-            if untold:
-                self._tracker.log_missing(life.run_id, untold)
-            close_trial_run(self._tracker, life.run_id, life.suggestion.spec, folder, outcome, state)
-            if life.run_id is not None and self._tracker.failures == life.failures:
-                self._whole.add(life.suggestion.number, life.run_id)
+            life.run.epochs({n: metrics for n, metrics in by_epoch(curve).items() if n not in life.seen})
+            life.run.close(life.suggestion.spec, folder, outcome, state)
+            if life.run.run_id is not None and life.run.whole:
+                self._whole.add(life.suggestion.number, life.run.run_id)
         self._show_end(life.suggestion.number, outcome, state)
 
     def _show_end(self, number: int, outcome: Outcome, state: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from sweeps.formatting.figures import epsilon_text, privacy_statement, utility_words
 from sweeps.formatting.leakage import tpr_text
 from sweeps.state.picks import Pick
-from sweeps.tracking.trial_runs import PLAIN
+from sweeps.tracking.job_run import PLAIN
 from trainables.corpora import is_generated
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec

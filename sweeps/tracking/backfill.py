@@ -10,8 +10,9 @@ from mlflow.entities import DatasetInput
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.records import TrialRecord, number_of
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import close_trial_run, open_refused_run, open_trial_run
+from sweeps.tracking.trial_runs import open_refused_run, open_trial_run
 from trainables.records.epochs import by_epoch
 from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, TrialResult
@@ -75,18 +76,19 @@ def _send(
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
     spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
-    if run_id is None:
-        run_id = open_trial_run(tracker, sweep, trial.number, trial.params, spec)
-        tracker.inputs(run_id, inputs)
+    if run_id is not None:
+        run = JobRun(tracker, run_id, tracker.failures)
+    else:
+        run = open_trial_run(tracker, sweep, trial.number, trial.params, spec, inputs)
     curve: list[dict[str, float]] = attributes.get("epochs", [])
-    tracker.log_missing(run_id, by_epoch(curve))
+    run.epochs(by_epoch(curve))
     outcome: TrialResult | str = trial.reason or "failed"
     if trial.state in ("complete", "stopped") and trial.ledger is not None:
         kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
         stopped = trial.reason if trial.state == "stopped" else None
         outcome = TrialResult(trial.metrics, trial.ledger, attributes.get("tags", {}), kept, stopped)
-    close_trial_run(tracker, run_id, spec, folder, outcome, trial.state, tracker.log_missing)
-    return run_id
+    run.close(spec, folder, outcome, trial.state, told_before=True)
+    return run.run_id
 
 
 def _attributes(sweep: Sweep, recipe: Recipe) -> dict[int, dict[str, Any]]:
