@@ -133,50 +133,23 @@ def _facts(
     tracker: Tracker,
 ) -> dict[str, Any]:
     """What the template shows."""
-    spec, baseline = picked_spec(recipe, chosen), sweep.record.baseline or {}
-    prepared = _prepared(sweep, recipe)
+    baseline, objectives = sweep.record.baseline or {}, recipe.search.objectives
     points = [point for trial in trials for point in trial.points]
-    tied = ties(trials, front, recipe.search.objectives)
-    attacks, curves, compared = attacks_of(chosen, prepared, spec)
+    tied = ties(trials, front, objectives)
     cost = epsilon_of_sweep(sweep, trials)
-    corpus, versions, confirmed = (
-        _corpus(prepared, recipe.corpus),
-        _versions(tracker, sweep),
-        confirmed_runs(sweep, chosen),
-    )
-    known = Known(
-        name=sweep.name,
-        spec=spec,
-        chosen=chosen,
-        baseline=baseline,
-        examples=corpus["sizes"]["train"] if corpus else sweep.record.examples,
-        users=corpus["users"] if corpus else None,
-        cost=epsilon_text(math.nan if cost is None else cost),
-        verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
-        seeds=len(confirmed),
-        attacks=attacks,
-        versions=versions,
-    )
-    topics = questions(known)
     return {
-        "topics": topics,
-        "open": sum(answer.open for _, answers in topics for answer in answers),
-        "asked": sum(len(answers) for _, answers in topics),
         "sweep": sweep,
         "record": sweep.record,
         "recipe": recipe,
-        "spec": spec,
         "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "chosen": chosen,
         "pick": pick,
         "served": served_models(sweep, tracker),
-        "survived": survived(chosen, confirmed),
         "advice": recommended(sweep),
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
         "tied": tie_lines(tied, {point.name for point in front}),
         "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, chosen)),
-        "rare": TPR in recipe.search.objectives,
+        "rare": TPR in objectives,
         "models": len(points),
         "users": any("epsilon_user" in point.metrics for point in front),
         "audits": any("epsilon_audited" in point.metrics for point in front),
@@ -184,27 +157,62 @@ def _facts(
             state: sum(t.state == state for t in trials) for state in ("complete", "stopped", "failed", "refused")
         },
         "searched": ", ".join(recipe.dimensions),
+        "cost_of_sweep_to_a_user": epsilon_user_of_sweep(sweep, trials),
+        "cost_of_sweep": math.nan if cost is None else cost,
+        "unknown": unknown_ledgers(sweep, trials),
+        "counted": what_counts(sweep),
+        "costs": _costs(trials, baseline),
+        "source": yaml.safe_dump(recipe.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
+        **_about_chosen(sweep, recipe, chosen, epsilon_text(math.nan if cost is None else cost), tracker),
+    }
+
+
+def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracker: Tracker) -> dict[str, Any]:
+    """Of it what the template shows of the configuration that the report is about: the questions and what answers them.
+
+    Args:
+        cost: ε of the sweep, in words.
+    """
+    spec, prepared = picked_spec(recipe, chosen), _prepared(sweep, recipe)
+    attacks, curves, compared = attacks_of(chosen, prepared, spec)
+    corpus, versions = _corpus(prepared, recipe.corpus), _versions(tracker, sweep)
+    confirmed = confirmed_runs(sweep, chosen)
+    known = Known(
+        name=sweep.name,
+        spec=spec,
+        chosen=chosen,
+        baseline=sweep.record.baseline or {},
+        examples=corpus["sizes"]["train"] if corpus else sweep.record.examples,
+        users=corpus["users"] if corpus else None,
+        cost=cost,
+        verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
+        seeds=len(confirmed),
+        attacks=attacks,
+        versions=versions,
+    )
+    topics = questions(known)
+    return {
+        "chosen": chosen,
+        "spec": spec,
+        "topics": topics,
+        "open": sum(answer.open for _, answers in topics for answer in answers),
+        "asked": sum(len(answers) for _, answers in topics),
+        "survived": survived(chosen, confirmed),
         "corpus": corpus,
         "public": _public(spec),
         "privacy": privacy_tags(spec, chosen.metrics, None),
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
-        "cost_of_sweep_to_a_user": epsilon_user_of_sweep(sweep, trials),
-        "cost_of_sweep": math.nan if cost is None else cost,
-        "unknown": unknown_ledgers(sweep, trials),
-        "counted": what_counts(sweep),
         "attacks": attacks,
         "compared": compared,
         "permitted": permitted_words(chosen.metrics),
         "audit": audit_words(chosen.metrics),
         "shadow": shadow_words(spec.shadow.corpus.name),
         "roc": Markup(roc_svg(curves)) if curves else None,
-        "costs": _costs(trials, baseline),
         "versions": versions,
         "confirmed": confirmed,
         "config": yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False),
-        "source": yaml.safe_dump(recipe.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
     }
 
 

@@ -68,8 +68,11 @@ def create(
     token = secrets.token_urlsafe(32)
     app.layout = page(source.sweep.name, output, link, seconds, opening_axes(source.sweep.recipe), token)
     _theme(app)
-    _state_and_limits(app, source)
-    _charts(app, source)
+    _state(app, source)
+    _limits(app, source)
+    _beside(app, source)
+    _scatters(app, source)
+    _parallel(app, source)
     _table(app, source)
     selection(app, source, mlflow, tracking_uri)
     address(app, source)
@@ -100,8 +103,8 @@ def _limit_axis(snapshot: Snapshot, name: str) -> Axis:
     return _axis(snapshot, cost_key(snapshot.axes) if name == "cost" else name)
 
 
-def _state_and_limits(app: Dash, source: Source) -> None:
-    names = list(LIMITS)
+def _state(app: Dash, source: Source) -> None:
+    """What the sweep is doing, and what is recommended of what lies within the limits."""
 
     @app.callback(Output("version", "data"), Input("tick", "n_intervals"), State("version", "data"))
     def look(_: int | None, known: str | None) -> Any:
@@ -111,6 +114,28 @@ def _state_and_limits(app: Dash, source: Source) -> None:
     @app.callback(Output("state", "children"), Input("version", "data"))
     def state(_: str | None) -> str:
         return parts.state_line(source.read()[1])
+
+    @app.callback(
+        Output("answer", "children"),
+        Output("why", "children"),
+        Output("best", "disabled"),
+        Output("advice", "data"),
+        Input("version", "data"),
+        Input("limits", "data"),
+    )
+    def answer(_: str | None, limits: Limits) -> Any:
+        found = source.read()[1]
+        advice = found.advice(limits)
+        if advice.point is None:
+            head, _, why = advice.why.partition(": ")
+            return head, f"{why[0].upper()}{why[1:]}", True, None
+        name = advice.point.name
+        return f"Recommended: {found.candidates[name].name}", advice.why, False, name
+
+
+def _limits(app: Dash, source: Source) -> None:
+    """The sliders: their ranges, which grow with the sweep, and what they let through."""
+    names = list(LIMITS)
 
     @app.callback(
         [Output(f"limit-{name}", prop) for name in names for prop in ("min", "max", "step", "value")],
@@ -157,23 +182,6 @@ def _state_and_limits(app: Dash, source: Source) -> None:
             words.append(f"≤ {text(axis, limits[axis.key])}")
         return [limits, *words, parts.remain_line(found, limits)]
 
-    @app.callback(
-        Output("answer", "children"),
-        Output("why", "children"),
-        Output("best", "disabled"),
-        Output("advice", "data"),
-        Input("version", "data"),
-        Input("limits", "data"),
-    )
-    def answer(_: str | None, limits: Limits) -> Any:
-        found = source.read()[1]
-        advice = found.advice(limits)
-        if advice.point is None:
-            head, _, why = advice.why.partition(": ")
-            return head, f"{why[0].upper()}{why[1:]}", True, None
-        name = advice.point.name
-        return f"Recommended: {found.candidates[name].name}", advice.why, False, name
-
 
 def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:
     """The place on its slider of a limit that the page's address holds."""
@@ -184,7 +192,9 @@ def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:
         return None  # no number: anybody can write an address
 
 
-def _charts(app: Dash, source: Source) -> None:
+def _beside(app: Dash, source: Source) -> None:
+    """Another sweep, to be drawn beside this one."""
+
     @app.callback(Output("beside", "options"), Input("version", "data"))
     def sweeps(_: str | None) -> list[str]:
         return others(source)
@@ -193,6 +203,10 @@ def _charts(app: Dash, source: Source) -> None:
     def compare(_: str | None, name: str | None) -> Any:
         other = beside(source, name)
         return "" if other is None else two_sweeps(source.read()[1], other)
+
+
+def _scatters(app: Dash, source: Source) -> None:
+    """The chart that the page opens with, and the one whose axes are chosen."""
 
     @app.callback(Output("x", "options"), Output("y", "options"), Output("colour", "options"), Input("version", "data"))
     def options(_: str | None) -> Any:
@@ -231,6 +245,10 @@ def _charts(app: Dash, source: Source) -> None:
         found = source.read()[1]
         where = parts.hint(_axis(found, x), _axis(found, y)) if found.candidates else ""
         return drawn(x, y, colour, **shown), where
+
+
+def _parallel(app: Dash, source: Source) -> None:
+    """Setting by setting; and, in all charts, what is selected."""
 
     @app.callback(
         Output("parallel", "figure"),

@@ -17,7 +17,7 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, load_recipe, write_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.search.plan import Prices, price
+from sweeps.search.plan import Prices, Way, price
 from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.lock import is_free
 from sweeps.state.records import Point
@@ -105,18 +105,7 @@ def run_plan(
         allowed = ", ".join((*runnable, "cheapest"))
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}")
     way = runnable[way_name] if way_name in runnable else next(iter(runnable.values()))
-    # A front of the private search is not released, and is chosen from by SER.
-    settings = [
-        *overrides,
-        f"edp.epsilon={way.epsilon_of_release!r}",
-        "search.objectives=[ser]",
-        "search.keep_epochs=1",
-    ]
-    if way.name == "random_stopping":
-        settings.append("search.sampler=random_stopping")
-    if way.name == "stand_in":
-        assert recipe.search.stand_in is not None
-        settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
+    settings = [*overrides, *_settings(way, recipe)]
     name = check_name("name", name or folder_name(stem))
     again = part_of or _command(recipe_name, overrides, way_name, name, storage, tracking_uri)
     sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, again)
@@ -133,6 +122,17 @@ def run_plan(
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
     with going_on_with(again):
         return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
+
+
+def _settings(way: Way, recipe: Recipe) -> list[str]:
+    """Of the search. A front of a private one is not released, and is chosen from by SER."""
+    settings = [f"edp.epsilon={way.epsilon_of_release!r}", "search.objectives=[ser]", "search.keep_epochs=1"]
+    if way.name == "random_stopping":
+        settings.append("search.sampler=random_stopping")
+    if way.name == "stand_in":
+        assert recipe.search.stand_in is not None
+        settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
+    return settings
 
 
 def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Path, tracking_uri: str | None) -> str:

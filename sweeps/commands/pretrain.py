@@ -29,7 +29,7 @@ from sweeps.state.lock import driver_lock
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.storage import brought_down
 from sweeps.state.sweep import check_storage
-from sweeps.tracking.job_run import open_job
+from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.tracker import Tracker
 from trainables.pretraining.spec import PretrainSpec
@@ -92,12 +92,7 @@ def pretrain(
         tags = _tags(spec, pool.corpora)
         with open_job(tracker, folder.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
             with _interruptible() as asked, _shown(console, total) as show:
-
-                def on_step(step: int, loss: float) -> None:
-                    show(step, loss)
-                    if step % _LOG_STEPS == 0 or step == total:
-                        tracked.epoch(step, {"loss": loss})
-
+                on_step = _told(tracked, show, total)
                 try:
                     record = train(
                         spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=lambda: bool(asked)
@@ -106,12 +101,8 @@ def pretrain(
                     print_line(console, "stopped; the same command goes on from here")
                     raise interrupt_of(asked[0]) from None
             about = describe(spec, pool, record, digest)
-            try:
+            with _in_new_folder(folder):
                 write_folder(folder, encoder, pieces, spec, about, corpora)
-            except OSError as error:
-                if disk_full(error) is not None:
-                    raise
-                raise UserError(f"output = {str(folder)!r}: {why_not(error)}; allowed: a new folder") from None
             tracked.files(sorted(folder.iterdir()), _ARTIFACT)
             model = _register(tracker, tracked.run_id, model_name, folder, about) if model_name is not None else None
             tracked.end({"state": "complete"})
@@ -123,6 +114,28 @@ def pretrain(
         "tracking_uri": redacted(uri),
         "model": model.document() if model is not None else None,
     }
+
+
+def _told(tracked: JobRun, show: Show, total: int) -> Show:
+    """Shows every step, and tracks some."""
+
+    def on_step(step: int, loss: float) -> None:
+        show(step, loss)
+        if step % _LOG_STEPS == 0 or step == total:
+            tracked.epoch(step, {"loss": loss})
+
+    return on_step
+
+
+@contextmanager
+def _in_new_folder(folder: Path) -> Iterator[None]:
+    """Says what keeps the encoder from its folder in the words of `--output`; a full disk has words of its own."""
+    try:
+        yield
+    except OSError as error:
+        if disk_full(error) is not None:
+            raise
+        raise UserError(f"output = {str(folder)!r}: {why_not(error)}; allowed: a new folder") from None
 
 
 def _key(spec: PretrainSpec, digest: str, corpora: list[dict[str, str | int]]) -> str:

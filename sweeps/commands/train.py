@@ -12,8 +12,8 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import check_encoders, encode_missing, ensure_attack, locate, read_missing
-from sweeps.execution.resources import placement
+from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
+from sweeps.execution.resources import Placement, placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.names import check_model_name, folder_name
@@ -34,8 +34,8 @@ from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
-from trainables.execution.client import OnEpoch
-from trainables.records.job import TrialJob
+from trainables.corpora.types import Splits
+from trainables.records.job import TrialJob, TrialResult
 from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
@@ -83,25 +83,16 @@ def train(
     prepared = locate(spec, made.cache)
     with spoken_of("reading the corpora", progress.say):
         corpora = read_missing(spec, prepared)
+    origin = origin if origin is not None and _same_people(origin, spec, storage) else None
+    trained_on = ("train", "valid") if with_valid else ("train",)
     with claimed(made.folder, made.name), ray_session(made.log):
         placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
         tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
-        progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
-        if with_valid and spec.canaries.count:
-            say = "of the {:,} planted canaries half are trained on; --set canaries.count=0 leaves them out"
-            progress.say(say.format(spec.canaries.count))
-        progress.expect(1, 0, spec.training.epochs)
-        origin = origin if origin is not None and _same_people(origin, spec, storage) else None
         _begin(made, spec, origin)
-        trained_on = ("train", "valid") if with_valid else ("train",)
+        progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
         tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
         with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
-            encode_missing(spec, prepared, corpora, progress.say)
-            tracker.inputs(tracked.run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
-            job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
-            with worker_group(made, placed, progress) as workers:
-                ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
-                result = workers.run(job, _shown(progress, tracked, spec))
+            result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
             tracked.close(spec, made.folder, result)
     model = None
     if model_name is not None:
@@ -132,6 +123,34 @@ def train(
     }
 
 
+def _trained(
+    spec: TrialSpec,
+    made: Sweep,
+    prepared: Prepared,
+    corpora: dict[Path, Splits],
+    placed: Placement,
+    tracked: JobRun,
+    progress: Progress,
+    with_valid: bool,
+) -> TrialResult:
+    """Encodes what is missing, and trains on the workers that fit."""
+    if with_valid and spec.canaries.count:
+        say = "of the {:,} planted canaries half are trained on; --set canaries.count=0 leaves them out"
+        progress.say(say.format(spec.canaries.count))
+    progress.expect(1, 0, spec.training.epochs)
+    encode_missing(spec, prepared, corpora, progress.say)
+    tracked.tracker.inputs(tracked.run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
+
+    def on_epoch(epoch: int, metrics: Metrics) -> None:
+        progress.epoch("training", spec.training.epochs, epoch, metrics)
+        tracked.epoch(epoch, metrics)
+
+    job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
+    with worker_group(made, placed, progress) as workers:
+        ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
+        return workers.run(job, on_epoch)
+
+
 def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
     """What the folder holds before anything is trained."""
     if not (made.folder / "config.yaml").exists():
@@ -139,14 +158,6 @@ def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
     write_yaml(spec, made.folder / "config.yaml")
     if origin is not None:
         write_origin(made.folder, origin)
-
-
-def _shown(progress: Progress, tracked: JobRun, spec: TrialSpec) -> OnEpoch:
-    def on_epoch(epoch: int, metrics: Metrics) -> None:
-        progress.epoch("training", spec.training.epochs, epoch, metrics)
-        tracked.epoch(epoch, metrics)
-
-    return on_epoch
 
 
 def _tell_sweep(

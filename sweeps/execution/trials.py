@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from sweeps.search.study import open_study, requeue_interrupted
@@ -65,15 +66,24 @@ def run_trials(
     corpus = EncodedCorpus.open(prepared.corpus)
     units = corpus.units(recipe.edp.unit)
     sweep.update(examples=corpus.size("train"))
-    secret = recipe.search.secret
-    if secret:
+    if recipe.search.secret:
         progress.say("a secret number of candidates runs now, unseen; the best one will be shown")
         life: TrialLife = SecretTrials(sweep, recipe, study, units, tracker, workers.stop_signal)
     else:
         plain = sweep.record.baseline or {}
         progress.meter = Meter(sweep.name, sweep.record.wanted, ended, plain.get("seconds_per_epoch"))
         life = TrialLife(sweep, recipe, study, units, tracker, progress, workers.stop_signal)
-    context = TrialContext(
+    context = _context(sweep, recipe, prepared, placed, workers)
+    most = at_once(placed, recipe.resources, progress.say)
+    with nullcontext() if recipe.search.secret else progress, ending(context.stopper):
+        _tuner(sweep, context, life, most, remaining, placed.concurrency).fit()
+    reason = life.stopped or ray.get(workers.stop_signal.sent.remote())
+    _check_end(study, life, reason, sweep, progress)
+
+
+def _context(sweep: Sweep, recipe: Recipe, prepared: Prepared, placed: Placement, workers: Workers) -> TrialContext:
+    """What every trial is told."""
+    return TrialContext(
         search=recipe.search,
         corpus=prepared.corpus,
         attack=prepared.attack,
@@ -86,26 +96,28 @@ def run_trials(
         stop_signal=workers.stop_signal,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
-    most = at_once(placed, recipe.resources, progress.say)
-    with nullcontext() if secret else progress, ending(context.stopper):
-        tune.Tuner(
-            tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
-            tune_config=tune.TuneConfig(
-                search_alg=StudySearcher(life.ask, lambda: life.running < most()),
-                num_samples=remaining,
-                max_concurrent_trials=placed.concurrency,
-                reuse_actors=True,  # or each trial would wait for a process to import what the last one had
-            ),
-            run_config=tune.RunConfig(
-                name=f"tune-{int(time.time())}",
-                storage_path=str(sweep.folder / "ray"),
-                callbacks=[life],
-                failure_config=tune.FailureConfig(max_failures=RETRIES),
-                verbose=0,
-            ),
-        ).fit()
-    reason = life.stopped or ray.get(workers.stop_signal.sent.remote())
-    _check_end(study, life, reason, sweep, progress)
+
+
+def _tuner(
+    sweep: Sweep, context: TrialContext, life: TrialLife, most: Callable[[], int], trials: int, concurrency: int
+) -> tune.Tuner:
+    """Asks `life` for trials, as many at once as fit (`most`), and tells it what happens to them."""
+    return tune.Tuner(
+        tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearcher(life.ask, lambda: life.running < most()),
+            num_samples=trials,
+            max_concurrent_trials=concurrency,
+            reuse_actors=True,  # or each trial would wait for a process to import what the last one had
+        ),
+        run_config=tune.RunConfig(
+            name=f"tune-{int(time.time())}",
+            storage_path=str(sweep.folder / "ray"),
+            callbacks=[life],
+            failure_config=tune.FailureConfig(max_failures=RETRIES),
+            verbose=0,
+        ),
+    )
 
 
 def _check_end(study: optuna.Study, life: TrialLife, reason: str | None, sweep: Sweep, progress: Progress) -> None:

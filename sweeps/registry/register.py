@@ -171,24 +171,31 @@ def register(
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
             card = model_card(spec, metrics, parts, cost, picked, trained_on)
             (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
-            tracker.client.log_artifacts(run_id, str(served), place)
-            ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
-            version = tracker.client.create_model_version(
-                name,
-                f"{tracker.client.get_run(run_id).info.artifact_uri}/{place}",
-                run_id,
-                tags=privacy_tags(spec, metrics, cost)
-                | parts
-                | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
-                description=card,
-            )
-            tracker.client.set_registered_model_alias(name, alias, version.version)
+            tags = privacy_tags(spec, metrics, cost) | parts
+            version = _new_version(tracker, name, served, run_id, place, tags, card)
+            tracker.client.set_registered_model_alias(name, alias, str(version))
         except (MlflowException, OSError) as error:
             reason = redacted(" ".join(str(error).split()), tracker.uri)[:200]
             raise UserError(
                 f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
             ) from None
-    return Registered(name, int(version.version), size / 1e6, alias, compared=wrote is None or bool(wrote))
+    return Registered(name, version, size / 1e6, alias, compared=wrote is None or bool(wrote))
+
+
+def _new_version(
+    tracker: Tracker, name: str, served: Path, run_id: str, place: str, tags: dict[str, str], card: str
+) -> int:
+    """Sends the folder `served` to the run's artifacts, at `place`, and makes a version of it; returns its number."""
+    tracker.client.log_artifacts(run_id, str(served), place)
+    ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
+    version = tracker.client.create_model_version(
+        name,
+        f"{tracker.client.get_run(run_id).info.artifact_uri}/{place}",
+        run_id,
+        tags=tags | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
+        description=card,
+    )
+    return int(version.version)
 
 
 def _answering(

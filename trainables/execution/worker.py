@@ -27,7 +27,7 @@ from trainables.records.epochs import EpochLog, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.ledger_file import read_ledger, write_ledger
 from trainables.records.pareto import Metrics
-from trainables.training.checkpoint import load_checkpoint, restored_ledger, save_checkpoint
+from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
 from trainables.training.start import new_model, pick_device
 from trainables.training.trainer import Trainer
 
@@ -54,14 +54,8 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     corpus = EncodedCorpus.open(job.corpus).for_model(spec.model)
     if job.with_valid:
         corpus = corpus.with_valid_in_train()
-    model = new_model(spec, corpus, device)
-    checkpoint, written = load_checkpoint(job.output, spec), read_ledger(job.output)
-
-    def write_ahead(ledger: Ledger) -> None:
-        if rank == 0:
-            write_ledger(ledger, job.output)
-
-    trainer = Trainer(model, corpus, spec, device, checkpoint, restored_ledger(checkpoint, written), write_ahead)
+    checkpoint = load_checkpoint(job.output, spec)
+    trainer = _trainer(job, corpus, device, checkpoint)
     released = trainer.released
     objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
     seconds = checkpoint.seconds if checkpoint is not None else []
@@ -109,9 +103,21 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     final |= _cost(job, started, device)
     final["dropped_gradients"] = dropped_before + trainer.dropped
     final["seconds_per_epoch"] = float(np.median(seconds))
-    tags = {"device": device.type, "pretrained_source": model.pretrained_source}
+    tags = {"device": device.type, "pretrained_source": released.pretrained_source}
     early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None
     return TrialResult(final, trainer.ledger, tags, (*earlier, EpochResult(len(seconds), final)), early)
+
+
+def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpoint: Checkpoint | None) -> Trainer:
+    """Begins, or goes on from `checkpoint`; rank 0 writes the ledger before each step that it tells of."""
+    written = read_ledger(job.output)
+
+    def write_ahead(ledger: Ledger) -> None:
+        if dist.get_rank() == 0:
+            write_ledger(ledger, job.output)
+
+    model = new_model(job.spec, corpus, device)
+    return Trainer(model, corpus, job.spec, device, checkpoint, restored_ledger(checkpoint, written), write_ahead)
 
 
 def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
