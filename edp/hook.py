@@ -100,8 +100,8 @@ class EDPHook:
         single_example: whether no micro-batch holds more than one example (DP-SGD): halves the sensitivity.
         rate: share of the training set that a step holds, for the ledger.
         ledger: of the steps already taken, when a run is resumed.
-        alpha: layer scales (K,) where they were found beforehand (`edp.alpha`); otherwise as `spec.alpha` says.
-            Those of `alpha = private` come with a release, which `ledger` must hold.
+        alpha: layer scales (K,) where they were found beforehand (`edp.scale_estimates`); otherwise as `spec.alpha`
+            says. Those of `alpha = private` come with a release, which `ledger` must hold.
         book: of `ddp`'s model (`edp.book.keep_book`), where several micro-batches share a backward pass.
         clip: `clip_state` of the hook that a resumed run with `clip = quantile` goes on from; otherwise `spec.C`.
 

@@ -20,7 +20,7 @@ from edp.spec import EDPSpec, UserError
 _LEAST_Z0, _MOST_Z0 = 1e-140, 1e140
 
 
-class Plan(TypedDict, total=False):
+class Schedule(TypedDict, total=False):
     """What `planned_ledger` needs besides the spec and the epochs."""
 
     micro_batches: int
@@ -32,7 +32,7 @@ class Plan(TypedDict, total=False):
 
 
 def z0_for_epsilon(
-    target: float, spec: EDPSpec, *, epochs: int, delta: float | None = None, **plan: Unpack[Plan]
+    target: float, spec: EDPSpec, *, epochs: int, delta: float | None = None, **schedule: Unpack[Schedule]
 ) -> float:
     """The least noise multiplier z0 with which a run of `spec` costs `target`; its own is ignored.
 
@@ -50,7 +50,7 @@ def z0_for_epsilon(
     Args:
         target: ε, positive and finite.
         delta: `spec.delta` unless given.
-        plan: as for `planned_ledger`.
+        schedule: as for `planned_ledger`.
 
     Raises:
         UserError: if no z0 gives that ε, with the reason.
@@ -61,10 +61,10 @@ def z0_for_epsilon(
         raise UserError(f"epochs = {epochs} is not allowed: a run without epochs costs nothing at any z0")
     _refuse_what_noise_cannot_help(spec)
     at = spec.delta if delta is None else delta
-    _refuse_where_the_count_costs_more(target, spec, at, epochs, plan)
+    _refuse_where_the_count_costs_more(target, spec, at, epochs, schedule)
 
     def cost(z0: float) -> float:
-        return epsilon(planned_ledger(spec.model_copy(update={"z0": z0}), epochs=epochs, **plan), at)
+        return epsilon(planned_ledger(spec.model_copy(update={"z0": z0}), epochs=epochs, **schedule), at)
 
     return least_noise(cost, target)
 
@@ -111,12 +111,14 @@ def _refuse_what_noise_cannot_help(spec: EDPSpec) -> None:
         )
 
 
-def _refuse_where_the_count_costs_more(target: float, spec: EDPSpec, delta: float, epochs: int, plan: Plan) -> None:
+def _refuse_where_the_count_costs_more(
+    target: float, spec: EDPSpec, delta: float, epochs: int, schedule: Schedule
+) -> None:
     """No noise on the gradients makes up for what `clip = quantile` spends on its count."""
     if spec.clip != "quantile":
         return
     nothing_else = spec.model_copy(update={"z0": _MOST_Z0, "decay": "none", "tau": 0.0, "alpha": "fixed"})
-    count = epsilon(planned_ledger(nothing_else, epochs=epochs, **plan), delta)
+    count = epsilon(planned_ledger(nothing_else, epochs=epochs, **schedule), delta)
     if count > target:
         raise UserError(
             f"target epsilon = {target:g} is out of reach with clip = quantile: counting how many gradients are within "

@@ -1,2 +1,2 @@
 """Gaussian noise: streams that nobody can replay, a compiled kernel for them, and noise that is correlated over
-steps. Knows nothing of gradients, budgets or ledgers."""
+steps. Knows nothing of gradients, budgets or ledgers: must not import the mechanism."""

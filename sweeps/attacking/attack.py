@@ -12,7 +12,7 @@ from rich.console import Console
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.attacking.figures import write_attack_page
-from sweeps.attacking.models import answers_of, train_references
+from sweeps.attacking.models import predictions_of, train_references
 from sweeps.attacking.target import Target, of_point, trained_on
 from sweeps.execution.prepare import Prepared, cache_key, encode_missing, locate, read_missing
 from sweeps.execution.session import ray_session
@@ -95,7 +95,7 @@ def attack_in_session(
         reference_spec(target.spec, "sgd", _SHADOW_SEED), prepared.corpus, shadow_folder / "same_corpus.npz", None
     )
     train_references([*reference_models, shadow], target.resources, console)
-    seen = answers_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
+    seen = predictions_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
     results = _shadow_attacks(seen, prepared, shadow.output, target.spec.corpus.seed)
     results += loss_and_reference_attacks(seen, References.read([model.output for model in reference_models]))
     document = _document(target, prepared, seen, results, references, kind)

@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.5
 
 
 def train_references(reference_models: Sequence[ReferenceModel], resources: ResourcesSpec, console: Console) -> None:
-    """Trains those of `reference_models` whose answers are not there yet, as many at once as fit, with a progress bar.
+    """Trains those of `reference_models` whose predictions are missing, as many at once as fit, with a progress bar.
 
     Raises:
         TrialError: when one cannot be trained, with the reason. Those that ended stay.
@@ -59,7 +59,7 @@ def train_references(reference_models: Sequence[ReferenceModel], resources: Reso
             raise
 
 
-def answers_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: ResourcesSpec) -> Arrays:
+def predictions_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: ResourcesSpec) -> Arrays:
     """`score_target` in a Ray task."""
     return ray.get(_score.options(**_share(spec, resources)).remote(spec, corpus, model_file))
 

@@ -21,6 +21,7 @@ from sweeps.formatting.names import sqlite_url
 from sweeps.recipes.loading import read_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import PAPER_SPACE
+from sweeps.search.study import INITIAL_POINT
 from sweeps.state.lock import driver_lock
 from sweeps.state.records import executed, number_of
 from sweeps.state.study import StudyGone, read_study, study_storage
@@ -157,8 +158,8 @@ def _configuration(folder: Path, recipe: Recipe) -> dict[str, Any]:
     except (UserError, ValidationError, AttributeError):
         return {}
     points = [{name.partition("_")[0]: value for name, value in p.items()} for p in recipe.initial_points()]
-    guess = next((i for i, point in enumerate(points) if point.items() <= params.items()), None)
-    return {"params": params} | ({} if guess is None else {"guess": guess})
+    place = next((i for i, point in enumerate(points) if point.items() <= params.items()), None)
+    return {"params": params} | ({} if place is None else {INITIAL_POINT: place})
 
 
 def _replace(sweep: Sweep, recipe: Recipe, trials: list[FrozenTrial], there: bool) -> Path | None:

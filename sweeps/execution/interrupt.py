@@ -21,7 +21,7 @@ class Interrupts:
 
     def __init__(self, say: Callable[[str], None], how_to_go_on: str) -> None:
         self._say, self._how = say, how_to_go_on
-        self._switch: Any | None = None
+        self._stop_signal: Any | None = None
         self._asked = False
 
     @contextmanager
@@ -42,19 +42,19 @@ class Interrupts:
     @contextmanager
     def jobs(self, stop_signal: Any) -> Iterator[None]:
         """While the block runs, jobs may run, which `stop_signal` stops."""
-        self._switch = stop_signal
+        self._stop_signal = stop_signal
         try:
             yield
         finally:
-            self._switch = None
+            self._stop_signal = None
 
     def _interrupted(self, number: int, frame: object) -> None:
-        if self._switch is None or self._asked:
+        if self._stop_signal is None or self._asked:
             raise KeyboardInterrupt
         self._asked = True
         # Not from a signal's handler, which may have come in the middle of a call to Ray, or of a line that is printed.
-        threading.Thread(target=self._stop, args=(self._switch,), daemon=True).start()
+        threading.Thread(target=self._stop, args=(self._stop_signal,), daemon=True).start()
 
-    def _stop(self, switch: Any) -> None:
-        switch.send.remote(BY_CTRL_C)
+    def _stop(self, stop_signal: Any) -> None:
+        stop_signal.send.remote(BY_CTRL_C)
         self._say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {self._how}")

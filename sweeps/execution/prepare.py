@@ -185,7 +185,7 @@ def shadow_trial(spec: TrialSpec) -> TrialSpec:
 
 
 def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:
-    """Trains the shadow model and fits the attack to its answers, unless that was done before.
+    """Trains the shadow model and fits the attack to its predictions, unless that was done before.
 
     Args:
         show_epoch: told what trains, for how many epochs, how many are done, and their metrics.

@@ -25,7 +25,7 @@ from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
 from edp.spec import EDPSpec, UserError
 from sweeps.recipes.recipe import Recipe, example_params
 from sweeps.search.random_stopping import SHAPE
-from sweeps.search.target_epsilon import plan_of
+from sweeps.search.target_epsilon import schedule_of
 from trainables.spec import TrialSpec
 
 SUBSET = 0.1
@@ -73,11 +73,11 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
     if not 0 < target < math.inf:
         raise UserError(f"epsilon = {target:g}: allowed: positive and finite")
     spec, delta, trials = _first(recipe), recipe.edp.delta, recipe.search.trials
-    plan = plan_of(spec, units)
+    schedule = schedule_of(spec, units)
 
     def training(z0: float) -> Composition:
         noisy = spec.edp.model_copy(update={"z0": z0})
-        return composition_of(planned_ledger(noisy, epochs=spec.training.epochs, **plan))
+        return composition_of(planned_ledger(noisy, epochs=spec.training.epochs, **schedule))
 
     def cost(*parts: Composition) -> float:
         return epsilon_of(compose(parts), delta)

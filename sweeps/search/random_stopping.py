@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edp.accounting.calibrate import Plan, z0_for_epsilon
+from edp.accounting.calibrate import Schedule, z0_for_epsilon
 from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import random_stopping_epsilon
 from edp.spec import EDPSpec, UserError
@@ -52,7 +52,7 @@ def epsilon_of_best(recipe: Recipe) -> float:
     """
     assert recipe.edp.epsilon is not None, "checked with the recipe"
     spec = EDPSpec(delta=recipe.edp.delta)
-    one: Plan = {"micro_batches": 1, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
+    one: Schedule = {"micro_batches": 1, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
     # What is found costs up to 1e-4 less than was asked for.
     z0 = z0_for_epsilon(recipe.edp.epsilon + 1e-4, spec, epochs=1, **one)
     worst = planned_ledger(spec.model_copy(update={"z0": z0}), epochs=1, **one)

@@ -13,6 +13,11 @@ from sweeps.search.searcher import sampler
 from sweeps.state.study import study_storage
 from sweeps.state.sweep import Sweep
 
+INITIAL_POINT = "initial_point"
+"""Attribute of a trial: which of the initial points it was."""
+_INITIAL_POINT = (INITIAL_POINT, "guess")
+"""Its names, the one of studies of before 2026-11-25 too."""
+
 
 def open_study(sweep: Sweep, recipe: Recipe) -> optuna.Study:
     """The study of a sweep, created when it is new, with the search's first points. Only the driver writes to it.
@@ -36,10 +41,10 @@ def open_study(sweep: Sweep, recipe: Recipe) -> optuna.Study:
 
 def enqueue_initial_points(study: optuna.Study, recipe: Recipe) -> None:
     """Makes the initial points the study's first trials; those that it has had stay as they are."""
-    had = {trial.user_attrs.get("guess") for trial in study.get_trials(deepcopy=False)}
+    had = {trial.user_attrs.get(name) for trial in study.get_trials(deepcopy=False) for name in _INITIAL_POINT}
     for i, params in enumerate(recipe.initial_points()):
         if i not in had:
-            study.enqueue_trial(params, user_attrs={"guess": i})
+            study.enqueue_trial(params, user_attrs={INITIAL_POINT: i})
 
 
 def requeue_interrupted(study: optuna.Study) -> int:
@@ -55,7 +60,7 @@ def requeue_interrupted(study: optuna.Study) -> int:
             first = trial.user_attrs.get("retry_of", trial.number)
             # Enqueued first: whoever dies between the two finds the trial running, and its successor waiting.
             if first not in waiting:
-                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in ("run_id", "guess")}
+                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in ("run_id", *_INITIAL_POINT)}
                 # A queued trial has no values of its own until it is asked for them; Optuna keeps what was queued.
                 queued = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
                 study.enqueue_trial(queued, user_attrs={**kept, "retry_of": first})

@@ -27,7 +27,7 @@ class Refused(ValueError):
         self.params = params
 
 
-def plan_of(spec: TrialSpec, units: int) -> dict[str, Any]:
+def schedule_of(spec: TrialSpec, units: int) -> dict[str, Any]:
     """What `planned_ledger` needs of a trial on so many training utterances, or users where they are the unit, besides
     spec and epochs.
 
@@ -47,7 +47,7 @@ def plan_of(spec: TrialSpec, units: int) -> dict[str, Any]:
 
 def planned(spec: TrialSpec, units: int) -> Ledger:
     """The ledger that a trial will have executed when it ends."""
-    return planned_ledger(spec.edp, epochs=spec.training.epochs, **plan_of(spec, units))
+    return planned_ledger(spec.edp, epochs=spec.training.epochs, **schedule_of(spec, units))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def settle(recipe: Recipe, params: dict[str, Any], units: int) -> Settled:
     try:
         if target is not None:
             spec = recipe.trial({**params, "z0": 1.0})
-            z0 = z0_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **plan_of(spec, units))
+            z0 = z0_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **schedule_of(spec, units))
             params = {**params, "z0": z0}
         spec = recipe.trial(params)
         params = {**{name: getattr(spec.edp, name) for name in PAPER_SPACE}, **params}

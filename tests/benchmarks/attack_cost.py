@@ -26,7 +26,7 @@ from rich.console import Console
 from sweeps.bench.machine import machine, versions
 from sweeps.execution.prepare import encode_missing, locate, read_missing
 from sweeps.recipes.loading import load_recipe
-from trainables.attacks.membership_features import FEATURES
+from trainables.attacks.membership_features import WIDTH
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
@@ -51,7 +51,7 @@ def main() -> None:
         encode_missing(spec, prepared, read_missing(spec, prepared), console.print)
         # Whatever it was fitted to, an attack model takes the same time; gradient boosting, the slowest, is likeliest.
         rng = np.random.default_rng(0)
-        x = rng.normal(size=(2_000, FEATURES)).astype(np.float32)
+        x = rng.normal(size=(2_000, WIDTH)).astype(np.float32)
         save_attack(fit_attack(x[:1_000] ** 2, x[1_000:]), folder / "attack.json")
         corpus = EncodedCorpus.open(prepared.corpus)
         cpu = torch.device("cpu")

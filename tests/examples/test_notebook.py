@@ -10,7 +10,7 @@ import pytest
 from edp.spec import UserError
 from sweeps import Sweep, front_frame
 from sweeps.recipes.loading import load_config
-from tests.conftest import TinySweep
+from tests.conftest import TINY_RECIPE, TinySweep
 
 pytestmark = pytest.mark.ray
 
@@ -30,6 +30,14 @@ def test_a_finished_sweep_is_read_and_one_configuration_picked(
     assert (picked.edp.C, picked.edp.z0) in set(zip(front["edp.C"], front["edp.z0"], strict=True))
 
 
-def test_it_starts_a_sweep_as_the_library_does(tiny_sweep: TinySweep) -> None:
-    with pytest.raises(UserError, match=r"name = 'tiny': .* exists"):
-        NOTEBOOK["start"]("quickstart_paper", "tiny", tiny_sweep.storage, trials=8)
+@pytest.mark.slow
+@pytest.mark.usefixtures("kept_worker_groups")
+def test_it_starts_a_sweep_as_the_command_does(tiny_sweep: TinySweep, tmp_path: Path) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(TINY_RECIPE.replace("workers: 8", "workers: 2"))
+    sweep = NOTEBOOK["start"](str(recipe), "begun", tiny_sweep.storage, trials=1)
+    assert sweep.record.state == "finished"
+    measured = {point.metrics["ser"] for point in sweep.trials()[0].points}
+    assert 0 < len(front_frame(sweep)) and set(front_frame(sweep)["ser"]) <= measured
+    with pytest.raises(UserError, match=r"name = 'begun': .* exists"):
+        NOTEBOOK["start"](str(recipe), "begun", tiny_sweep.storage, trials=1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 TOP = 3
 """How many of the sorted scores are kept: of the intents, and of the tags of a token."""
 
-FEATURES = 3 * TOP
+WIDTH = 3 * TOP
 """F: sorted intent scores, then the mean and the minimum over tokens of each sorted tag score."""
 
 Floats = NDArray[np.float32]
@@ -28,7 +28,7 @@ def attack_features(intent_probs: Floats, slot_marginals: Floats, lengths: NDArr
         lengths: (B,) tokens of each utterance.
 
     Returns:
-        (B, F) logits of sorted scores, `FEATURES` of them; a model with fewer labels than `TOP` is padded.
+        (B, F) logits of sorted scores, `WIDTH` of them; a model with fewer labels than `TOP` is padded.
     """
     batch, time, _ = slot_marginals.shape
     intents = _largest(intent_probs)
@@ -37,7 +37,7 @@ def attack_features(intent_probs: Floats, slot_marginals: Floats, lengths: NDArr
     mean = np.where(inside, tags, 0.0).sum(axis=1) / np.maximum(lengths, 1)[:, None]
     least = np.where(inside, tags, 1.0).min(axis=1)
     scores = np.clip(np.concatenate([intents, mean, least], axis=1), _CLIP, 1 - _CLIP)
-    return np.log(scores / (1 - scores)).astype(np.float32).reshape(batch, FEATURES)
+    return np.log(scores / (1 - scores)).astype(np.float32).reshape(batch, WIDTH)
 
 
 def _largest(scores: Floats) -> Floats:

@@ -158,7 +158,7 @@ def final_metrics(
 
 
 def _seen(predictions: Predictions) -> tuple[Any, Any]:
-    """Features (n, F) and losses (n,) of answers that were collected with them."""
+    """Features (n, F) and losses (n,) of predictions that were collected with them."""
     assert predictions.features is not None
     assert predictions.losses is not None
     return predictions.features, predictions.losses

@@ -1,4 +1,4 @@
-"""What a model answers on a split: one forward pass, spread over workers, shared by utility metrics and attacks."""
+"""What a model predicts on a split: one forward pass, spread over workers, shared by utility metrics and attacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from trainables.attacks.intervals import ser_interval
-from trainables.attacks.membership_features import FEATURES, attack_features
+from trainables.attacks.membership_features import WIDTH, attack_features
 from trainables.corpora.labels import Labels
 from trainables.data.encoded_corpus import EncodedCorpus, Split
 from trainables.evaluation.ser import by_length, semantic_error_rate, semantic_errors, slot_f1, slot_matches
@@ -65,11 +65,11 @@ def collect_predictions(
         features: what membership attacks need, losses too, from the same forward pass.
 
     Returns:
-        All answers on rank 0, None on the others.
+        All predictions on rank 0, None on the others.
     """
     chosen = np.arange(corpus.size(split)) if indices is None else np.asarray(indices)
     rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group is not None else (0, 1)
-    mine = _answer(model, corpus, split, chosen[rank::world], device, outcomes, features)
+    mine = _predict(model, corpus, split, chosen[rank::world], device, outcomes, features)
     if group is None:
         return mine
     shares: list[Predictions] | None = [mine] * world if rank == 0 else None
@@ -77,7 +77,7 @@ def collect_predictions(
     return _interleaved(shares, len(chosen)) if shares is not None else None
 
 
-def _answer(
+def _predict(
     model: JointModel,
     corpus: EncodedCorpus,
     split: Split,
@@ -87,7 +87,7 @@ def _answer(
     features: bool,
 ) -> Predictions:
     found = np.zeros(len(chosen), OUTCOME) if outcomes else None
-    rows = np.zeros((len(chosen), FEATURES), np.float32) if features else None
+    rows = np.zeros((len(chosen), WIDTH), np.float32) if features else None
     losses = np.zeros(len(chosen)) if features else None
     was_training = model.training
     model.eval()
@@ -96,7 +96,7 @@ def _answer(
             batch = corpus.batch(split, chosen[places]).to(device)
             output = model.outputs(batch)
             if found is not None:
-                intents_b, tags_bt = (answer.cpu().numpy() for answer in model.likeliest(output))
+                intents_b, tags_bt = (ids.cpu().numpy() for ids in model.likeliest(output))
                 found[places] = _outcomes(corpus, split, chosen[places], intents_b, tags_bt)
             if rows is not None and losses is not None:
                 intent_probs_bi, marginals_btk, loss_b = model.certainty(output, batch)

@@ -67,7 +67,7 @@ def run_job(
                 on_news(News(payload))
             case "epoch":
                 stop = on_epoch(*payload)
-                ray.get(queue.answer.remote(job_id, payload[0], stop))
+                ray.get(queue.acknowledge.remote(job_id, payload[0], stop))
             case "result":
                 return payload
             case "failed":

@@ -1,6 +1,6 @@
-"""How trials reach a worker group and its answers come back: one small actor between them.
+"""How trials reach a worker group and its results come back: one small actor between them.
 
-A job is work for all workers of a group; rank 0 answers with its epochs and one end. A job that was handed out when
+A job is work for all workers of a group; rank 0 reports its epochs and one end. A job that was handed out when
 the group went down is handed out again, and goes on from its checkpoint; one that takes its group down again and again
 without an epoch in between ends as failed, and the next job finds a sound group.
 """
@@ -55,7 +55,7 @@ class JobQueue:
         self._ended = 0
         self._cursor: dict[int, int] = {}
         self._log: dict[str, list[Message]] = {}
-        self._answered: dict[str, int] = {}
+        self._acknowledged: dict[str, int] = {}
         self._stops: dict[str, Stop] = {}
         self._generation = 0
         self._deaths = 0
@@ -120,15 +120,17 @@ class JobQueue:
                 self._changed.notify_all()
             with suppress(TimeoutError):
                 seen = self._changed.wait_for(
-                    lambda: self._stop is not None or job_id in self._stops or self._answered.get(job_id, 0) >= epoch
+                    lambda: (
+                        self._stop is not None or job_id in self._stops or self._acknowledged.get(job_id, 0) >= epoch
+                    )
                 )
                 await asyncio.wait_for(seen, _PATIENCE_S)
         return Stop(self._stop, measure=False) if self._stop is not None else self._stops.get(job_id)
 
-    async def answer(self, job_id: str, epoch: int, stop: Stop | None) -> None:
+    async def acknowledge(self, job_id: str, epoch: int, stop: Stop | None) -> None:
         """Whoever sent the job has seen an epoch of it; with `stop`, the job ends at an epoch's end, soon."""
         async with self._changed:
-            self._answered[job_id] = epoch
+            self._acknowledged[job_id] = epoch
             if stop is not None:
                 self._stops[job_id] = stop
             self._changed.notify_all()

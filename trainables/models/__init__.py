@@ -1,4 +1,5 @@
-"""Joint intent and slot models of the paper: `build_model` makes the one that a spec describes."""
+"""Joint intent and slot models: `build_model` makes the one that a spec describes. Must not import attacks,
+evaluation or training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target answers.
+"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target predicts.
 
 The pool is what the target was and was not trained on: its training split (canaries apart) and its test split.
 References come in pairs: one is trained on a random half of the pool, the other on the other half. So every utterance
@@ -41,7 +41,7 @@ class ReferenceModel:
     spec: TrialSpec
     corpus: Path
     output: Path
-    """The file that its answers go to."""
+    """The file that its predictions go to."""
     reference: int | None
 
 
@@ -126,7 +126,7 @@ def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
 
 
 def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
-    """What a trained model answers: features and losses of members and non-members, losses of population and
+    """What a trained model predicts: features and losses of members and non-members, losses of population and
     canaries.
 
     One forward pass, which all attacks share.

@@ -11,7 +11,7 @@ from sweeps.recipes.parts import StopSpec
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.search.early_stopping import Stopper
-from sweeps.search.target_epsilon import plan_of
+from sweeps.search.target_epsilon import schedule_of
 from tests.support.real_data import real_corpus
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, task_of
@@ -88,7 +88,7 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
 
 def test_its_plan_is_one_step_an_epoch_of_everybody() -> None:
     found = recipe()
-    plan = plan_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), units=2641)
+    plan = schedule_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), units=2641)
     assert plan == {"micro_batches": 2641, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
 
 

@@ -10,7 +10,7 @@ import pytest
 from edp.accounting.epsilon import epsilon, epsilon_user
 from edp.accounting.gaussian import gaussian_epsilon
 from edp.spec import UserError
-from sweeps.search.target_epsilon import plan_of, planned
+from sweeps.search.target_epsilon import planned, schedule_of
 from tests.support.tiny import spec
 from trainables.spec import TrialSpec
 
@@ -23,7 +23,7 @@ def of_users(batch_size: int | str, **edp: Any) -> TrialSpec:
 @pytest.mark.parametrize("batch_size", [20, "full"])
 def test_it_is_planned_for_users(batch_size: int | str) -> None:
     steps, at_once = (5, 20) if batch_size == 20 else (1, 100)
-    plan = plan_of(of_users(batch_size), 100)
+    plan = schedule_of(of_users(batch_size), 100)
     rate = at_once / 100
     assert plan == {"micro_batches": at_once, "steps_per_epoch": steps, "rate": rate, "single_example": False}
     ledger = planned(of_users(batch_size), 100)
@@ -32,4 +32,4 @@ def test_it_is_planned_for_users(batch_size: int | str) -> None:
 
 def test_more_users_a_step_than_there_are_is_refused_in_their_name() -> None:
     with pytest.raises(UserError, match=r"training\.batch_size = 20: the corpus has 19 users to train on"):
-        plan_of(of_users(20), 19)
+        schedule_of(of_users(20), 19)

@@ -254,7 +254,9 @@ def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> 
     assert {one.number for one in found if one} >= {0}
     for point in points:
         assert [one for one in found if one and point.items() <= one.params.items()], "no point is lost, none is twice"
-    assert len([t for t in study.get_trials() if t.user_attrs.get("guess") == 0 and t.state.name != "FAIL"]) == 1
+    assert (
+        len([t for t in study.get_trials() if t.user_attrs.get("initial_point") == 0 and t.state.name != "FAIL"]) == 1
+    )
 
 
 def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_again(tmp_path: Path) -> None:

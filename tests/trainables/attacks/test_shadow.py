@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from trainables.attacks import classifiers
 from trainables.attacks.classifiers import fit_best, log_odds
-from trainables.attacks.membership_features import FEATURES, TOP, attack_features, membership_indices
+from trainables.attacks.membership_features import TOP, WIDTH, attack_features, membership_indices
 from trainables.attacks.roc import auc
 from trainables.attacks.shadow import attack_scores, fit_attack
 
@@ -18,7 +18,7 @@ def test_features_are_logits_of_sorted_scores_and_read_no_padding():
     intents = np.array([[0.1, 0.7, 0.2, 0.0]], np.float32)
     slots = np.array([[[0.5, 0.3, 0.2], [0.9, 0.1, 0.0], [0.0, 0.0, 1.0]]], np.float32)
     (row,) = attack_features(intents, slots, np.array([2]))
-    assert row.shape == (FEATURES,) == (3 * TOP,)
+    assert row.shape == (WIDTH,) == (3 * TOP,)
 
     def logit(p):
         p = min(max(p, 1e-6), 1 - 1e-6)
@@ -30,7 +30,7 @@ def test_features_are_logits_of_sorted_scores_and_read_no_padding():
 
 def test_a_model_with_fewer_labels_than_scores_kept_is_padded():
     (row,) = attack_features(np.array([[1.0]], np.float32), np.array([[[1.0]]], np.float32), np.array([1]))
-    assert row.shape == (FEATURES,)
+    assert row.shape == (WIDTH,)
     assert np.isfinite(row).all()
 
 
@@ -47,7 +47,7 @@ def test_members_and_non_members_are_as_many_and_the_same_for_every_trial():
 def data(kind, n=600, seed=0):
     """Members and non-members whom a line tells apart, or only a curve does."""
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, FEATURES))
+    x = rng.normal(size=(n, WIDTH))
     y = x[:, 0] + 0.3 * rng.normal(size=n) > 0 if kind == "line" else np.abs(x[:, 0]) + 0.1 * rng.normal(size=n) < 0.7
     return x, y.astype(np.int64)
 
@@ -61,7 +61,7 @@ def test_a_model_kept_as_numbers_says_what_scikit_learn_says(name, monkeypatch):
     fitted = json.loads(json.dumps(fit_best(x, y)))
     scaler = StandardScaler().fit(x)
     model = make().fit(scaler.transform(x), y)
-    new = np.random.default_rng(1).normal(size=(200, FEATURES))
+    new = np.random.default_rng(1).normal(size=(200, WIDTH))
     probability = model.predict_proba(scaler.transform(new))[:, 1]
     assert fitted["model"] == name
     assert 1 / (1 + np.exp(-log_odds(fitted, new))) == pytest.approx(probability, abs=1e-6)
@@ -92,5 +92,5 @@ def test_few_of_a_kind_are_enough(count):
 
 
 def test_what_was_kept_before_is_still_read():
-    old = {"mean": [0.0] * FEATURES, "scale": [1.0] * FEATURES, "coefficients": [1.0] * FEATURES, "intercept": 0.5}
-    assert attack_scores(old, np.ones((1, FEATURES), np.float32)) == pytest.approx([FEATURES + 0.5])
+    old = {"mean": [0.0] * WIDTH, "scale": [1.0] * WIDTH, "coefficients": [1.0] * WIDTH, "intercept": 0.5}
+    assert attack_scores(old, np.ones((1, WIDTH), np.float32)) == pytest.approx([WIDTH + 0.5])

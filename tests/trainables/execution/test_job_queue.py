@@ -20,7 +20,7 @@ async def messages(box: JobQueue, job: str, count: int) -> list[Message]:
 
 async def answered(box: JobQueue, job: str, generation: int, epoch: int) -> Stop | None:
     """An epoch of rank 0's, whose answer comes at once."""
-    await box.answer(job, epoch, None)
+    await box.acknowledge(job, epoch, None)
     return await box.epoch(job, generation, epoch, {})
 
 
