@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edp.noise.gaussian import secret_key
 from edp.scale_estimates import VOTE_NORM, noisy_sum_of_votes, private_alpha, votes
 from edp.spec import EDPSpec
-from tests.edp.adversary import (
+from tests.support.edp.adversary import (
     SIZES,
     Case,
     Example,

@@ -10,8 +10,8 @@ from edp.accounting.planned import planned_ledger
 from edp.ledger import PRIVATE_ALPHA_Z
 from edp.scale_estimates import gradient_layer_norms, public_alpha, votes
 from edp.spec import EDPSpec
-from tests.edp.alpha_workers import batch_loss, estimate, run_once, without_scales
-from tests.edp.literal import small_model
+from tests.support.edp.alpha_workers import batch_loss, estimate, run_once, without_scales
+from tests.support.edp.literal import small_model
 from tests.support.workers import run_workers
 
 

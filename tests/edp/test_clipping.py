@@ -22,9 +22,9 @@ from edp.ledger import Ledger
 from edp.mechanism import Mechanism, count_noise_std
 from edp.noise.gaussian import alpha_stream, count_stream, stream
 from edp.spec import EDPSpec, UserError
-from tests.edp.adversary import Case, aggregate, in_noise_space, without_first_unit, worst_pair
-from tests.edp.clip_workers import clips, executed, noise_at
-from tests.edp.literal import hook_training, literal_training
+from tests.support.edp.adversary import Case, aggregate, in_noise_space, without_first_unit, worst_pair
+from tests.support.edp.clip_workers import clips, executed, noise_at
+from tests.support.edp.literal import hook_training, literal_training
 from tests.support.workers import run_workers
 
 pytestmark = pytest.mark.usefixtures("one_worker")

@@ -13,7 +13,7 @@ from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.mechanism import Mechanism
 from edp.spec import EDPSpec
-from tests.edp.literal import (
+from tests.support.edp.literal import (
     DPSGD_POOL,
     drawn_examples,
     hook_dpsgd,

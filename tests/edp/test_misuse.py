@@ -7,7 +7,7 @@ import math
 import pytest
 
 from edp.accounting.epsilon import epsilon
-from tests.edp.misuse_workers import misused, resumed_in_mid_epoch, went_well, with_a_scaler
+from tests.support.edp.misuse_workers import misused, resumed_in_mid_epoch, went_well, with_a_scaler
 from tests.support.workers import run_workers
 
 POISSON = {"sampling": "poisson"}

@@ -16,7 +16,7 @@ from edp.layer_scales import layer_of_parameter
 from edp.sampling import Epoch, Indices, of_users, poisson_examples, shuffled_epoch
 from edp.spec import EDPSpec, Sampling
 from edp.steps import MisusedHook
-from tests.edp.literal import CLASSES, INPUTS, small_model
+from tests.support.edp.literal import CLASSES, INPUTS, small_model
 from tests.support.workers import run_workers
 
 USERS = np.array([3, 0, 0, 1, 2, 0, 1, 3, 0, 0, 2, 0])

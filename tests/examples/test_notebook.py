@@ -38,6 +38,7 @@ def test_it_starts_a_sweep_as_the_command_does(tiny_sweep: TinySweep, tmp_path: 
     sweep = NOTEBOOK["start"](str(recipe), "begun", tiny_sweep.storage, trials=1)
     assert sweep.record.state == "finished"
     measured = {point.metrics["ser"] for point in sweep.trials()[0].points}
-    assert 0 < len(front_frame(sweep)) and set(front_frame(sweep)["ser"]) <= measured
+    assert len(front_frame(sweep)) > 0
+    assert set(front_frame(sweep)["ser"]) <= measured
     with pytest.raises(UserError, match=r"name = 'begun': .* exists"):
         NOTEBOOK["start"](str(recipe), "begun", tiny_sweep.storage, trials=1)

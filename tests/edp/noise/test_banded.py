@@ -19,7 +19,7 @@ from edp.mechanism import Mechanism
 from edp.noise.banded import band_of, coefficients, column_norm, marginal_std
 from edp.noise.correlated import CorrelatedNoise
 from edp.spec import EDPSpec, UserError
-from tests.edp.noise.banded_workers import hook_training, literal_training, resumed_training, strategy
+from tests.support.edp.banded_workers import hook_training, literal_training, resumed_training, strategy
 from tests.support.workers import run_workers
 
 PLAN = {"micro_batches": 8, "steps_per_epoch": 20, "rate": 0.05, "single_example": False}

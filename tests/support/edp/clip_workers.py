@@ -8,7 +8,7 @@ from torch import nn
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.spec import EDPSpec
-from tests.edp.literal import optimizer_of, small_model, step_data
+from tests.support.edp.literal import optimizer_of, small_model, step_data
 from tests.support.steps import open_step
 
 

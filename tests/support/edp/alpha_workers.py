@@ -9,7 +9,7 @@ from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.scale_estimates import gradient_layer_norms, private_alpha
 from edp.spec import EDPSpec
-from tests.edp.literal import small_model, step_data
+from tests.support.edp.literal import small_model, step_data
 from tests.support.steps import open_step
 
 

@@ -15,7 +15,7 @@ from edp.ledger import Ledger
 from edp.sampling import Epoch, Step, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import EDPSpec
 from edp.steps import MisusedHook
-from tests.edp.literal import INPUTS, optimizer_of, small_model
+from tests.support.edp.literal import INPUTS, optimizer_of, small_model
 
 EXAMPLES, BATCH = 16, 4
 

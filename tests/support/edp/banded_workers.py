@@ -16,7 +16,7 @@ from edp.noise.banded import band_of, coefficients
 from edp.noise.gaussian import add_gaussian_, reproducible_key, stream
 from edp.sampling import shuffled_epoch
 from edp.spec import EDPSpec
-from tests.edp.literal import optimizer_of, small_model, step_data
+from tests.support.edp.literal import optimizer_of, small_model, step_data
 
 STEPS, MICRO_BATCHES, SIZE = 4, 2, 3
 """Of an epoch; of a step; of a micro-batch."""
