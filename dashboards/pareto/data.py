@@ -137,6 +137,10 @@ class Snapshot:
         """The Pareto-optimal candidates, by the first objective."""
         return [c for c in self.candidates.values() if c.on_front]
 
+    def axis(self, key: str) -> Axis:
+        """The axis of a key; a plain one where nothing was measured yet."""
+        return self.axes.get(key) or Axis(key, key)
+
     def advice(self, limits: Limits | None = None) -> Recommendation:
         """What is recommended within limits, by the rule that `edp-sweep pick` has too."""
         return recommend(

@@ -155,7 +155,7 @@ class TrialLife(tune.Callback):
         return over_budget(trials, self._sweep, self._recipe)
 
     def _stop(self, reason: str) -> None:
-        self.trials.stopping = True
+        self.trials.stop()
         self.stopped = self.stopped or reason
         self._stop_signal.send.remote(reason)
 

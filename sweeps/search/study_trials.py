@@ -54,7 +54,6 @@ class StudyTrials:
         keep: hears how a trial ended, just before the study does.
 
     Attributes:
-        stopping: set to suggest nothing more; Tune then waits for the trials that run.
         closed: what `enough` said, when it did.
     """
 
@@ -72,7 +71,7 @@ class StudyTrials:
         self._settle, self._track_refusal, self._enough, self._keep = settle, track_refusal, enough, keep
         self._asked: dict[str, optuna.Trial] = {}
         self._failures: list[str] = []
-        self.stopping = False
+        self._stopping = False
         self.closed: str | None = None
 
     @property
@@ -83,9 +82,13 @@ class StudyTrials:
         counts = Counter(self._failures).most_common()
         return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
 
+    def stop(self) -> None:
+        """Suggests nothing more; Tune then waits for the trials that run."""
+        self._stopping = True
+
     def ask(self, trial_id: str) -> Suggestion | None:
         """The next trial that may start, under a name of the caller's; None when there is none."""
-        if self.stopping:
+        if self._stopping:
             return None
         self.closed = self.closed or self._enough()
         if self.gave_up is not None or self.closed is not None:

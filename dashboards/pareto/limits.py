@@ -1,0 +1,106 @@
+"""The sliders of the page: what they limit, and what is recommended of what lies within."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dash import Dash, Input, Output, State, ctx, no_update
+
+from dashboards.pareto import parts
+from dashboards.pareto.cards import LIMITS
+from dashboards.pareto.data import Axis, Limits, Snapshot, bounds, cost_key, text
+from dashboards.pareto.source import Source
+
+
+def state(app: Dash, source: Source) -> None:
+    """What the sweep is doing, and what is recommended of what lies within the limits."""
+
+    @app.callback(Output("version", "data"), Input("tick", "n_intervals"), State("version", "data"))
+    def look(_: int | None, known: str | None) -> Any:
+        version, _found = source.read()
+        return version if version != known else no_update
+
+    @app.callback(Output("state", "children"), Input("version", "data"))
+    def line(_: str | None) -> str:
+        return parts.state_line(source.read()[1])
+
+    @app.callback(
+        Output("answer", "children"),
+        Output("why", "children"),
+        Output("best", "disabled"),
+        Output("advice", "data"),
+        Input("version", "data"),
+        Input("limits", "data"),
+    )
+    def answer(_: str | None, limits: Limits) -> Any:
+        found = source.read()[1]
+        advice = found.advice(limits)
+        if advice.point is None:
+            head, _, why = advice.why.partition(": ")
+            return head, f"{why[0].upper()}{why[1:]}", True, None
+        name = advice.point.name
+        return f"Recommended: {found.candidates[name].name}", advice.why, False, name
+
+
+def limits(app: Dash, source: Source) -> None:
+    """The sliders: their ranges, which grow with the sweep, and what they let through."""
+    names = list(LIMITS)
+
+    @app.callback(
+        [Output(f"limit-{name}", prop) for name in names for prop in ("min", "max", "step", "value")],
+        [Output({"type": "limit-name", "key": name}, "children") for name in names],
+        Input("version", "data"),
+        Input("reset", "n_clicks"),
+        Input("link", "data"),
+        [State(f"limit-{name}", prop) for name in names for prop in ("max", "value")],
+    )
+    def ranges(_: str | None, __: int | None, link: dict[str, Any], *before: Any) -> list[Any]:
+        found = source.read()[1]
+        settings: list[Any] = []
+        labels: list[Any] = []
+        for i, name in enumerate(names):
+            axis = _limit_axis(found, name)
+            low, high, step = bounds(axis, list(found.candidates.values()))
+            end, value = before[2 * i], before[2 * i + 1]
+            if ctx.triggered_id is None or ctx.triggered_id == "link":
+                value, end = _linked(link, name, axis), high
+            # At its end a slider limits nothing, and goes on limiting nothing as the range grows.
+            free = ctx.triggered_id == "reset" or value is None or float(value) >= float(end)
+            settings += [low, high, step, high if free else max(low, min(high, float(value)))]
+            labels.append(axis.label.split(" (")[0] if axis.label != axis.key else LIMITS[name])
+        return settings + labels
+
+    @app.callback(
+        Output("limits", "data"),
+        [Output({"type": "limit-text", "key": name}, "children") for name in names],
+        Output("remain", "children"),
+        Input("version", "data"),
+        [Input(f"limit-{name}", "value") for name in names],
+    )
+    def limit(_: str | None, *values: float | None) -> list[Any]:
+        found = source.read()[1]
+        within: Limits = {}
+        words = []
+        for name, value in zip(names, values, strict=True):
+            axis = _limit_axis(found, name)
+            high = bounds(axis, list(found.candidates.values()))[1]
+            if value is None or float(value) >= high or axis.key not in found.axes:
+                words.append("no limit")
+                continue
+            within[axis.key] = 10.0 ** float(value) if axis.log else float(value)
+            words.append(f"≤ {text(axis, within[axis.key])}")
+        return [within, *words, parts.remain_line(found, within)]
+
+
+def _limit_axis(snapshot: Snapshot, name: str) -> Axis:
+    return snapshot.axis(cost_key(snapshot.axes) if name == "cost" else name)
+
+
+def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:
+    """The place on its slider of a limit that the page's address holds."""
+    try:
+        value = float(link.get(name, ""))
+        return math.log10(value) if axis.log else value
+    except (TypeError, ValueError):
+        return None  # no number: anybody can write an address
