@@ -66,7 +66,7 @@ def test_of_what_else_is_searched_a_guess_takes_what_the_recipe_says_where_that_
 
 
 def test_a_recipes_own_points_are_taken_as_they_are() -> None:
-    own = "search.points_to_evaluate=[{C: 5, decay: exponential, tau: 0.5}, {z0: 0.5}]"
+    own = "search.points_to_evaluate=[{C: 5, decay: exponential, tau: 0.5}, {z0: 5e-1}]"
     assert recipe(own).initial_points() == [{"C": 5, "decay": "exponential", "tau_exponential": 0.5}, {"z0": 0.5}]
 
 
