@@ -44,7 +44,7 @@ def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
 
 
 class StudySearcher(Searcher):
-    """Tune's side of the search: it asks for configurations, and tells nobody anything.
+    """The searcher that Tune asks. It only passes questions on: results reach the study through `TrialLife`.
 
     Args:
         ask: the next configuration of the trial that Tune calls by this id; None when there is none.

@@ -47,7 +47,7 @@ def run_job(
     """Runs `job` on the worker group behind `queue`, and waits for its end.
 
     Args:
-        job_id: whoever submits a job of the same id again hears of all its epochs, and starts nothing.
+        job_id: identifies the job. To submit the same id again starts nothing new: all its epochs are reported again.
         on_news: told what happens to the job besides its epochs.
 
     Raises:

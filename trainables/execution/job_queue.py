@@ -1,8 +1,8 @@
-"""How trials reach a worker group and its results come back: one small actor between them.
+"""The job queue: a small actor that hands jobs to a worker group, and keeps what rank 0 reports of them.
 
-A job is work for all workers of a group; rank 0 reports its epochs and one end. A job that was handed out when
-the group went down is handed out again, and goes on from its checkpoint; one that takes its group down again and again
-without an epoch in between ends as failed, and the next job finds a sound group.
+All workers of a group run the same job at once. Rank 0 reports each epoch, and one end. If the group dies, its job is
+handed out again to the new group and goes on from its checkpoint. A job whose group dies several times without an epoch
+in between ends as failed; the next job gets a new group.
 """
 
 from __future__ import annotations
