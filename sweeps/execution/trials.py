@@ -11,7 +11,7 @@ from sweeps.search.study import open_study, requeue_interrupted
 
 # Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-# On Ctrl-C Tune would return as if all trials had ended, and leave the running ones alive (`sweeps.execution.interrupt`).
+# On Ctrl-C Tune would return as if all trials had ended, and leave the running ones alive.
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
 
 import optuna

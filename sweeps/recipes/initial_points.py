@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 from sweeps.recipes.dimension import Dimension, Space
@@ -76,9 +75,6 @@ def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params
         path = f"search.points_to_evaluate[{i}].{name}"
         if dimension is None:
             raise ValueError(f"{path} = {value!r} is not searched; allowed: {', '.join(space)}")
-        if isinstance(value, str):
-            with suppress(ValueError):
-                value = float(value)  # YAML 1.1 reads 1e-5, without a point, as a word
         if not dimension.holds(value):
             raise ValueError(f"{path} = {value!r} is not in the space; allowed: {dimension.text()}")
         if shapes and name in SHAPE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,17 @@ class _EachKeyOnce(yaml.SafeLoader):
                 raise _Twice(problem=f"{key.value} stands there twice; allowed: once", problem_mark=key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep)
+
+
+class _Writer(yaml.SafeDumper):
+    """Quotes what `_EachKeyOnce` would read as a number."""
+
+
+# YAML 1.1 reads 1e-5, which lacks the point and the sign that it wants, as a word; YAML 1.2 and Python do not.
+for _each in (_EachKeyOnce, _Writer):
+    _each.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z"), list("-+0123456789")
+    )
 
 
 def recipe_names(folder: Path = RECIPES) -> list[str]:
@@ -122,7 +134,7 @@ def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
 def as_yaml(spec: BaseModel, heading: str = "") -> str:
     """`spec` as YAML that reads back to the same spec, below a comment."""
     comment = "".join(f"# {line}\n" for line in heading.splitlines())
-    return comment + yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False)
+    return comment + yaml.dump(spec.model_dump(mode="json"), Dumper=_Writer, sort_keys=False)
 
 
 def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
@@ -164,18 +176,11 @@ def _split(key: str) -> list[str]:
 
 def _value(text: str) -> Any:
     try:
-        value = yaml.load(text, _EachKeyOnce)
+        return yaml.load(text, _EachKeyOnce)
     except _Twice as error:
         raise UserError(f"--set {text!r}: {error.problem}") from None
     except yaml.YAMLError:
         return text
-    if isinstance(value, str):
-        # YAML 1.1 reads 1e-3 as a string, since it lacks the dot.
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:

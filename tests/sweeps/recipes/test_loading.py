@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from edp.spec import UserError
-from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, recipe_names, write_yaml
+from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, read_yaml, recipe_names, write_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from trainables.spec import BERTSpec, TrialSpec
@@ -257,3 +257,21 @@ def test_the_private_corpus_is_not_taken_for_a_public_one_under_another_name(tmp
     (tmp_path / "snips").mkdir()
     with pytest.raises(UserError, match="must not be the private corpus"):
         load_recipe("atis_clc", ["corpus.name=mine", f"corpus.path={tmp_path / 'snips'}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-5", 1e-5), ("-2E3", -2000.0), ("1.5e+2", 150.0), ("'1e-5'", "1e-5"), ("e-5", "e-5"), ("1e-5x", "1e-5x")],
+)
+def test_a_number_with_an_exponent_is_one_without_a_point_too(text: str, value: object, tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text(f"space: {{z0: {{choice: [{text}]}}}}\n")
+    assert read_yaml(recipe)["space"]["z0"]["choice"] == [value]
+    assert apply_overrides({}, [f"space.z0.choice=[{text}]"])["space"]["z0"]["choice"] == [value]
+
+
+def test_a_word_that_looks_like_a_number_is_written_as_a_word(tmp_path: Path) -> None:
+    spec = load_recipe("atis_clc", ["description='1e-5'"])[1]
+    file = tmp_path / "own.yaml"
+    write_yaml(spec, file)
+    assert load_recipe(str(file), [])[1] == spec
