@@ -185,6 +185,7 @@ def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
     if run.utterances < _FULL_SIZE:  # as `quickstart`: a few hundred steps of batches that fit
         batch = min(1600, max(8, run.utterances // 25 // 8 * 8))
         small = ["training.epochs=32", f"training.batch_size={batch}", "space.training.batch_size=null"]
+        small += ["training.learning_rate=120", "space.training.learning_rate.log_uniform=[30, 240]"]
         settings += [*small, f"edp.delta={delta_of(run.row)!r}", "training.validate_every=8"]
     return f"{run.corpus}_private", settings
 

@@ -32,7 +32,8 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
 
     `search.points_to_evaluate`, where there are some. Else the points above, moved to the nearest point
     of the recipe's space, and left out where they have none, or where they would be more than half of the trials.
-    They know the mechanism alone: of what else is searched, they take what the recipe says.
+    They know the mechanism alone: of what else is searched, they take what the recipe says. Where nothing of the
+    mechanism is searched, what the recipe says is the one point.
 
     Args:
         space: what is searched, and `shapes` what of it fits together.
@@ -52,6 +53,8 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
         moved = _moved(point, space)
         if moved and moved | rest not in found:
             found.append(moved | rest)
+    if not found and rest:  # nothing of the mechanism is searched
+        found.append(rest)
     return found[: search.trials // 2]
 
 
