@@ -86,7 +86,7 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
     picked = last_pick(sweep)
     chosen = picked[1] if picked else choose(sweep, {})[0]
     if verify is not None:
-        _keep_verified(chosen, verify(picked_spec(recipe, chosen)))
+        _keep_verified(chosen, verify(picked_spec(chosen)))
     page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked[0] if picked else None, tracker))
     with output(path) as file:
         file.write(page)
@@ -173,7 +173,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
     Args:
         cost: ε of the sweep, in words.
     """
-    spec, prepared = picked_spec(recipe, chosen), _prepared(sweep, recipe)
+    spec, prepared = picked_spec(chosen), _prepared(sweep, recipe)
     attacks, curves, compared = attacks_of(chosen, prepared, spec)
     corpus, versions = _corpus(prepared, recipe.corpus), _versions(tracker, sweep)
     confirmed = confirmed_runs(sweep, chosen)

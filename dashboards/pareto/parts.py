@@ -62,7 +62,7 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
 
 def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> list[Any]:
     """A configuration, what it reached, and what it guarantees."""
-    spec = snapshot.recipe.trial(candidate.params)
+    spec = candidate.point.spec
     rows = []
     for axis in snapshot.axes.values():
         if axis.key not in candidate.metrics:

@@ -109,7 +109,7 @@ def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Tar
         Target(
             name=f"{sweep.name}/{point.name}",
             folder=point.folder,
-            spec=recipe.trial(point.params),
+            spec=point.spec,
             sweep=sweep,
             run_id=point.run_id,
             tracking_uri=tracking_uri or record.tracking_uri,

@@ -86,7 +86,7 @@ def confirm(
 def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
     record, recipe = sweep.record, sweep.recipe
     jobs = [
-        (point, _seeded(picked_spec(recipe, point), recipe.training.seed + k), seed_folder(sweep, point, k))
+        (point, _seeded(picked_spec(point), recipe.training.seed + k), seed_folder(sweep, point, k))
         for point in chosen
         for k in range(1, seeds + 1)
     ]

@@ -160,7 +160,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
         f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )
-    return as_yaml(picked_spec(sweep.recipe, point), heading)
+    return as_yaml(picked_spec(point), heading)
 
 
 def is_pick(sweep: Sweep, path: Path) -> bool:

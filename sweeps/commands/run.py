@@ -239,7 +239,7 @@ def _run(
             state = "finished"
             if recipe.search.secret:
                 sweep.update(state=state)
-                release_best(sweep, recipe, tracker)
+                release_best(sweep, tracker)
             if recipe.attacks.at_end:
                 attack_front(sweep, prepared, progress)
     except KeyboardInterrupt as interrupt:

@@ -36,17 +36,15 @@ class SecretTrials(TrialLife):
         """Tracks nothing."""
 
 
-def release_best(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> None:
+def release_best(sweep: Sweep, tracker: Tracker) -> None:
     """Tracks the best trial as the sweep's only one, and deletes what the others left. Done once."""
     best = sweep.trials()
     for number in sweep.trial_folders() - {trial.folder for trial in best}:
         shutil.rmtree(sweep.trial_folder(number))
     for trial in best:
         if trial.run_id is None and trial.ledger is not None:
-            spec = recipe.trial(trial.params)
-            run = open_trial_run(tracker, sweep, trial.number, trial.params, spec)
+            run = open_trial_run(tracker, sweep, trial.number, trial.params, trial.spec)
             kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
             outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
-            place = sweep.trial_folder(trial.folder)
-            run.close(spec, place, outcome)
+            run.close(trial.spec, sweep.trial_folder(trial.folder), outcome)
             sweep.update(released_run_id=run.run_id)

@@ -14,7 +14,7 @@ from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.recipes.recipe import Recipe
-from sweeps.results.cost import over_budget
+from sweeps.results.cost import Spent, over_budget
 from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
 from sweeps.search.target_epsilon import Refused, Settled, settle
 from sweeps.state.records import number_of
@@ -63,7 +63,7 @@ class TrialLife(tune.Callback):
         progress: Progress,
         stop_signal: Any,
     ) -> None:
-        self._sweep, self._recipe, self._study = sweep, recipe, study
+        self._sweep, self._recipe = sweep, recipe
         self._tracker, self._progress, self._stop_signal = tracker, progress, stop_signal
         prepared = locate(recipe.baseline(), sweep.cache)
         self._features = prepared.corpus / FEATURES
@@ -74,6 +74,8 @@ class TrialLife(tune.Callback):
                 return settle(recipe, params, units)
 
         self.trials = StudyTrials(study, recipe, settled, self._track_refusal, self._over_budget, self._keep)
+        # Once: what follows is heard of.
+        self._spent = Spent(sweep.records(study.get_trials(deepcopy=False)), sweep.record.baseline)
         self.stopped: str | None = None
         """Why trials left off before their end."""
         self._lives: dict[str, _Life] = {}
@@ -126,6 +128,7 @@ class TrialLife(tune.Callback):
         elif "news" in result:
             self._progress.news(f"trial {life.suggestion.number}", result["news"])
         else:
+            self._spent.hear(life.suggestion.number, result["epoch_metrics"])
             self._on_epoch(life, result["epoch"], result["epoch_metrics"])
 
     def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
@@ -149,10 +152,7 @@ class TrialLife(tune.Callback):
         keep_trial(trial, self._sweep.trial_folder(number_of(trial)), state, values)
 
     def _over_budget(self) -> str | None:
-        if self._recipe.budget is None:
-            return None
-        trials = self._sweep.records(self._study.get_trials(deepcopy=False))
-        return over_budget(trials, self._sweep, self._recipe)
+        return over_budget(self._spent.seconds, self._recipe)
 
     def _stop(self, reason: str) -> None:
         self.trials.stop()
@@ -176,6 +176,8 @@ class TrialLife(tune.Callback):
             trial.set_user_attr("tags", outcome.tags)
         trial.set_user_attr("digests", digests(folder, self._features))
         curve = read_curve(folder)
+        if isinstance(outcome, TrialResult) or curve:
+            self._spent.hear(life.suggestion.number, outcome.metrics if isinstance(outcome, TrialResult) else curve[-1])
         state = self.trials.tell(trial_id, outcome, ledger, curve)
         if isinstance(outcome, TrialResult):
             discard_checkpoint(folder)

@@ -108,7 +108,7 @@ def register_point(
         run_id=point.run_id,
         folder=point.folder,
         features=locate(recipe.baseline(), sweep.cache).corpus / "features",
-        spec=picked_spec(recipe, point),
+        spec=picked_spec(point),
         metrics=point.metrics,
         cost=math.nan if cost is None else cost,
         wrote=point.digests,

@@ -6,7 +6,6 @@ import math
 
 from edp.spec import UserError
 from sweeps.formatting.names import short
-from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
 from sweeps.state.records import Point
@@ -58,10 +57,10 @@ def named_point(sweep: Sweep, name: str) -> Point:
     return known[name]
 
 
-def picked_spec(recipe: Recipe, point: Point) -> TrialSpec:
+def picked_spec(point: Point) -> TrialSpec:
     """What trains `point` again: its trial's configuration, for as many epochs as the point had."""
-    params = {**point.params, "training.epochs": point.epoch}
-    planned = recipe.trial(point.params).training
+    spec = point.spec
+    planned, shorter = spec.training, {"epochs": point.epoch}
     if planned.learning_rate_decay != "none" and point.epoch < planned.epochs:
-        params["training.decay_epochs"] = planned.decay_epochs or planned.epochs
-    return recipe.trial(params)
+        shorter["decay_epochs"] = planned.decay_epochs or planned.epochs
+    return spec.model_copy(update={"training": planned.model_copy(update=shorter)})

@@ -12,7 +12,7 @@ from typing import Any
 
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.records import TrialRecord
-from sweeps.state.sweep import Sweep
+from trainables.records.pareto import Metrics
 
 _HOUR = 3600.0
 _COUNTED = ("gpu_seconds", "worker_seconds")
@@ -28,23 +28,52 @@ def priced(seconds: Cost, recipe: Recipe) -> Cost:
 
 def trial_cost(trial: TrialRecord, recipe: Recipe) -> Cost:
     """What a trial has cost so far."""
-    known = trial.metrics or (trial.curve[-1] if trial.curve else {})
-    return priced({name: float(known.get(name, 0.0)) for name in _COUNTED}, recipe)
+    return priced(_seconds(_known(trial)), recipe)
 
 
 def sweep_cost(trials: Sequence[TrialRecord], baseline: dict[str, Any] | None, recipe: Recipe) -> Cost:
     """What all trials and the SGD baseline have cost so far. The shadow model, which sweeps share, is not in it."""
-    every = [trial_cost(trial, recipe) for trial in trials]
-    base = baseline or {}
-    return priced({name: sum(c[name] for c in every) + float(base.get(name, 0.0)) for name in _COUNTED}, recipe)
+    return priced(Spent(trials, baseline).seconds, recipe)
 
 
-def over_budget(trials: Sequence[TrialRecord], sweep: Sweep, recipe: Recipe) -> str | None:
+class Spent:
+    """The seconds of a sweep, as its driver hears of them: what a budget is held against reads no study again.
+
+    Args:
+        trials: all that are known already.
+        baseline: metrics of plain SGD.
+    """
+
+    def __init__(self, trials: Sequence[TrialRecord], baseline: Metrics | None) -> None:
+        self._baseline = _seconds(baseline or {})
+        self._trials = dict[int, Cost]()
+        for trial in trials:
+            self.hear(trial.number, _known(trial))
+
+    def hear(self, number: int, metrics: Metrics) -> None:
+        """A trial has reported: an epoch, or what it came to. Seconds are counted from its start."""
+        self._trials[number] = _seconds(metrics)
+
+    @property
+    def seconds(self) -> Cost:
+        """Of all trials and the baseline."""
+        every = [self._baseline, *self._trials.values()]
+        return {name: sum(one[name] for one in every) for name in _COUNTED}
+
+
+def _known(trial: TrialRecord) -> Metrics:
+    return trial.metrics or (trial.curve[-1] if trial.curve else {})
+
+
+def _seconds(metrics: Metrics) -> Cost:
+    return {name: float(metrics.get(name, 0.0)) for name in _COUNTED}
+
+
+def over_budget(spent: Cost, recipe: Recipe) -> str | None:
     """Why no more trials are started, in one line; None while the budget lasts."""
     budget = recipe.budget
     if budget is None:
         return None
-    spent = sweep_cost(trials, sweep.record.baseline, recipe)
     for name, most, counted in (
         ("gpu_hours", budget.gpu_hours, "gpu_seconds"),
         ("worker_hours", budget.worker_hours, "worker_seconds"),

@@ -119,9 +119,9 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     for trial in trials:
         if trial.state in ("stopped", "failed", "refused"):
             print_line(console, f"  trial {trial.number} {trial.state}: {trial.reason}")
-    spent = cost_text(sweep_cost(trials, record.baseline, recipe))
-    print_line(console, f"cost of trials and baseline: {spent}")
-    if (reason := over_budget(trials, sweep, recipe)) is not None:
+    spent = sweep_cost(trials, record.baseline, recipe)
+    print_line(console, f"cost of trials and baseline: {cost_text(spent)}")
+    if (reason := over_budget(spent, recipe)) is not None:
         print_line(console, reason)
     print_front(sweep, console)
 

@@ -14,12 +14,14 @@ from edp.spec import Frozen
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.names import short
+from sweeps.recipes.recipe import Recipe
 from sweeps.state.study import StudyGone
 from sweeps.state.trial_file import FEATURES, MODEL
 from trainables.records.epochs import by_epoch, epoch_folder, read_curve
 from trainables.records.files import BrokenFile, digest
 from trainables.records.ledger_file import LEDGER, read_ledger
 from trainables.records.pareto import Metrics
+from trainables.spec import TrialSpec
 
 
 def _with_figures(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -75,10 +77,17 @@ class Point:
     folder: Path
     """Holds this epoch's `model.pt` and `ledger.json`."""
     ledger: Ledger | None
+    recipe: Recipe = field(repr=False, compare=False)
+    """Its sweep's."""
     last: bool = True
     """Whether it is its trial's last epoch."""
     digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of its files in `folder`, and of those in `features/`, as the trial wrote them; {} of old trials."""
+
+    @property
+    def spec(self) -> TrialSpec:
+        """Its trial's configuration."""
+        return self.recipe.trial(self.params)
 
     @property
     def name(self) -> str:
@@ -113,10 +122,21 @@ class TrialRecord:
     """What it has executed; None where that is not known (`executed`)."""
     folder: int
     """Number of the folder that holds its model: its own, unless it was renamed."""
+    recipe: Recipe = field(repr=False, compare=False)
+    """Its sweep's."""
     points: tuple[Point, ...] = ()
     """The kept epochs, the last one last."""
     curve: tuple[dict[str, float], ...] = ()
     """What each epoch reported, the first one first: losses, seconds, ε, and `valid_` metrics."""
+
+    @property
+    def spec(self) -> TrialSpec:
+        """Its configuration; a trial that was refused may have none.
+
+        Raises:
+            pydantic.ValidationError: where it has none.
+        """
+        return self.recipe.trial(self.params)
 
     def public(self) -> dict[str, Any]:
         """What `--json` prints of a trial."""
@@ -171,8 +191,8 @@ class TrialAttributes(BaseModel):
 _STATES = {TrialState.COMPLETE: "complete", TrialState.RUNNING: "running"}
 
 
-def trial_record(trial: FrozenTrial, folder: Path) -> TrialRecord:
-    """A trial of the study, whose folder is `folder`.
+def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecord:
+    """A trial of the study of a sweep of `recipe`, whose folder is `folder`.
 
     Raises:
         StudyGone: for what no driver has told the study.
@@ -183,7 +203,7 @@ def trial_record(trial: FrozenTrial, folder: Path) -> TrialRecord:
         raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
     curve = told.epochs or read_curve(folder)
     ledger = Ledger() if told.state == "refused" else executed(folder, curve, told.digests.get(LEDGER))
-    shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id}
+    shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
     points = [
         Point(
             trial=number_of(trial),

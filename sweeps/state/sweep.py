@@ -82,7 +82,7 @@ class Sweep:
 
     @property
     def record(self) -> SweepRecord:
-        """What is known of the sweep.
+        """What is known of the sweep, read anew: another process may drive it.
 
         Raises:
             BrokenFile: for a file that is not whole.
@@ -173,7 +173,7 @@ class Sweep:
         # An interrupted trial goes on as another one of the study, as soon as that is asked for.
         own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
         try:
-            records = [trial_record(trial, self.trial_folder(number_of(trial))) for trial in own]
+            records = [trial_record(trial, self.trial_folder(number_of(trial)), self.recipe) for trial in own]
         except StudyGone as broken:
             raise self._gone(f"{broken}") from None
         # A run that MLflow took only after the trial had ended is not in the study.

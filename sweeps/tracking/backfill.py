@@ -19,24 +19,22 @@ from trainables.records.job import EpochResult, TrialResult
 
 
 class Tracked:
-    """Which trials MLflow has whole, kept in the sweep's folder.
+    """Which trials MLflow has whole, kept in the sweep's folder. Whoever drives the sweep is the only one who adds.
 
     Args:
         sweep: whose.
     """
 
     def __init__(self, sweep: Sweep) -> None:
-        self._sweep, self._path = sweep, sweep.folder / "tracked.json"
-
-    def runs(self) -> dict[int, str]:
+        self._path = sweep.folder / "tracked.json"
+        self.runs = sweep.late_runs()
         """Run ids by trial number."""
-        return self._sweep.late_runs()
 
     def add(self, number: int, run_id: str) -> None:
         """MLflow has this trial whole."""
-        every = {**self.runs(), number: run_id}
+        self.runs[number] = run_id
         with atomic_write(self._path) as partial:
-            partial.write_text(json.dumps(every))
+            partial.write_text(json.dumps(self.runs))
 
 
 def send_missing(
@@ -51,12 +49,12 @@ def send_missing(
         How many MLflow still lacks.
     """
     tracked = Tracked(sweep)
-    have, attributes, left = tracked.runs(), _attributes(sweep, recipe), 0
+    attributes, left = _attributes(sweep, recipe), 0
     for trial in trials:
-        if trial.number in have or trial.state == "running" or "params" not in attributes[trial.number]:
+        if trial.number in tracked.runs or trial.state == "running" or "params" not in attributes[trial.number]:
             continue
         before = tracker.failures
-        run_id = _send(sweep, recipe, tracker, trial, attributes[trial.number], inputs)
+        run_id = _send(sweep, tracker, trial, attributes[trial.number], inputs)
         if run_id is not None and tracker.failures == before:
             tracked.add(trial.number, run_id)
         else:
@@ -66,7 +64,6 @@ def send_missing(
 
 def _send(
     sweep: Sweep,
-    recipe: Recipe,
     tracker: Tracker,
     trial: TrialRecord,
     attributes: dict[str, Any],
@@ -75,7 +72,7 @@ def _send(
     run_id = trial.run_id or tracker.find(sweep.record.run_id, "trial", trial.number)
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
-    spec, folder = recipe.trial(trial.params), sweep.trial_folder(trial.folder)
+    spec, folder = trial.spec, sweep.trial_folder(trial.folder)
     if run_id is not None:
         run = JobRun(tracker, run_id, tracker.failures)
     else:

@@ -12,6 +12,7 @@ from edp.accounting.epsilon import epsilon, epsilon_user
 from edp.accounting.planned import planned_ledger
 from edp.spec import EDPSpec
 from sweeps.state.records import Point
+from tests.support.studies import RECIPE
 from tests.support.tiny import spec
 
 
@@ -24,7 +25,7 @@ def answers(unit: str, most: int | None, users: int | None, **edp: Any) -> dict[
     user = epsilon_user(ledger, 5e-4)
     metrics = {"ser": 0.2, "mia_auc": 0.5, "epsilon": epsilon(ledger, 5e-4), "delta": 5e-4}
     metrics |= {} if user is None else {"epsilon_user": user}
-    point = Point(trial=0, epoch=2, params={}, metrics=metrics, run_id=None, folder=Path(), ledger=ledger)
+    point = Point(0, 2, {}, metrics, None, Path(), ledger, RECIPE)
     known = Known("s", trial, point, {}, 5000, users, "1", None, 0, [], {})
     return {answer.question: answer for _, topic in questions(known) for answer in topic}
 

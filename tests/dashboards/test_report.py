@@ -127,7 +127,7 @@ def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep
 
     page = tmp_path / "report.html"
     chosen = write_report(sweep, page, verify=verify)
-    assert asked == [picked_spec(sweep.recipe, chosen)]
+    assert asked == [picked_spec(chosen)]
     said = (
         "0.25 declared, at most 0.125 measured; standard deviation of the noise 0.5 and 0.625. crf.start: gets gradient"
     )

@@ -14,6 +14,9 @@ from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from trainables.records.job import EpochResult, TrialResult
 
+RECIPE = load_recipe("quickstart_paper", [])[1]
+"""Of points that are made up."""
+
 METRICS = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0, "delta": 5e-4}
 
 

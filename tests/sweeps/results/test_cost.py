@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.execution.trial_life import TrialLife
+from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
@@ -30,8 +35,37 @@ def ran(tmp_path: Path, *settings: str) -> tuple[StudyTrials, list[str]]:
     search.tell("a", result(gpu_seconds=HOUR, worker_seconds=HOUR), Ledger(), [])
     search.tell("b", "died", None, [{"gpu_seconds": 9.0, "worker_seconds": 9.0}, _costs(HOUR / 2)])
     made.update(baseline=METRICS | _costs(HOUR / 4))
-    why = over_budget(made.trials(), made, recipe)
+    why = over_budget(sweep_cost(made.trials(), made.record.baseline, recipe), recipe)
     return search, [why] if why else []
+
+
+def test_a_driver_counts_what_it_hears_of_and_reads_the_study_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, recipe = sweep(tmp_path, "search.sampler=random", "budget.gpu_hours=2")
+    first = trials(made, recipe)
+    first.ask("before")
+    first.tell("before", result(**_costs(HOUR)), Ledger(), [])
+    made.update(baseline=METRICS | _costs(HOUR / 4))
+    store: Any = None  # no trial is said to have started, so none has a run
+    life = TrialLife(made, recipe, open_study(made, recipe), 1_350, store, Progress(Console(quiet=True)), None)
+    for name in ("records", "told", "late_runs"):
+        monkeypatch.setattr(Sweep, name, None)  # nothing that reads them works from here on
+    asked = life.ask("runs")
+    assert asked is not None
+    runs, reported = SimpleNamespace(trial_id="runs"), {"valid_ser": 0.5}
+    life.on_trial_result(0, [], runs, {"epoch": 1, "epoch_metrics": reported | _costs(HOUR / 8)})
+    assert life.ask("more") is not None, "1.375 of 2 hours"
+    life.on_trial_result(0, [], runs, {"epoch": 2, "epoch_metrics": reported | _costs(HOUR)})
+    assert life.ask("no more") is None, "2.25 of 2 hours, of which one trial's are not told to the study yet"
+    life.on_trial_result(0, [], runs, {"outcome": result(**_costs(HOUR * 1.5), trial_seconds=9.0)})
+    life.on_trial_complete(0, [], runs)
+    monkeypatch.undo()
+    assert life.trials.closed == (
+        "budget.gpu_hours = 2 is spent (2.25): no more trials are started; "
+        "another sweep may have --set budget.gpu_hours=MORE"
+    )
+    assert life._spent.seconds == sweep_cost(made.trials(), made.record.baseline, recipe) == _costs(2.75 * HOUR)
 
 
 def _costs(seconds: float) -> dict[str, float]:
@@ -73,7 +107,7 @@ def test_a_budget_that_is_spent_starts_no_more_trials_also_on_resume(name: str, 
         open_study(made, recipe),
         recipe,
         lambda params: settle(recipe, params, 1_350),
-        enough=lambda: over_budget(made.trials(), made, recipe),
+        enough=lambda: over_budget(sweep_cost(made.trials(), made.record.baseline, recipe), recipe),
     )
     assert resumed.ask("more") is None
     assert resumed.closed == why[0]

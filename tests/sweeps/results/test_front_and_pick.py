@@ -17,6 +17,7 @@ from sweeps.recipes.parts import objective_values
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.state.records import Point, TrialRecord
+from tests.support.studies import RECIPE
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -24,8 +25,8 @@ OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 def trial(number: int, ser: float, auc: float, epsilon: float, state: str = "complete") -> TrialRecord:
     metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon / 4, "delta": 5e-4}
     params: dict[str, Any] = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
-    point = Point(number, 4, params, metrics, None, Path(str(number)), None)
-    return TrialRecord(number, state, params, metrics, None, None, None, number, (point,))
+    point = Point(number, 4, params, metrics, None, Path(str(number)), None, RECIPE)
+    return TrialRecord(number, state, params, metrics, None, None, None, number, RECIPE, (point,))
 
 
 points = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-3, 1e20))

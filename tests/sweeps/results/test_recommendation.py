@@ -16,6 +16,7 @@ from sweeps.results.recommendation import leakage_of, recommend, recommended
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from tests.conftest import Command
+from tests.support.studies import RECIPE
 from tests.support.synthetic import sweep_of
 
 
@@ -23,7 +24,7 @@ def point(trial: int, ser: float, auc: float | None, epsilon: float, *, half: fl
     metrics = {"ser": ser, "ser_lower": ser - 0.02, "ser_upper": ser + 0.02, "epsilon": epsilon, "delta": 1e-4}
     if auc is not None:
         metrics |= {"mia_auc": auc, "mia_auc_lower": auc - half, "mia_auc_upper": auc + half}
-    return Point(trial, 4, {}, metrics | more, None, Path(str(trial)), None)
+    return Point(trial, 4, {}, metrics | more, None, Path(str(trial)), None, RECIPE)
 
 
 def taken(points: list[Point], **how: Any) -> int | None:

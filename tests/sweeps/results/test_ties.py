@@ -10,6 +10,7 @@ import pytest
 from sweeps.results.front import pareto_front
 from sweeps.results.ties import difference, lead_is_noise, ties
 from sweeps.state.records import Point, TrialRecord
+from tests.support.studies import RECIPE
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -19,8 +20,8 @@ def trial(number: int, ser: float, auc: float, epsilon: float, *, half: float = 
     metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon, "delta": 5e-4}
     for name in ("ser", "mia_auc"):
         metrics |= {f"{name}_lower": metrics[name] - half, f"{name}_upper": metrics[name] + half}
-    point = Point(number, 4, {}, metrics, None, Path(str(number)), None)
-    return TrialRecord(number, "complete", {}, metrics, None, None, None, number, (point,))
+    point = Point(number, 4, {}, metrics, None, Path(str(number)), None, RECIPE)
+    return TrialRecord(number, "complete", {}, metrics, None, None, None, number, RECIPE, (point,))
 
 
 def tied(*trials: TrialRecord) -> dict[str, list[str]]:
