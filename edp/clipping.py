@@ -96,6 +96,8 @@ class Clip:
         self.C: float | torch.Tensor = torch.tensor(first, dtype=torch.float64, device=device) if self.moves else first
         # The ledger's C is the spec's, so noise of its size is stretched by this.
         self._spec_C = spec.C
+        self.last_stretch: float | torch.Tensor = 1.0
+        """`stretch` of the step that was made last."""
         self.dropped = torch.zeros((), dtype=torch.int64, device=device)
         """Gradients so far that were not finite."""
         self._count = torch.zeros((), dtype=torch.float64, device=device)
@@ -118,6 +120,7 @@ class Clip:
         Args:
             noise: this worker's share of the noise on the count. Only the sum over all workers is looked at.
         """
+        self.last_stretch = self.stretch
         total = self._count + noise
         dist.all_reduce(total, group=group)
         self.C = next_clip(torch.as_tensor(self.C), total, self.micro_batches, self.quantile)

@@ -130,7 +130,8 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     spec.check_users(len(new.train_users) or None if new else EncodedCorpus.open(prepared.corpus).number_of_users)
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
-        check_public(spec.corpus, found[prepared.corpus], public_corpora(spec))
+    if not _searched(spec, prepared).is_file():  # also when another corpus is taken for public than before
+        check_public(spec.corpus, new or load_corpus(spec.corpus), public_corpora(spec))
     if prepared.shadow in found:
         task = _task(spec.corpus, prepared.corpus)
         found[prepared.shadow] = for_task(found[prepared.shadow], task, "shadow.corpus")
@@ -166,7 +167,14 @@ def encode_missing(
         if folder == prepared.corpus and prepared.coins is not None:
             corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
         encode(corpus, spec.model, folder, features=features, progress=progress)
+    _searched(spec, prepared).touch()
     ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
+
+
+def _searched(spec: TrialSpec, prepared: Prepared) -> Path:
+    """An empty file: the private corpus does not stand in what the trial takes for public (`check_public`)."""
+    public = {corpus_digest(other, field) for field, other in public_corpora(spec).items()}
+    return prepared.corpus.parent / f"searched-{cache_key(corpus_digest(spec.corpus), sorted(public))}"
 
 
 def _is_encoded(folder: Path) -> bool:

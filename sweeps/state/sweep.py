@@ -18,7 +18,6 @@ from sweeps.formatting.names import check_name, is_name, sqlite_url
 from sweeps.formatting.secrets import HIDDEN, redacted
 from sweeps.formatting.shell import called, command_line
 from sweeps.recipes.loading import read_yaml, write_yaml
-from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.lock import is_free, is_held
 from sweeps.state.places import relative_store, store_here
@@ -170,8 +169,10 @@ class Sweep:
         """
         waiting = {number_of(trial) for trial in trials if trial.state == TrialState.WAITING}
         found = [trial for trial in trials if trial.state != TrialState.WAITING]
-        # An interrupted trial goes on as another one of the study, as soon as that is asked for.
+        # An interrupted trial goes on as another one of the study, as soon as that is asked for. Of one that was
+        # interrupted more than once, the last try says what is known.
         own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
+        own = list({number_of(t): t for t in own}.values())
         try:
             records = [trial_record(trial, self.trial_folder(number_of(trial)), self.recipe) for trial in own]
         except StudyGone as broken:
@@ -218,12 +219,14 @@ class Sweep:
         return read_json(path, dict[int, str]) if path.exists() else {}
 
     def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
-        """The best trial alone, and that only when all have ended: what the bound on its ε assumes."""
+        """The best trial alone, and that only when all have ended: what the bound on its ε assumes.
+
+        Its validation SER chose it: a test SER that chooses is no longer a test.
+        """
         if self.record.state != "finished":
             return []
-        (objective,) = self.recipe.search.objectives
         complete = [record for record in records if record.state == "complete"]
-        best = sorted(complete, key=lambda record: objective_values((objective,), record.metrics))[:1]
+        best = sorted(complete, key=lambda record: record.curve[-1]["valid_ser"])[:1]
         # Its number would say something of how many there were.
         return [renamed(record, 0, self.record.released_run_id) for record in best]
 

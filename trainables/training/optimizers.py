@@ -61,7 +61,7 @@ def noise_variances(hook: EDPHook) -> NoiseVariances:
             return hook.alpha[hook.layer].tolist()
         return [1.0] * len(hook.parameters)
 
-    return lambda: [(hook.mechanism.noise_std() * scale) ** 2 for scale in shape()]
+    return lambda: [(hook.mechanism.noise_std() * float(hook.clip.last_stretch) * scale) ** 2 for scale in shape()]
 
 
 class DPAdamBC(torch.optim.Optimizer):

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from edp.accounting.selection import random_stopping_epsilon
+from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.execution.secret_trials import SecretTrials
 from sweeps.execution.trial_life import TrialLife
@@ -24,6 +25,7 @@ from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from tests.conftest import Command
+from tests.support import studies
 
 SECRET = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
 
@@ -82,6 +84,17 @@ def test_a_target_out_of_reach_is_found_out_before_anything_is_made(
     assert says in err
     assert "out of reach" in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_validation_chooses_what_is_released_and_the_test_split_only_measures_it(tmp_path: Path) -> None:
+    made, searched = studies.sweep(tmp_path, *SECRET)
+    told = studies.trials(made, searched)
+    for name, valid, test in (("a", 0.1, 0.3), ("b", 0.3, 0.1)):
+        told.ask(name)
+        told.tell(name, studies.result(ser=test), Ledger(), [{"valid_ser": 0.9}, {"valid_ser": valid}])
+    made.update(state="finished")
+    (released,) = made.trials()
+    assert released.metrics["ser"] == 0.3
 
 
 class _Tracker(Tracker):

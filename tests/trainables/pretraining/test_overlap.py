@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from edp.spec import UserError
-from tests.support import writers
+from sweeps.execution.prepare import encode_missing, locate, read_missing
+from tests.support import tiny, writers
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe
 from trainables.corpora import Splits, Utterance, generate
@@ -105,6 +106,24 @@ def test_every_corpus_that_is_taken_for_public_is_searched_for_the_private_one(
     ours = CorpusSpec(name="video", utterances=200)  # a grammar's words are nobody's
     check_public(ours, splits, {"shadow.corpus": other(30)})
     assert "corpus = video" in caplog.text
+
+
+@pytest.mark.slow
+def test_it_is_searched_for_in_a_shadow_that_comes_after_it_was_encoded(tmp_path: Path) -> None:
+    own = [*generate("video", 200, seed=1), *[said(f"my very own words {n}") for n in range(100)]]
+    mine = {"name": "mine", "path": str(writers.jsonl(own, tmp_path / "mine")), "utterances": None}
+    copied = writers.jsonl([*generate("health", 60, seed=2), *own[:100]], tmp_path / "copied")
+    cache = tmp_path / "cache"
+    clean = tiny.spec(corpus=mine)
+    first = locate(clean, cache)
+    encode_missing(clean, first, read_missing(clean, first), lambda line: None)
+    assert read_missing(clean, first) == {}
+    spoilt = tiny.spec(corpus=mine, shadow={"corpus": {"name": "copied", "path": str(copied)}})
+    second = locate(spoilt, cache)
+    assert second.corpus == first.corpus
+    for _ in range(2):  # a refusal is not taken for a search that found nothing
+        with pytest.raises(UserError, match=r"shadow.corpus = copied: \d+ of the .* allowed: at most 1%"):
+            read_missing(spoilt, second)
 
 
 def test_a_trials_public_corpora_are_all_there_are() -> None:

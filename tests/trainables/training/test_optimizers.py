@@ -15,7 +15,7 @@ from torch import nn
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.spec import EDPSpec
 from tests.support.resuming import interrupted
-from tests.support.steps import open_step
+from tests.support.steps import steps_of
 from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.corpora import load_corpus
@@ -171,16 +171,19 @@ class ConstantGradient(nn.Module):
 def noise_of(rank: int, world: int, settings: dict[str, Any], epoch: int) -> list[tuple[float, float]]:
     """The variance of each parameter's noise: what is said of it, and what it is."""
     ddp = one_bucket_ddp(ConstantGradient())
-    hook = EDPHook(ddp, EDPSpec(**settings), micro_batches=4, single_example=False, rate=1.0)
+    hook = EDPHook(ddp, EDPSpec(**settings), micro_batches=4, single_example=False, rate=0.5)
     said = noise_variances(hook)
-    open_step(hook, epoch)
-    for last in (False, True) if world == 2 else (False, False, False, True):
-        if last:
-            ddp(torch.ones(1)).sum().backward()
-        else:
-            with ddp.no_sync():
+    steps = steps_of(hook, epoch)
+    for _ in range(2 if hook.clip.moves else 1):
+        next(steps)
+        ddp.zero_grad()
+        for last in (False, True) if world == 2 else (False, False, False, True):
+            if last:
                 ddp(torch.ones(1)).sum().backward()
-            hook.accumulate()
+            else:
+                with ddp.no_sync():
+                    ddp(torch.ones(1)).sum().backward()
+                hook.accumulate()
     return [(v, float(p.grad.var())) for v, p in zip(said(), hook.parameters, strict=True) if p.grad is not None]
 
 
@@ -193,6 +196,8 @@ def noise_of(rank: int, world: int, settings: dict[str, Any], epoch: int) -> lis
         ({"alpha_noise": "per_layer"}, 1, 0),
         ({"alpha_noise": "per_layer", "alpha": "paper"}, 1, 0),
         ({"reproducible_noise": 1, "alpha_noise": "per_layer"}, 2, 1),
+        # Two steps: the first has moved the clip, whose noise the second has.
+        ({"clip": "quantile", "clip_quantile": 0.9}, 2, 0),
     ],
     ids=str,
 )
