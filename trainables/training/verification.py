@@ -36,6 +36,8 @@ from trainables.training.trainer import Trainer
 
 PAIRS = 6
 """Single units that go, each of another micro-batch."""
+_DRAWN = 16
+"""Steps that are drawn, one of which is taken."""
 LOUD = 1e4
 """What losses are multiplied by, so that every gradient is far beyond the clip."""
 ROUNDING = 1e-3
@@ -136,9 +138,11 @@ def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int]
     base = new_model(spec, corpus, device)
     first = _Probe(base, corpus, spec, device)
     run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
-    # A Poisson micro-batch may be empty, and so may all of a step, which then shows nothing.
+    # A Poisson micro-batch may be empty, and so may all of a step, which then shows nothing. One example alone cannot
+    # turn its micro-batch round, so the step is the one of several that has the fullest.
     steps = (share[0] for epoch in itertools.count() for share in first.draws.epoch(epoch))
-    step = [np.asarray(examples) for examples in next(s for s in steps if any(len(m) for m in s))]
+    several = itertools.islice((s for s in steps if any(len(m) for m in s)), _DRAWN)
+    step = [np.asarray(examples) for examples in max(several, key=lambda s: max(map(len, s)))]
     noise = run.noise(step)
     violations, measured, mechanism = list(noise.violations), 0.0, run.mechanism
     declared = mechanism.sensitivity() / mechanism.N
