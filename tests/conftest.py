@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
@@ -33,7 +33,10 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 from hypothesis import settings
 
 from tests.support import reaper
-from tests.support.kept_groups import KeptGroups
+
+# What runs no test, as the process that hands them out, need not wait seconds for Ray and torch.
+if TYPE_CHECKING:
+    from tests.support.kept_groups import KeptGroups
 
 settings.register_profile("untimed", deadline=None)  # no test depends on how long something takes
 settings.load_profile("untimed")
@@ -165,6 +168,8 @@ def ray_cluster() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
     """Those of `kept_groups`."""
+    from tests.support.kept_groups import KeptGroups
+
     groups = KeptGroups()
     yield groups
     groups.close()

@@ -72,6 +72,7 @@ def test_before_anybody_picked_it_names_the_rules_choice(
     assert "Nobody has picked a configuration yet." in text
 
 
+@pytest.mark.slow
 def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: Sweep, tmp_path: Path) -> None:
     chosen = write_report(sweep, tmp_path / "report.html")
     text = words(tmp_path / "report.html")
@@ -93,6 +94,7 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
         assert said in text, said
 
 
+@pytest.mark.slow
 def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp_path: Path) -> None:
     chosen = write_report(sweep, tmp_path / "report.html")
     assert chosen.ledger is not None
@@ -141,6 +143,7 @@ def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep
     (chosen.folder / "verified.json").unlink()
 
 
+@pytest.mark.slow
 def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp_path: Path) -> None:
     write_report(sweep, tmp_path / "report.html")
     rows = re.findall(

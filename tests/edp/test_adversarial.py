@@ -66,6 +66,7 @@ def test_noise_over_sensitivity_is_as_stated(case: Case) -> None:
     [c for c in CASES if c.micro_batches == 4 and not c.custom_alpha and c.spec.unit == "example"][::3],
     ids=name,
 )
+@pytest.mark.slow
 def test_it_is_the_same_on_several_workers(workers: int, case: Case) -> None:
     for measured, stated in run_workers(measured_and_stated, workers, case):
         assert measured == pytest.approx(stated, rel=TOLERANCE)
@@ -135,6 +136,7 @@ def test_noise_over_sensitivity_of_the_layer_scales_is_as_stated(z: float) -> No
         max_size=5,
     )
 )
+@pytest.mark.slow
 def test_no_vote_is_longer_than_stated_whatever_the_gradient(rows: list[list[float]]) -> None:
     lengths = votes(torch.tensor(rows)).norm(dim=1)
     assert bool((lengths <= VOTE_NORM * (1 + 1e-12)).all())

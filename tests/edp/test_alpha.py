@@ -54,6 +54,7 @@ def test_the_estimate_is_the_same_on_all_workers_and_for_every_number_of_them(wo
     assert not torch.equal(secret[0], run_workers(estimate, world, 3, 0.1, None)[0])
 
 
+@pytest.mark.slow
 def test_many_votes_find_the_ratios_and_what_noise_hides_is_raised_to_its_level() -> None:
     scales = run_workers(estimate, 1, 100_000, 10.0, None)[0]
     assert scales.tolist() == pytest.approx([0.5, 1.0, 0.005, 0.25], abs=0.002)
@@ -63,12 +64,14 @@ def test_many_votes_find_the_ratios_and_what_noise_hides_is_raised_to_its_level(
     assert few.max() == 1
 
 
+@pytest.mark.slow
 def test_hardly_any_votes_leave_scales_that_hide_no_layer() -> None:
     for scales in run_workers(estimate, 2, 1, 10.0, None):
         assert scales.max() == 1
         assert scales.min() > 0.1
 
 
+@pytest.mark.slow
 def test_a_run_with_private_scales_costs_what_was_planned() -> None:
     plan = planned_ledger(
         EDPSpec(alpha="private"), epochs=1, micro_batches=2, steps_per_epoch=1, rate=1.0, single_example=False
@@ -80,5 +83,6 @@ def test_a_run_with_private_scales_costs_what_was_planned() -> None:
 
 
 @pytest.mark.parametrize("alpha", ["public", "private"])
+@pytest.mark.slow
 def test_the_hook_asks_for_scales_that_it_cannot_find_itself(alpha: str) -> None:
     assert "found beforehand" in run_workers(without_scales, 1, alpha)[0]

@@ -44,6 +44,7 @@ PLAN = {"micro_batches": 8, "steps_per_epoch": 20, "rate": 0.05, "single_example
     ],
     ids=lambda more: ",".join(f"{k}={v}" for k, v in more.items()),
 )
+@pytest.mark.slow
 def test_it_agrees_with_the_literal_version_for_every_number_of_workers(more: dict) -> None:
     spec = EDPSpec(**{"C": 0.3, "z0": 0.5, "reproducible_noise": 7} | more)
     expected = literal_training(spec, **SHAPE)
@@ -60,6 +61,7 @@ norms = st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=6)
 
 
 @given(norms, st.floats(1e-3, 1e3))
+@pytest.mark.slow
 def test_no_clipped_gradient_is_longer_than_the_clip_and_an_automatic_one_is_shorter(of: list[float], C: float) -> None:
     norms_g = torch.tensor(of, dtype=torch.float64)
     for clip in ("fixed", "automatic", "quantile"):
@@ -175,6 +177,7 @@ def test_with_its_noise_the_clip_of_eight_micro_batches_stays_near_the_quantile(
 
 @pytest.mark.parametrize("replayable", [False, True])
 @pytest.mark.parametrize("workers", [1, 2, 8])
+@pytest.mark.slow
 def test_the_workers_noise_adds_up_to_the_counts(workers: int, replayable: bool) -> None:
     shares = [range(8 // workers * r, 8 // workers * (r + 1)) for r in range(workers)]
     key = bytes(range(32))
@@ -247,6 +250,7 @@ def test_without_noise_on_both_there_is_no_guarantee(settings: dict) -> None:
 
 
 @pytest.mark.parametrize("clip", ["fixed", "automatic", "quantile"])
+@pytest.mark.slow
 def test_a_run_costs_what_was_planned(clip: str) -> None:
     spec = EDPSpec(clip=clip)
     plan = planned_ledger(spec, epochs=1, micro_batches=2, steps_per_epoch=1, rate=1.0, single_example=True)
@@ -265,6 +269,7 @@ def test_a_ledger_from_before_there_was_a_choice_reads_as_that_of_a_fixed_clip()
 
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
 @pytest.mark.parametrize("clip", ["fixed", "automatic", "quantile"])
+@pytest.mark.slow
 def test_the_noise_found_for_a_target_pays_for_the_count_too(clip: str, sampling: str) -> None:
     spec = EDPSpec(clip=clip, sampling=sampling, decay="linear", tau=0.2)
     z0 = z0_for_epsilon(8.0, spec, epochs=4, **PLAN)
@@ -292,6 +297,7 @@ def test_only_what_is_listed_is_allowed(field: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, None])
+@pytest.mark.slow
 def test_all_workers_hold_the_same_clip_in_every_step(seed: int | None) -> None:
     (one, weights), (other, others) = run_workers(
         clips, 2, EDPSpec(C=0.3, clip="quantile", reproducible_noise=seed), 5, None
@@ -301,11 +307,13 @@ def test_all_workers_hold_the_same_clip_in_every_step(seed: int | None) -> None:
     assert torch.equal(weights, others)
 
 
+@pytest.mark.slow
 def test_secret_counts_differ_between_runs() -> None:
     spec = EDPSpec(C=0.3, clip="quantile")
     assert run_workers(clips, 1, spec, 3, None)[0][0] != run_workers(clips, 1, spec, 3, None)[0][0]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_clip_that_it_had() -> None:
     spec = EDPSpec(C=0.3, clip="quantile", reproducible_noise=3)
     (whole, weights), (cut, resumed) = (run_workers(clips, 1, spec, 5, after)[0] for after in (None, 3))
@@ -314,6 +322,7 @@ def test_a_resumed_run_goes_on_with_the_clip_that_it_had() -> None:
 
 
 @pytest.mark.parametrize(("clip", "stretch"), [("quantile", 10.0), ("fixed", 1.0)])
+@pytest.mark.slow
 def test_the_noise_follows_a_clip_that_moves(clip: str, stretch: float) -> None:
     spec = EDPSpec(C=0.4, z0=1.5, clip=clip)
     for drawn in run_workers(noise_at, 2, spec, 10 * spec.C):

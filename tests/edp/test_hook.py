@@ -82,6 +82,7 @@ def test_one_pass_over_all_micro_batches_agrees_with_the_literal_algorithm(setti
 
 
 @pytest.mark.parametrize("pieces", [None, 2])
+@pytest.mark.slow
 def test_workers_whose_shares_differ_by_one_micro_batch_agree_with_the_literal_algorithm(pieces: int | None) -> None:
     spec, shape = EDPSpec(C=0.1, z0=0.5, reproducible_noise=7), SHAPE | {"micro_batches": 5, "batch_size": 20}
     expected = literal_training(spec, **shape)
@@ -91,6 +92,7 @@ def test_workers_whose_shares_differ_by_one_micro_batch_agree_with_the_literal_a
             assert {entry.mechanism.N for entry in ledger.entries} == {5}
 
 
+@pytest.mark.slow
 def test_every_worker_needs_a_micro_batch() -> None:
     (words, _) = run_workers(_too_few, 2)
     assert "micro_batches = 1 is less than one for each of the 2 workers" in words
@@ -104,6 +106,7 @@ def _too_few(rank: int, world: int) -> str:
     return "went on"
 
 
+@pytest.mark.slow
 def test_secret_noise_leaves_every_worker_with_the_same_weights_and_differs_between_runs() -> None:
     spec = EDPSpec(C=0.1, z0=0.5)
     first, second = (run_workers(hook_training, 2, spec, *SHAPE.values()) for _ in range(2))
@@ -137,6 +140,7 @@ def _draw(rank: int, world: int, resumed_at: int) -> torch.Tensor:
     return ddp.module.weight.grad.clone()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_draws_fresh_noise_also_for_a_step_that_it_repeats() -> None:
     draws = [run_workers(_draw, 2, resumed_at)[0].numpy() for resumed_at in (0, 0, 3, 3)]
     correlation = np.corrcoef(np.stack(draws))
@@ -157,6 +161,7 @@ def _stray_micro_batch(rank: int, world: int, sampling: str) -> str:
 
 
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
+@pytest.mark.slow
 def test_only_dpsgd_under_poisson_sampling_may_take_more_micro_batches_than_n(sampling: str) -> None:
     assert "more than 1 micro-batches" in run_workers(_stray_micro_batch, 1, sampling)[0]
 
@@ -186,6 +191,7 @@ def _pure_noise(rank: int, world: int, spec: EDPSpec, micro_batches: int) -> tup
 
 @pytest.mark.parametrize("noise", ["corrected", "paper"])
 @pytest.mark.parametrize(("workers", "micro_batches"), [(1, 1), (2, 2), (1, 4), (2, 8), (4, 4), (2, 5)])
+@pytest.mark.slow
 def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(noise: str, workers: int, micro_batches: int) -> None:
     C, z = 0.7, 1.3
     results = run_workers(_pure_noise, workers, EDPSpec(C=C, z0=z, noise=noise), micro_batches)
@@ -210,6 +216,7 @@ def test_the_noise_of_the_aggregate_has_the_std_of_the_theory(noise: str, worker
     ],
     ids=lambda value: str(value),
 )
+@pytest.mark.slow
 def test_a_micro_batch_whose_gradient_is_not_finite_adds_nothing_and_the_step_goes_on(
     more: dict, size: int, pieces: int | None, bad: float
 ) -> None:
@@ -231,6 +238,7 @@ def _bad_with_banded_noise(rank: int, world: int) -> bool:
     return all(bool(p.grad.isfinite().all() and p.grad.any()) for p in ddp.parameters())
 
 
+@pytest.mark.slow
 def test_where_noise_is_correlated_it_is_all_that_is_left_of_a_gradient_that_is_not_finite() -> None:
     assert run_workers(_bad_with_banded_noise, 1) == [True]
 
@@ -249,6 +257,7 @@ def _bad_rule(rank: int, world: int) -> str:
     return "went on"
 
 
+@pytest.mark.slow
 def test_an_aggregate_that_is_not_finite_stops_every_worker() -> None:
     for message in run_workers(_bad_rule, 2):
         assert "NaN or infinite in epoch 0, step 0" in message
@@ -266,6 +275,7 @@ def _several_buckets(rank: int, world: int) -> str:
     return "went on"
 
 
+@pytest.mark.slow
 def test_several_buckets_are_refused_since_each_would_be_clipped_alone() -> None:
     assert "several buckets" in run_workers(_several_buckets, 1)[0]
 
@@ -283,5 +293,6 @@ def _zero_gradient_and_frozen(rank: int, world: int) -> tuple[bool, bool]:
     )
 
 
+@pytest.mark.slow
 def test_a_zero_gradient_gets_noise_and_a_frozen_parameter_gets_none() -> None:
     assert run_workers(_zero_gradient_and_frozen, 1) == [(True, True)]

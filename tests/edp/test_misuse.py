@@ -41,6 +41,7 @@ BANDED = {"noise_correlation": "banded", "band": 2}
         ("two_epochs_at_once", {}, "a step was left out", 0),
     ],
 )
+@pytest.mark.slow
 def test_misuse_is_refused(name: str, settings: dict, words: str, steps: int | None) -> None:
     # One worker's mistake under Poisson sampling leaves the others waiting for it.
     for world in (1,) if name == "accumulate_left_out" and settings == POISSON else (1, 2):
@@ -59,12 +60,14 @@ def test_the_same_loop_without_the_mistake_goes_on_and_counts_every_epoch() -> N
     assert [entry.steps for entry in ledger.entries] == [4] * 3
 
 
+@pytest.mark.slow
 def test_an_epoch_that_was_begun_before_a_crash_is_not_taken_again_under_its_number() -> None:
     (words,) = run_workers(resumed_in_mid_epoch, 1)
     assert "epoch 1 was begun before" in words
 
 
 @pytest.mark.parametrize("scale", [2.0**16, 2.0**-10])
+@pytest.mark.slow
 def test_a_scaler_of_mixed_precision_leaves_noise_over_clip_and_the_count_of_steps_as_they_are(scale: float) -> None:
     for measured, stated, steps in run_workers(with_a_scaler, 2, scale):
         # About 270 coordinates: five standard errors of their standard deviation.

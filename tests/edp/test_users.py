@@ -142,6 +142,7 @@ def dealt(*steps: list[list[int]], sampling: Sampling = "shuffle", users: Indice
         (dealt([[1], [3]]), "example", "the sampler deals users; allowed with unit = example: examples"),
     ],
 )
+@pytest.mark.slow
 def test_a_loop_that_breaks_what_the_accounting_for_users_assumes_is_refused(
     epoch: Epoch, unit: str, said: str
 ) -> None:
@@ -208,6 +209,7 @@ def hooked_sums(rank: int, world: int, spec: EDPSpec, epoch: Epoch, with_book: b
 @pytest.mark.parametrize("with_book", [False, True])
 @pytest.mark.parametrize("most", [None, 2])
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson", "full"])
+@pytest.mark.slow
 def test_the_clipped_sum_of_users_gradients_is_that_of_a_slow_literal_version(
     sampling: str, most: int | None, with_book: bool
 ) -> None:

@@ -39,6 +39,7 @@ def test_guesses_no_better_than_a_coin_rule_nothing_out(r, v):
 
 @settings(max_examples=25, deadline=None)
 @given(r=st.integers(50, 300), missed=st.integers(1, 20), delta=st.sampled_from([0.0, 1e-6, 1e-4]))
+@pytest.mark.slow
 def test_more_right_guesses_rule_out_more_and_more_delta_or_confidence_less(r, missed, delta):
     bound = audited_epsilon(1000, r, r - missed, delta)
     assert audited_epsilon(1000, r, r - missed + 1, delta) >= bound

@@ -42,10 +42,10 @@ class Pure:
 
 
 def p_value(curve: TradeOff, m: int, r: int, v: int) -> float:
-    """The least 1 - confidence at which the guesses rule the curve out."""
-    if rules_out(curve, m, r, v, 1 - 1e-12):
-        return 0.0
+    """The least 1 - confidence at which the guesses rule the curve out, or 1e-12 where it is no more."""
     low, high = 1e-12, 1 - 1e-12
+    if rules_out(curve, m, r, v, 1 - low):
+        return low
     for _ in range(50):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if rules_out(curve, m, r, v, 1 - middle) else (middle, high)

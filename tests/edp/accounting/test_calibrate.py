@@ -42,6 +42,7 @@ def test_the_fastest_decays_of_the_papers_space_are_within_reach(target, tau, ep
 
 
 @pytest.mark.parametrize("target", [0.5, 8.0, 300.0])
+@pytest.mark.slow
 def test_the_noise_found_for_poisson_samples(target):
     spec = EDPSpec(sampling="poisson", decay="linear", tau=0.2)
     z0 = z0_for_epsilon(target, spec, epochs=4, **PLAN)
@@ -75,6 +76,7 @@ def test_a_private_estimate_of_the_scales_takes_its_share():
         (EDPSpec(decay="exponential", tau=0.5), 8.0, 1000, "out of reach.*decay"),
     ],
 )
+@pytest.mark.slow
 def test_what_no_noise_can_give_is_refused(spec, target, epochs, message):
     with pytest.raises(UserError, match=message):
         z0_for_epsilon(target, spec, epochs=epochs, **PLAN)

@@ -108,6 +108,7 @@ class TestShuffled:
     @pytest.mark.parametrize(
         ("single", "rdp", "pld"), [(True, 10.8602036, 10.1224946), (False, 26.2880374, 24.7160779)]
     )
+    @pytest.mark.slow
     def test_tf_privacy_cases_of_two_epochs_begun(self, single, rdp, pld):
         ledger = plan(0.7, 2, single=single)
         assert rdp_epsilon(composition_of(ledger), 1e-5) == pytest.approx(rdp, abs=5e-7)
@@ -140,6 +141,7 @@ class TestShuffled:
         assert epsilon(again, 1e-5) == epsilon(Ledger(entries=(entry(0), entry(1), entry(2))), 1e-5)
 
     @given(z0=st.floats(0.01, 50), noise=st.sampled_from(["corrected", "paper"]), n=st.integers(1, 32))
+    @pytest.mark.slow
     def test_it_is_never_below_the_value_of_kappa_1(self, z0, noise, n):
         least = epsilon(plan(z0, single=True), 1e-5)
         assert epsilon(plan(z0, noise=noise, micro_batches=n), 1e-5) >= least
@@ -147,6 +149,7 @@ class TestShuffled:
 
 class TestPoisson:
     @pytest.mark.parametrize(("single", "rdp", "pld"), [(True, 3.2392676, 2.4612381), (False, 22.6248601, 18.6977407)])
+    @pytest.mark.slow
     def test_tf_privacy_cases_of_120_steps(self, single, rdp, pld):
         ledger = plan(0.7, 2, steps=60, single=single, sampling="poisson")
         c = composition_of(ledger)
@@ -235,6 +238,7 @@ class TestEdges:
 class TestCurve:
     @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
     @pytest.mark.parametrize("settings", [{}, {"decay": "exponential", "tau": 0.3}, {"alpha": "private"}])
+    @pytest.mark.slow
     def test_each_point_is_the_epsilon_of_the_run_up_to_there(self, settings, sampling):
         ledger = plan(0.8, 5, single=True, sampling=sampling, **settings)
         curve = epsilon_curve(ledger, 1e-5)
@@ -244,6 +248,7 @@ class TestCurve:
             assert honest == pytest.approx(epsilon(upto, 1e-5), rel=1e-7)
             assert paper == pytest.approx(epsilon_paper(upto, 1e-5), rel=1e-12)
 
+    @pytest.mark.slow
     def test_it_grows(self):
         curve = epsilon_curve(plan(0.8, 8, decay="linear", tau=0.1, single=True, sampling="poisson"), 1e-5)
         assert all(a[1] < b[1] and a[2] < b[2] for a, b in itertools.pairwise(curve))
@@ -273,10 +278,12 @@ def test_the_command_line_example():
 
 
 @given(mu=st.floats(1e-3, 999), delta=st.floats(1e-12, 0.5))
+@pytest.mark.slow
 def test_the_gaussian_mechanism_costs_what_the_library_says(mu: float, delta: float) -> None:
     assert gaussian_epsilon(mu, delta) == pytest.approx(get_epsilon_gaussian(1 / mu, delta), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_curve_is_the_same_at_the_epochs_that_are_wanted() -> None:
     spec = EDPSpec(z0=1.0, decay="linear", tau=0.1, sampling="poisson")
     run = {"epochs": 9, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}

@@ -85,6 +85,7 @@ class Conformance(ABC):
         there, back = self.epsilon(compose(parts), DELTA), self.epsilon(compose(parts[::-1]), DELTA)
         assert there == pytest.approx(back, rel=1e-6)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rate", [0.01, 0.3, 0.99])
     def test_never_below_the_truth_for_one_step(self, rate):
         epsilon = self.epsilon(sampled(rate, self.z, 1), DELTA)
@@ -95,6 +96,7 @@ class Conformance(ABC):
     def test_never_below_the_exact_gaussian_where_nothing_was_sampled(self, mu):
         assert self.epsilon(unsampled(1 / mu), DELTA) >= gaussian_epsilon(mu, DELTA) * (1 - CLOSE)
 
+    @pytest.mark.slow
     def test_never_below_simulation(self):
         c = compose([sampled(0.05, self.z, 20), sampled(0.2, 1.5 * self.z, 10), unsampled(4 * self.z)])
         delta, error = simulated_delta(self.epsilon(c, 1e-3), c, runs=400_000)

@@ -89,6 +89,7 @@ def true_delta(epsilon: float, k: int, rate: float, z: float) -> float:
 @pytest.mark.parametrize("z", [0.8, 3.0])
 @pytest.mark.parametrize("rate", [0.01, 0.3])
 @pytest.mark.parametrize("k", [1, 2, 5, 20])
+@pytest.mark.slow
 def test_the_bound_of_a_poisson_step_is_no_less_than_what_k_examples_really_cost(k: int, rate: float, z: float) -> None:
     bound = epsilon_of(sampled(rate, z, 1).of_group(k), DELTA)
     assert true_delta(bound, k, rate, z) <= DELTA * (1 + 1e-6)

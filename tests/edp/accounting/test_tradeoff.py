@@ -72,6 +72,7 @@ def simulated(c: Composition, runs: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("step", [SampledSteps(0.1, 0.8, 60), SampledSteps(0.5, 2.0, 30), SampledSteps(0.02, 0.5, 50)])
+@pytest.mark.slow
 def test_poisson_samples_permit_what_the_best_test_reaches_and_hardly_more(step):
     c, runs = Composition(sampled=(step,)), 100_000
     without, with_it = simulated(c, runs)

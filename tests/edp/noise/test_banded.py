@@ -141,6 +141,7 @@ def test_the_hook_agrees_with_the_literal_algorithm_for_every_number_of_workers(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.slow
 def test_secret_noise_of_all_workers_adds_up_to_that_of_the_theory(workers: int) -> None:
     """The gradients count for nothing, so two runs differ by the sums of their noise over an epoch."""
     spec = EDPSpec(C=1e-8, z0=1e8, noise_correlation="banded", band=3)
@@ -149,6 +150,7 @@ def test_secret_noise_of_all_workers_adds_up_to_that_of_the_theory(workers: int)
     assert float((one - other).std()) == pytest.approx(0.1 * sums / 2 * math.sqrt(2), rel=5 / math.sqrt(2 * len(one)))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_starts_a_new_block_and_has_the_ledger_of_a_whole_one() -> None:
     weights, ledger = run_workers(resumed_training, 1, SPECS[0], 2)[0]
     torch.testing.assert_close(weights, literal_training(SPECS[0], epochs=2, blocks=(4, 4)), rtol=1e-5, atol=1e-6)

@@ -21,6 +21,7 @@ with remarks():
 """
 
 
+@pytest.mark.slow
 def test_a_warning_is_one_line_without_the_name_of_a_module_even_where_a_library_logs_too() -> None:
     ended = subprocess.run([sys.executable, "-c", WARNS], capture_output=True, text=True, check=True)
     assert ended.stderr.splitlines() == ["note: 2 of sqlite://***@h/x", "WARNING:somebody.else:theirs"]

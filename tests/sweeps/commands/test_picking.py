@@ -116,6 +116,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_a_point_without_a_guarantee_is_refused_where_one_is_required_and_asked_about_where_it_is_registered(
     sweep: Sweep, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_a_mistake_is_one_line_and_nothing_is_made(
     assert not (tmp_path / "runs" / "encoders").exists()
 
 
+@pytest.mark.slow
 def test_a_private_recipe_may_start_from_it_unless_its_corpus_was_in_it(
     whole: Path, place: Path, tmp_path: Path, command: Command
 ) -> None:

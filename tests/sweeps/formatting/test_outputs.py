@@ -155,6 +155,7 @@ def test_a_path_is_shown_as_it_is_named(tmp_path: Path, command: Command, monkey
     assert out == f"wrote 20 utterances to {name}\n"
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_without_a_traceback() -> None:
     words = [sys.executable, "-m", "sweeps.cli", "data", "make", "video", "--utterances", "100000", "--output", "-"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as made:

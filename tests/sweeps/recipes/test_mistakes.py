@@ -180,6 +180,7 @@ def texts(model: type[BaseModel], path: str = "") -> Iterator[str]:
 @pytest.mark.parametrize(
     "text", ["x" * 300, f"/{'x' * 300}", "x/" * 3000, r'"a\0b"', '""'], ids=["long", "root", "deep", "nul", "empty"]
 )
+@pytest.mark.slow
 def test_a_text_that_no_file_system_takes_is_refused_or_never_asked_for(text: str, tmp_path: Path) -> None:
     fields = [
         *(("health_clc", field) for field in (*texts(Recipe), *texts(CLCSpec, "model."))),

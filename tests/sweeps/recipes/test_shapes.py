@@ -57,6 +57,7 @@ def test_every_shape_that_fits_is_a_corner_and_z0_is_solved_for_each() -> None:
 
 
 @pytest.mark.parametrize("kind", ["random", "tpe"])
+@pytest.mark.slow
 def test_the_sampler_is_asked_for_every_shape_that_fits_and_for_no_other(kind: str) -> None:
     one = recipe(*BESIDE)
     sampler = (

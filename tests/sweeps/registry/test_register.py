@@ -34,6 +34,7 @@ def test_it_answers_as_the_trained_model_does_also_to_words_that_no_corpus_has(k
 
 
 @pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.slow
 def test_of_one_task_alone_it_answers_what_there_is(kind: str, tracker: Tracker, tmp_path: Path) -> None:
     kept = Kept(tmp_path, kind, tracker)
     _check_answers(kept, kept.load(kept.register(f"of {kind} alone")))
@@ -82,6 +83,7 @@ def test_it_states_what_goes_in_and_what_comes_out(model: PyFuncModel) -> None:
     assert isinstance(model.input_example, list)
 
 
+@pytest.mark.slow
 def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kept, tmp_path: Path) -> None:
     registered = kept.register(f"plain {kept.kind}")
     version = kept.tracker.client.get_model_version(registered.name, str(registered.version))

@@ -39,6 +39,7 @@ def ran(tmp_path: Path, *settings: str) -> tuple[StudyTrials, list[str]]:
     return search, [why] if why else []
 
 
+@pytest.mark.slow
 def test_a_driver_counts_what_it_hears_of_and_reads_the_study_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def _costs(seconds: float) -> dict[str, float]:
     return {"gpu_seconds": seconds, "worker_seconds": seconds}
 
 
+@pytest.mark.slow
 def test_failed_trials_and_the_baseline_count_too(tmp_path: Path) -> None:
     ran(tmp_path)
     made, recipe = _again(tmp_path)
@@ -84,6 +86,7 @@ def _again(tmp_path: Path) -> tuple[Sweep, Recipe]:
     return made, made.recipe
 
 
+@pytest.mark.slow
 def test_a_price_makes_money_of_it_by_trial_and_sweep(tmp_path: Path) -> None:
     ran(tmp_path, "resources.price_per_gpu_hour=3")
     made, _ = _again(tmp_path)

@@ -90,6 +90,7 @@ def test_objectives_of_a_missing_metric_are_nan_and_of_an_infinite_epsilon_infin
     assert values[2] == math.inf
 
 
+@pytest.mark.slow
 def test_two_objectives_have_a_front_and_a_colour_only_where_epsilon_varies() -> None:
     two = ("ser", "mia_auc")
     equal = [trial(0, 0.1, 0.9, 8.0), trial(1, 0.2, 0.6, 7.99995), trial(2, 0.3, 0.7, 7.9)]
@@ -102,6 +103,7 @@ def test_two_objectives_have_a_front_and_a_colour_only_where_epsilon_varies() ->
         assert label in drawn
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_front_names_its_points_and_draws_what_is_infinite() -> None:
     trials = [trial(20, 0.1, 0.9, math.inf), trial(21, 0.2, 0.6, 1e2), trial(22, 0.95, 0.95, 1e7)]
     front = pareto_front(trials, OBJECTIVES)

@@ -48,6 +48,7 @@ def _mu_of(epsilon: float) -> float:
     return low
 
 
+@pytest.mark.slow
 def test_a_search_on_a_sample_costs_the_more_the_more_of_the_data_it_sees() -> None:
     costs = [subset_epsilon(0.9, 0.9, DELTA, 40, 1, rate) for rate in (0.05, 0.1, 0.5, 1.0)]
     assert costs == sorted(costs)

@@ -88,6 +88,7 @@ def test_defaults_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert line == "edp-sweep train picked.yaml"
 
 
+@pytest.mark.slow
 def test_pick_makes_no_tracking_store_and_no_experiment(tmp_path: Path) -> None:
     made, recipe = studies.sweep(tmp_path)
     search = studies.trials(made, recipe)

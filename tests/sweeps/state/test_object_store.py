@@ -24,6 +24,7 @@ from tests.support.machines import Machine, address, contents, machine, s3, sett
 __all__ = ["address", "machine", "s3", "settles_at_once"]
 
 
+@pytest.mark.slow
 def test_what_one_machine_wrote_another_one_has(machine: Machine) -> None:
     here = machine("a")
     write(here, "first/trials/0/model.pt", "weights" * 1_000_000)
@@ -237,6 +238,7 @@ def test_it_goes_up_while_a_sweep_runs(machine: Machine, monkeypatch: pytest.Mon
         storage._open.update(opened)
 
 
+@pytest.mark.slow
 def test_a_pull_that_broke_off_is_no_change_of_ones_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     get, came = Bucket.get_file, []
 

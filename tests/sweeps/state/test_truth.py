@@ -200,6 +200,7 @@ def test_a_ledger_that_is_not_the_one_that_the_trial_wrote_says_nothing(storage:
     assert epsilon_of_sweep(sweep, sweep.trials()) is None
 
 
+@pytest.mark.slow
 def test_with_the_study_and_a_ledger_gone_the_rest_comes_back_and_the_loss_is_named(
     storage: Path, command: Command
 ) -> None:
@@ -229,6 +230,7 @@ def test_with_the_study_and_a_ledger_gone_the_rest_comes_back_and_the_loss_is_na
     assert command("status", "base", *where)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> None:
     from optuna.trial import TrialState
 
@@ -259,6 +261,7 @@ def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_again(tmp_path: Path) -> None:
     from sweeps.search.study import open_study, requeue_interrupted
     from sweeps.search.target_epsilon import planned

@@ -26,6 +26,7 @@ with driver_lock(Path(sys.argv[1]), "s"):
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_has_one_driver_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
     words = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:

@@ -122,6 +122,7 @@ def test_every_attack_finds_what_was_overfitted(
     assert min(found.values()) > 0.6, found
 
 
+@pytest.mark.slow
 def test_the_audit_of_plain_sgd_finds_a_leak_that_its_ledger_admits(overfitted: tuple[TrialResult, Path]) -> None:
     metrics = overfitted[0].metrics
     assert metrics["epsilon_audited"] > 0.5
@@ -147,6 +148,7 @@ def test_an_untrained_model_gives_nothing_away(planted: Path, tmp_path: Path) ->
     assert result.metrics["epsilon_audited"] == 0
 
 
+@pytest.mark.slow
 def test_members_and_non_members_of_whom_neither_was_trained_on_are_not_told_apart(
     overfitted: tuple[TrialResult, Path], planted: Path
 ) -> None:

@@ -118,6 +118,7 @@ MU = 1.0
 Z0 = math.sqrt(EPOCHS) / MU
 
 
+@pytest.mark.slow
 def test_the_right_mechanism_is_not_contradicted_and_the_audit_shows_a_good_part_of_it():
     for found in (alone(coins_of(), Z0), with_a_companion(coins_of(), 2 * Z0)):
         shown, honest, words = audited(found, coins_of())

@@ -92,6 +92,7 @@ def test_what_is_nowhere_ends_in_one_line_that_says_where_it_is_and_what_it_must
     assert "edp-sweep data fetch clinc150 --from FILE" in error
 
 
+@pytest.mark.slow
 def test_from_takes_one_converted_corpus(data: Path, command: Command) -> None:
     path = write(data / "public", ".jsonl")
     for names, says in (

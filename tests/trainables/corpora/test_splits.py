@@ -27,6 +27,7 @@ NUMBERS = st.lists(st.integers(0, 400), min_size=0, max_size=80)
 
 @settings(max_examples=60, deadline=None)
 @given(copies=NUMBERS, distinct=st.integers(20, 300), seed=st.integers(0, 2**40), shuffle=st.randoms())
+@pytest.mark.slow
 def test_splits_are_disjoint_whole_in_ratio_and_independent_of_order(
     copies: list[int], distinct: int, seed: int, shuffle: random.Random
 ) -> None:

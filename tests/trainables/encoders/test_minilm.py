@@ -57,6 +57,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.slow
 def test_sentences_of_like_meaning_are_near_each_other(tmp_path: Path) -> None:
     corpus = encode(SPLITS, SPEC, tmp_path / "corpus")
     net = build_model(SPEC, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).eval()

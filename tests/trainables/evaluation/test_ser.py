@@ -101,6 +101,7 @@ def test_corpus_ser_weighs_utterances_by_their_slots() -> None:
 
 
 @given(st.lists(st.tuples(tag_lists, tag_lists), min_size=1, max_size=6))
+@pytest.mark.slow
 def test_f1_is_that_of_seqeval(pairs: list[tuple[list[str], list[str]]]) -> None:
     pairs = [(one[: len(other)], other[: len(one)]) for one, other in pairs]
     right, found = np.sum([slot_matches(reference, predicted) for reference, predicted in pairs], axis=0)

@@ -90,12 +90,14 @@ def test_a_full_batch_is_as_large_as_the_corpus_and_so_is_the_n_of_dpsgd(corpus:
     torch.testing.assert_close(weights(tmp_path / "54"), weights(tmp_path / "1"), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_full_batch_in_micro_batches_keeps_their_number(corpus: Path, tmp_path: Path) -> None:
     result = run(corpus, tmp_path / "out", 2, training={"batch_size": "full", "workers": 2})[0]
     assert {(e.steps, e.mechanism.N, e.mechanism.rate) for e in result.ledger.entries} == {(1, 8, 1.0)}
     assert not any(entry.mechanism.single_example for entry in result.ledger.entries)
 
 
+@pytest.mark.slow
 def test_a_batch_of_more_utterances_than_there_are_is_refused_where_the_step_is_divided_by_it(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ def test_poisson_steps_run_also_when_micro_batches_are_empty(corpus: Path, tmp_p
     assert 0 < result.metrics["epsilon"] < float("inf")
 
 
+@pytest.mark.slow
 def test_a_learning_rate_out_of_all_bounds_ends_the_trial_with_the_reason(corpus: Path, tmp_path: Path) -> None:
     for method in ("sgd", "edp"):
         found = run(corpus, tmp_path / method, 2, training={"method": method, "workers": 2, "learning_rate": 1e30})
@@ -214,6 +217,7 @@ def test_an_utterance_of_infinite_loss_ends_plain_sgd_and_is_dropped_from_privat
         assert all(0 < epoch["train_loss"] < float("inf") for epoch in curve)
 
 
+@pytest.mark.slow
 def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_path: Path) -> None:
     run(corpus, tmp_path / "out", 1, edp={"reproducible_noise": None})
     discard_checkpoint(tmp_path / "out")

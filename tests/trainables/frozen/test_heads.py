@@ -154,6 +154,7 @@ def test_a_trial_of_full_batches_learns_and_reports_every_so_many_epochs(
         assert torch.allclose(two[name], tensor, rtol=0.05, atol=0.05 * float(tensor.abs().max())), name
 
 
+@pytest.mark.slow
 def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     folder: Path, encoder_folder: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_norms_and_sums_are_those_of_a_loop_dropout_too(kind: str, tmp_path: Pat
     assert relative([together], [expected]) < 1e-9
 
 
+@pytest.mark.slow
 def test_what_cannot_be_clipped_apart_is_found_out_by_trying(tmp_path: Path) -> None:
     for kind in KINDS:
         fault = clipping_fault(read_config(make_encoder(kind, tmp_path / kind), kind))

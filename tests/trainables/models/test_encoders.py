@@ -60,6 +60,7 @@ def literal(folder: Path, tokens: list[str]) -> tuple[list[Tensor], list[int]]:
     return [state[0] for state in states], begins
 
 
+@pytest.mark.slow
 def test_hidden_states_are_those_of_transformers_with_its_own_tokenizer(folder: Path, tmp_path: Path) -> None:
     _, net = built(spec_of(folder), tmp_path)
     batch = batch_of(folder, UTTERANCES)
@@ -224,6 +225,7 @@ def test_what_is_no_encoder_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "type bert is not an encoder alone" in refusal(causal)
 
 
+@pytest.mark.slow
 def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) -> None:
     folder = make_encoder("distilbert", tmp_path / "made")
     tokenizer, config = (folder / "tokenizer.json").read_bytes(), (folder / "config.json").read_text()

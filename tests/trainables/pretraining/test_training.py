@@ -57,6 +57,7 @@ def test_the_loss_falls_and_every_layer_learns_but_the_embeddings(
         assert torch.equal(tensor, before[name]) == name.startswith("embeddings."), name
 
 
+@pytest.mark.slow
 def test_names_of_labels_are_scored_unless_they_are_left_out(place: Path, tmp_path: Path) -> None:
     step = [{"steps": 1}]
     first = {
@@ -224,6 +225,7 @@ def test_an_encoder_without_a_mask_cannot_be_masked(place: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra", "deberta-v2", "modernbert"])
+@pytest.mark.slow
 def test_the_folder_is_an_encoder_of_the_same_architecture_that_a_model_starts_from(
     kind: str, place: Path, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ point = st.tuples(*[st.integers(0, 9).map(float)] * 3)
 
 @settings(deadline=None)
 @given(st.lists(point, max_size=8))
+@pytest.mark.slow
 def test_hypervolume_counts_the_unit_cubes_that_some_point_dominates(points: list[tuple[float, ...]]) -> None:
     cubes = itertools.product(range(9), repeat=3)
     covered = sum(any(all(a <= c for a, c in zip(p, cube, strict=True)) for p in points) for cube in cubes)
@@ -27,6 +28,7 @@ def test_hypervolume_counts_the_unit_cubes_that_some_point_dominates(points: lis
 
 @settings(deadline=None)
 @given(st.lists(point, min_size=1, max_size=12), st.integers(1, 4))
+@pytest.mark.slow
 def test_what_is_kept_is_non_dominated_and_holds_the_last(points: list[tuple[float, ...]], most: int) -> None:
     kept = worth_keeping(points, most)
     last = len(points) - 1

@@ -39,6 +39,7 @@ def orders(rank: int, world: int, folder: Path, kind: str, seed: int) -> list[li
     ]
 
 
+@pytest.mark.slow
 def test_an_example_takes_part_in_the_same_step_of_every_epoch_whatever_the_data_are(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_resumed_run_has_the_ledger_of_a_whole_one_and_no_file_holds_the_noise
     assert not torch.allclose(weights(cut.output), weights(tmp_path / "whole"), atol=1e-4), "another noise"
 
 
+@pytest.mark.slow
 def test_a_band_that_is_longer_than_an_epoch_ends_the_trial_with_the_reason(corpus: Path, tmp_path: Path) -> None:
     for message in run(corpus, tmp_path / "out", 2, training={"workers": 2}, edp=BANDED | {"band": 5}):
         assert message.startswith("edp.band = 5 is more than the steps of an epoch, 4")

@@ -201,6 +201,7 @@ def noise_of(rank: int, world: int, settings: dict[str, Any], epoch: int) -> lis
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_the_variance_that_dp_adam_bc_takes_out_is_the_noise_s(
     settings: dict[str, Any], world: int, epoch: int
 ) -> None:

@@ -72,6 +72,7 @@ def test_no_memory_batch_changes_the_result(way: dict[str, dict[str, Any]], corp
         torch.testing.assert_close(other, found[-1], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_of_the_whole_training_set_is_one_step(corpus: Path, tmp_path: Path) -> None:
     (result, *_) = run(corpus, tmp_path, 1, training={"method": "dpsgd", "batch_size": 54, "memory_batch": 10})
     assert [(entry.steps, entry.mechanism.N) for entry in result.ledger.entries] == [(1, 54), (1, 54)]

@@ -121,6 +121,7 @@ def test_a_checkpoint_of_another_configuration_is_not_taken_for_ones_own(corpus:
     assert {entry.mechanism.C for entry in result.ledger.entries} == {0.25}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_no_key_and_no_generator(corpus: Path, tmp_path: Path) -> None:
     job = TrialJob(spec(edp={"reproducible_noise": None}), corpus, tmp_path / "out")
     run_workers(interrupted, 1, job, 1)
@@ -190,6 +191,7 @@ def test_private_scales_are_estimated_and_counted_once_however_often_a_run_is_cu
     assert resumed.ledger.alpha_release is not None
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_early_has_a_ledger_of_the_epochs_that_it_ran(corpus: Path, tmp_path: Path) -> None:
     job = TrialJob(spec(training={"epochs": 5}), corpus, tmp_path / "out")
     run_workers(interrupted, 1, job, 2)

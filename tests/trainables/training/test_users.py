@@ -138,6 +138,7 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], said: str) -> Non
         ({}, {"delta": 0.2}, "edp.delta = 0.2: the corpus has 9 users to train on"),
     ],
 )
+@pytest.mark.slow
 def test_what_does_not_fit_the_corpus_is_said_of_users(
     training: dict[str, Any], edp: dict[str, Any], words: str, said: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def verified(said: Path, **edp: Any) -> Verified:
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_a_whole_user_who_goes_moves_a_step_by_the_clip_and_no_farther(edp: dict[str, Any], said: Path) -> None:
     found = verified(said, **edp)
     assert found.violations == []
@@ -200,6 +202,7 @@ def test_a_sampler_that_deals_a_users_utterances_to_several_micro_batches_is_fou
     assert any("one unit can move" in one.what for one in found.violations)
 
 
+@pytest.mark.slow
 def test_an_audit_is_held_against_what_users_are_guaranteed(said: Path, tmp_path: Path) -> None:
     """A canary is a user of its own: its clip is C, not twice that."""
     (result,) = run(said, tmp_path, 1, training=TRAINING, edp=EDP | {"z0": 2.0, "reproducible_noise": None})

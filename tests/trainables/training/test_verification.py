@@ -126,6 +126,7 @@ def test_one_gradient_of_a_step_that_is_not_clipped_is_named(
     assert any("units together can move" in what for what in named(verified(tmp_path, training=training)).values())
 
 
+@pytest.mark.slow
 def test_a_parameter_that_gets_a_gradient_and_no_noise_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
