@@ -176,7 +176,7 @@ class OneSweep:
         """A driver in the middle of the first trial."""
         driver = Driver(self._folder, None if own_ray else self._cluster, *self._run())
         self.drivers.append(driver)
-        wait_for(lambda: self._epochs() >= 3 or driver.process.poll() is not None)
+        wait_for(lambda: self.epochs() >= 3 or driver.process.poll() is not None)
         assert driver.process.poll() is None, driver.said()
         return driver
 
@@ -184,7 +184,7 @@ class OneSweep:
         """Runs it in this process, in whose first trial's middle another thread does what is asked."""
 
         def later() -> None:
-            wait_for(lambda: self._epochs() >= 3)
+            wait_for(lambda: self.epochs() >= 3)
             do()
 
         with ThreadPoolExecutor(1) as other:
@@ -200,7 +200,8 @@ class OneSweep:
     def resume(self) -> tuple[int, str, str]:
         return self._command("resume", "s", *self._where)
 
-    def _epochs(self) -> int:
+    def epochs(self) -> int:
+        """Of its trials, those whose metrics are on the disk."""
         return sum(len(json.loads(curve.read_text())) for curve in self.trials.glob("*/curve.json"))
 
     def is_whole(self) -> None:
@@ -258,22 +259,25 @@ def test_a_trial_whose_process_is_killed_goes_on_from_its_last_epoch(one_sweep: 
 
 def test_what_mlflow_missed_while_it_was_gone_is_sent_later(one_sweep: OneSweep, server: Server) -> None:
     one_sweep.tracking_uri = server.uri
-    driver = one_sweep.start()
-    server.stop()
-    driver.wait_until("MLflow takes nothing at the moment")
-    server.start()
-    assert driver.end() == 0, driver.said()
+
+    def go_and_come_back() -> None:
+        server.stop()
+        wait_for(lambda: one_sweep.epochs() >= 6)  # it was not told of the last
+        server.start()
+
+    code, _, err = one_sweep.run_and_meanwhile(go_and_come_back)
+    assert code == 0, err
+    assert "MLflow takes nothing at the moment" in err
     code, _, err = one_sweep.resume()
     assert code == 0, err
     one_sweep.is_whole()
 
 
 def test_ctrl_c_saves_the_running_epoch_and_says_how_to_go_on(one_sweep: OneSweep) -> None:
-    driver = one_sweep.start()
-    os.kill(driver.process.pid, signal.SIGINT)
-    assert driver.end() == 130, driver.said()
-    assert "stopping when the running epochs have ended and are saved" in driver.said()
-    assert "go on with: edp-sweep resume s" in driver.said().splitlines()[-1]
+    code, _, err = one_sweep.run_and_meanwhile(lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert code == 130, err
+    assert "stopping when the running epochs have ended and are saved" in err
+    assert "go on with: edp-sweep resume s" in err.splitlines()[-1]
     code, _, err = one_sweep.resume()
     assert code == 0, err
     one_sweep.is_whole()
