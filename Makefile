@@ -32,7 +32,8 @@ test: $(READY)
 	$(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest -n 3
 
-# What needs neither Ray nor a browser nor several processes nor more than a third of a second: for whoever changes code, many times an hour.
+# What needs neither Ray nor a browser nor processes of its own nor more than a third of a second: for whoever changes
+# code, many times an hour.
 quick: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports

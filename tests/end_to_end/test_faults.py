@@ -6,13 +6,10 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +18,8 @@ from mlflow.tracking import MlflowClient
 from edp.ledger import Ledger
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.disks import small_disk
-from tests.support.ports import free_port
+from tests.support.drivers import Driver, kill, programs
+from tests.support.mlflow_server import Server
 from tests.support.waiting import wait_for
 
 # Drivers have their own worker groups; the sweeps of this process share one.
@@ -36,108 +34,6 @@ SETTINGS = [
     f"search.trials={TRIALS}",
     "search.stop=null",
 ]
-
-
-class Driver:
-    """`edp-sweep WORDS…` in a process of its own.
-
-    Args:
-        address: of the Ray cluster that it joins; None: it starts one.
-    """
-
-    def __init__(self, folder: Path, address: str | None, *words: str) -> None:
-        self.errors = folder / f"stderr-{time.monotonic_ns()}.txt"
-        environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
-        environment |= {"RAY_ADDRESS": address} if address else {}
-        with self.errors.open("w") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "dashboards.cli", *words],
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                env=environment,
-                start_new_session=True,
-            )
-
-    def said(self) -> str:
-        return self.errors.read_text()
-
-    def wait_until(self, line: str) -> None:
-        wait_for(lambda: line in self.said() or self.process.poll() is not None)
-        assert line in self.said(), self.said()
-
-    def end(self) -> int:
-        return self.process.wait(timeout=1200)
-
-    def kill_everything(self) -> None:
-        """What the driver has left behind is its own process group."""
-        for pid in {self.process.pid, *_below(self.process.pid)}:
-            _kill(pid)
-
-
-def _programs(pid: int, program: str) -> list[int]:
-    """Ids of the processes below `pid` whose program's name holds `program`."""
-    return [below for below in _below(pid) if program in _command(below).partition(" ")[0]]
-
-
-def _below(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, left = [], [pid]
-    while left:
-        mine = parents.get(left.pop(), [])
-        found += mine
-        left += mine
-    return found
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-class Server:
-    """An MLflow server that can go and come back."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._port = free_port()
-        self.uri = f"http://127.0.0.1:{self._port}"
-        self.start()
-
-    def start(self) -> None:
-        words = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port), "--workers", "1"]
-        store = ["--backend-store-uri", f"sqlite:///{self._folder / 'mlflow.db'}"]
-        with (self._folder / "server.log").open("a") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *words, *store, "--artifacts-destination", str(self._folder / "artifacts")],
-                env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        wait_for(lambda: self._answers() or self._process.poll() is not None)
-        assert self._process.poll() is None, (self._folder / "server.log").read_text()
-
-    def _answers(self) -> bool:
-        with socket.socket() as one:
-            return one.connect_ex(("127.0.0.1", self._port)) == 0
-
-    def stop(self) -> None:
-        for pid in [self._process.pid, *_below(self._process.pid)]:
-            _kill(pid)
-        self._process.wait()
 
 
 @pytest.fixture
@@ -234,14 +130,14 @@ def _steps(trial: Path) -> list[tuple[int, int]]:
 
 
 def test_a_driver_that_is_killed_lets_its_sweep_go(one_sweep: OneSweep) -> None:
-    kept = set(_programs(os.getpid(), "ray::RayTrainWorker"))
+    kept = set(programs(os.getpid(), "ray::RayTrainWorker"))
     driver = one_sweep.start()
     code, _, err = one_sweep.resume()
     assert code == 2
     assert f"is running (process {driver.process.pid} on" in err
-    _kill(driver.process.pid)
+    kill(driver.process.pid)
     driver.end()
-    wait_for(lambda: kept.issuperset(_programs(os.getpid(), "ray::RayTrainWorker")))  # its processors are free
+    wait_for(lambda: kept.issuperset(programs(os.getpid(), "ray::RayTrainWorker")))  # its processors are free
     code, _, err = one_sweep.resume()
     assert code == 0, err
     one_sweep.is_whole()
@@ -249,8 +145,8 @@ def test_a_driver_that_is_killed_lets_its_sweep_go(one_sweep: OneSweep) -> None:
 
 def test_a_trial_whose_process_is_killed_goes_on_from_its_last_epoch(one_sweep: OneSweep) -> None:
     def kill_it() -> None:
-        (trial,) = _programs(os.getpid(), "ray::ImplicitFunc")
-        _kill(trial)
+        (trial,) = programs(os.getpid(), "ray::ImplicitFunc")
+        kill(trial)
 
     code, _, err = one_sweep.run_and_meanwhile(kill_it)
     assert code == 0, err
@@ -285,8 +181,8 @@ def test_ctrl_c_saves_the_running_epoch_and_says_how_to_go_on(one_sweep: OneSwee
 
 def test_a_driver_whose_ray_dies_says_so_in_one_line_and_ends(one_sweep: OneSweep) -> None:
     driver = one_sweep.start(own_ray=True)
-    (raylet,) = _programs(driver.process.pid, "/raylet/raylet")
-    _kill(raylet)
+    (raylet,) = programs(driver.process.pid, "/raylet/raylet")
+    kill(raylet)
     assert driver.end() == 1
     assert "is gone; go on with: edp-sweep resume s" in driver.said().splitlines()[-1]
     assert "Traceback" not in driver.said()
