@@ -18,6 +18,7 @@ from dashboards.pareto.style import (
 )
 from sweeps.formatting.figures import epsilon_words
 from sweeps.formatting.guarantee import MEANINGFUL, WORTH
+from sweeps.results.front import mechanisms
 from sweeps.results.recommendation import GUESSING
 
 _INTERVALS = 60
@@ -58,6 +59,7 @@ def scatter(
         + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
         for a in (x, y)
     )
+    notes += _clip_notes(snapshot, drawn, x, y, axis_range(x, xs), theme)
     if x.key == "epsilon":
         for drawing, found in zip((shapes, notes), _bands(xs, x, theme, narrow), strict=True):
             drawing.extend(found)
@@ -229,7 +231,7 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
             continue
         line = {"dash": dash, "width": 1.5, "color": t["muted"]}
         along = "x" if across == "y" else "y"
-        at = math.log10(value) if axis.log else value
+        at = _on(axis, value)
         shapes.append(
             {"type": "line", f"{along}0": value, f"{along}1": value, f"{across}0": 0, f"{across}1": 1}
             | {f"{across}ref": "paper", f"{along}ref": along, "line": line, "layer": "below"}
@@ -246,6 +248,29 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
             | {"xanchor": "center" if along == "x" else "right" if words == "SGD" else "left"}
         )
     return shapes, notes
+
+
+def _clip_notes(
+    snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, width: list[float], theme: str
+) -> list[Figure]:
+    """Beside one point of each kind what it clips, where the front's points differ in that."""
+    shown = {c.key: c for c in drawn}
+    notes = []
+    for key, words in mechanisms([c.point for c in snapshot.front]).items():
+        if key not in shown or any(isinstance(shown[key].value(axis.key), str) for axis in (x, y)):
+            continue
+        at, up = (_on(axis, shown[key].value(axis.key)) for axis in (x, y))
+        left = at > sum(width) / 2  # towards the middle, where there is room
+        notes.append(
+            {"text": words, "x": at, "y": up, "yshift": 9, "xshift": -12 if left else 12, "showarrow": False}
+            | {"xanchor": "right" if left else "left", "font": {"color": THEMES[theme]["ink"], "size": 12}}
+        )
+    return notes
+
+
+def _on(axis: Axis, value: float) -> float:
+    """Where a value is on an axis, as Plotly's notes have it: its log10 on a logarithmic one."""
+    return math.log10(value) if axis.log else value
 
 
 def _hover(candidate: Candidate, axes: list[Axis]) -> str:

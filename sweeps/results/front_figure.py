@@ -12,9 +12,11 @@ import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
+from sweeps.formatting.figures import epsilon_text
 from sweeps.recipes.parts import Objective, metric_of, objective_values
-from sweeps.results.front import epsilon_varies
+from sweeps.results.front import epsilon_varies, mechanisms
 from sweeps.state.records import Point
 
 AXES: dict[str, str] = {
@@ -34,7 +36,9 @@ STYLE: Any = {
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
 }
-_ONE_COLOUR, _CHOSEN = "#31688e", "#d62728"
+_ONE_COLOUR, _CHOSEN, _SGD = "#31688e", "#d62728", "#555"
+_SIDES: tuple[tuple[float, float, Any], ...] = ((7, 5, "left"), (-7, 5, "right"), (7, -7, "left"), (-7, -7, "right"))
+"""Where a point's name may stand beside it, in points, and which end of it is there."""
 
 
 def front_svg(
@@ -44,7 +48,9 @@ def front_svg(
     baseline: dict[str, float] | None,
     chosen: Point | None = None,
 ) -> str:
-    """All kept epochs over two objectives, those of the front named and with their 95 % intervals, SGD dashed.
+    """All kept epochs over two objectives, those of the front named, with their 95 % intervals; SGD dashed.
+
+    Where the front's points differ in what they clip, one of each kind says it. A name needs room.
 
     Args:
         objectives: the two axes, and what the colour says: the third one, or ε where there is none. Where that does
@@ -63,21 +69,20 @@ def front_svg(
             place = _place(point, x, y)
             bars = _interval(point, x), _interval(point, y)
             axes.errorbar(*place, xerr=bars[0], yerr=bars[1], fmt="none", ecolor="#999", lw=0.7)
-            axes.annotate(point.name, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
         drawn = _scatter(axes, front, x, y, shades, marker="D", s=46)
         if chosen is not None:
             _scatter(axes, [chosen], x, y, {}, marker="o", s=190, facecolors="none", edgecolors=_CHOSEN, linewidths=1.6)
         if shades:
             figure.colorbar(drawn, ax=axes, label=AXES[colour])
-        for draw_line, name in ((axes.axvline, x), (axes.axhline, y)):
-            value = objective_values((name,), baseline or {})[0]
-            if math.isfinite(value):
-                draw_line(value, color="#555", lw=0.9, ls="--")
+        elif colour == "log10_epsilon" and points:
+            axes.set_title(f"all at ε = {epsilon_text(points[0].metrics['epsilon'])}", loc="right", fontsize=9)
+        _draw_baseline(axes, *objective_values((x, y), baseline or {}))
         axes.set_xlabel(f"{AXES[x]} (lower is better)")
         axes.set_ylabel(f"{AXES[y]} (lower is better)")
         for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
             if name == "ser":
                 axis.set_major_formatter(mpl.ticker.PercentFormatter(1))
+        _name(figure, axes, front, x, y)
         return svg(figure)
 
 
@@ -109,6 +114,37 @@ def _scatter(
     places = np.array([_place(p, x, y) for p in points]).reshape(-1, 2)
     how: Any = {"linewidths": 0.6, "edgecolors": "#333", "zorder": 3} | looks
     return axes.scatter(places[:, 0], places[:, 1], **how)
+
+
+def _draw_baseline(axes: Axes, x: float, y: float) -> None:
+    """SGD's, dashed, on each axis that it has a value on."""
+    looks: Any = {"color": _SGD, "fontsize": 8, "va": "bottom"}
+    if math.isfinite(x):
+        axes.axvline(x, color=_SGD, lw=0.9, ls="--")
+        axes.annotate("SGD", (x, 1), xycoords=("data", "axes fraction"), ha="center", **looks)
+    if math.isfinite(y):
+        axes.axhline(y, color=_SGD, lw=0.9, ls="--")
+        axes.annotate("SGD", (1, y), xycoords=("axes fraction", "data"), ha="right", **looks)
+
+
+def _name(figure: Figure, axes: Axes, front: Sequence[Point], x: Objective, y: Objective) -> None:
+    """The front's points by their names, each on the first side where it is within the axes and on no other's name.
+
+    Where there is none, the point goes without one: those that say what is clipped come first.
+    """
+    figure.draw_without_rendering()  # which is what gives texts a size
+    clipped = mechanisms(front)
+    taken: list[Bbox] = []
+    for point in sorted(front, key=lambda point: point.name not in clipped):
+        words = f"{point.name}: {clipped[point.name]}" if point.name in clipped else point.name
+        for dx, dy, end in _SIDES:
+            looks: Any = {"textcoords": "offset points", "ha": end, "va": "center", "fontsize": 8}
+            text = axes.annotate(words, _place(point, x, y), xytext=(dx, dy), **looks)
+            box = text.get_window_extent()
+            if axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and not any(box.overlaps(one) for one in taken):
+                taken.append(box)
+                break
+            text.remove()
 
 
 def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,23 @@ def test_ser_against_leakage_has_the_line_of_guessing(found: Snapshot) -> None:
     low, high = layout["yaxis"]["range"]
     assert low < 0.5 < high
     assert not [s for s in layout["shapes"] if s["type"] == "rect"], "bands belong to an ε"
+
+
+def test_where_the_front_differs_in_what_is_clipped_the_charts_say_which_is_which(found: Snapshot) -> None:
+    axes, front = found.axes, found.front
+
+    def notes(across: str) -> dict[str, float]:
+        layout = scatter(found, {}, axes[across], axes["mia_auc"], axes["epsilon"], "light")["layout"]
+        return {note["text"]: note["x"] for note in layout["annotations"] if "clip" in note["text"]}
+
+    assert notes("ser") == {}
+    for candidate in front:
+        candidate.params["training.method"] = "edp" if candidate is front[0] else "dpsgd"
+    for across, place in (("ser", float), ("epsilon", math.log10)):
+        assert notes(across) == {
+            "8 clips a step": place(front[0].metrics[across]),
+            "one clip an utterance": place(front[1].metrics[across]),
+        }
 
 
 def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:
