@@ -15,7 +15,7 @@ from sweeps.execution.memory import check_memory
 from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.session import ray_session, worker_group
-from sweeps.formatting.guarantee import measured
+from sweeps.formatting.guarantee import delta_remark, measured
 from sweeps.formatting.names import check_model_name, folder_name
 from sweeps.formatting.secrets import redacted
 from sweeps.progress.bar import spoken_of
@@ -35,6 +35,7 @@ from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.corpora.types import Splits
+from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Metrics
@@ -139,6 +140,9 @@ def _trained(
         progress.say(say.format(spec.canaries.count))
     progress.expect(1, 0, spec.training.epochs)
     encode_missing(spec, prepared, corpora, progress.say)
+    remark = delta_remark(spec.edp.delta, spec.edp.unit, EncodedCorpus.open(prepared.corpus).size("train"))
+    if remark and spec.training.method != "sgd":
+        progress.say(remark)
     tracked.tracker.inputs(tracked.run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
 
     def on_epoch(epoch: int, metrics: Metrics) -> None:

@@ -26,6 +26,7 @@ from sweeps.execution.session import Workers
 from sweeps.execution.sharing import at_once
 from sweeps.execution.trial_life import TrialLife
 from sweeps.execution.tune_trial import TrialContext, tune_trial
+from sweeps.formatting.guarantee import delta_remark
 from sweeps.progress.live_table import Progress
 from sweeps.progress.prometheus import Meter
 from sweeps.recipes.recipe import Recipe
@@ -66,6 +67,8 @@ def run_trials(
     corpus = EncodedCorpus.open(prepared.corpus)
     units = corpus.units(recipe.edp.unit)
     sweep.update(examples=corpus.size("train"))
+    if remark := delta_remark(recipe.edp.delta, recipe.edp.unit, corpus.size("train")):
+        progress.say(remark)
     if recipe.search.secret:
         progress.say("a secret number of candidates runs now, unseen; the best one will be shown")
         life: TrialLife = SecretTrials(sweep, recipe, study, units, tracker, workers.stop_signal)

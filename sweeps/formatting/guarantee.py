@@ -23,3 +23,13 @@ def measured(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """
     guarantee = metrics["epsilon"] < NO_GUARANTEE if "epsilon" in metrics else None
     return {"metrics": metrics, "formal_guarantee": guarantee}
+
+
+def delta_remark(delta: float, unit: str, examples: int) -> str | None:
+    """What is to be said of a δ with which one of so many training utterances could be published; None of a smaller."""
+    if unit != "example" or delta * examples < 1:
+        return None
+    return (
+        f"edp.delta = {delta:g}: to publish one of the {examples:,} training utterances now and then would pass for "
+        f"private with so large a delta; ask for less than {1 / examples:.2g}"
+    )

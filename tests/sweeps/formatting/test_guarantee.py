@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.formatting.guarantee import measured
+from sweeps.formatting.guarantee import delta_remark, measured
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 
@@ -22,6 +22,16 @@ def test_an_epsilon_of_ten_thousand_or_more_is_no_guarantee(epsilon: float, form
 
 def test_what_was_not_measured_neither_has_a_guarantee_nor_lacks_one() -> None:
     assert measured({}) == {"metrics": {}, "formal_guarantee": None}
+
+
+def test_a_delta_of_one_in_n_or_more_is_remarked_on_where_utterances_are_the_unit() -> None:
+    remark = delta_remark(5e-4, "example", 2_627)
+    assert remark is not None
+    assert "edp.delta = 0.0005" in remark
+    assert "2,627" in remark
+    assert "less than 0.00038" in remark
+    assert delta_remark(5e-4, "example", 1_999) is None
+    assert delta_remark(5e-4, "user", 2_627) is None, "of users it is refused"
 
 
 @pytest.mark.slow
