@@ -55,6 +55,22 @@ def pretrained_folder(name: str) -> tuple[Path | None, str]:
     return folder, ""
 
 
+def frozen_folder(spec: BERTSpec) -> Path:
+    """The local folder of the encoder whose states are asked for.
+
+    Raises:
+        UserError: as `pretrained_folder`, and where it cannot be had: states of a random start say nothing.
+    """
+    assert spec.pretrained is not None, "features need a pretrained encoder"
+    folder, reason = pretrained_folder(spec.pretrained)
+    if folder is None:
+        raise UserError(
+            f"model.pretrained = {spec.pretrained} cannot be had ({reason}); "
+            "allowed with model.features: an encoder that is there"
+        )
+    return folder
+
+
 def _find(name: str) -> tuple[Path | None, str]:
     if name == MINILM:
         return minilm_folder(), ""
@@ -141,22 +157,26 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
 
 
 def check_pretrained(spec: BERTSpec) -> list[str | int]:
-    """Looks at what `minilm` or a path names, before anything else is done; a hub is not asked.
+    """Looks for what `model.pretrained` names, before anything else is done.
 
     Returns:
-        What tells these files from others at the same place.
+        What tells it from others of its name: a hub that did not answer and now does has another vocabulary to give.
 
     Raises:
-        UserError: as `pretrained_folder`, and for more layers than there are.
+        UserError: as `pretrained_folder`, for more layers than there are, and for an encoder that cannot be had where
+            its states are asked for.
     """
     name = spec.pretrained
-    if name is None or not (name == MINILM or _is_local(name)):
+    if name is None:
         return []
-    folder = pretrained_folder(name)[0]
-    assert folder is not None, "only a hub's names may be without one"
+    folder = frozen_folder(spec) if spec.features is not None else pretrained_folder(name)[0]
+    if folder is None:
+        return []
     check_layers(read_config(folder, name), spec.layers, name)
     check_states(spec, read_config(folder, name))
     if name == MINILM:
         return list(SHA256.values())
+    if not _is_local(name):
+        return [folder.name]  # of a snapshot: its commit
     known = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, pattern) for pattern in _FILES)]
     return [value for file in known for value in (file.name, file.stat().st_size, file.stat().st_mtime_ns)]

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from edp.spec import UserError
 from trainables.data.batch import Batch, PieceInputs
 from trainables.encoders.architecture import load_encoder, read_config
-from trainables.encoders.pretrained import check_states, pretrained_folder
+from trainables.encoders.pretrained import check_states, frozen_folder
 from trainables.spec import BERTSpec
 
 
@@ -30,13 +29,7 @@ def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
         UserError: where it cannot be had, or has fewer layers than the spec's features ask for.
     """
     assert spec.pretrained is not None, "features need a pretrained encoder"
-    if folder is None:
-        folder, reason = pretrained_folder(spec.pretrained)
-        if folder is None:
-            raise UserError(
-                f"model.pretrained = {spec.pretrained} cannot be had ({reason}); "
-                "allowed with model.features: an encoder that is there"
-            )
+    folder = folder or frozen_folder(spec)
     check_states(spec, read_config(folder, spec.pretrained))
     return load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers).eval()
 

@@ -27,6 +27,7 @@ from trainables.encoders.architecture import config_from_json, config_to_json, e
 from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import WordPieces
 from trainables.models.bert import BERT as Encoder
+from trainables.spec import BERTSpec
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 
@@ -270,7 +271,33 @@ def test_what_a_folder_holds_tells_it_from_another_at_the_same_place(tmp_path: P
     with (folder / "tokenizer.json").open("a") as file:
         file.write("\n")
     assert check_pretrained(spec_of(folder)) != before
-    assert check_pretrained(BERT) == check_pretrained(BERT.model_copy(update={"pretrained": "some/name"})) == []
+    assert check_pretrained(BERT) == []
+
+
+def test_a_hub_that_answers_tells_its_encoder_from_the_random_start_while_it_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = make_encoder("bert", tmp_path / "0123abc")
+    answers = False
+
+    def snapshot_download(name: str, **more: Any) -> str:
+        if not answers:
+            raise FileNotFoundError("no network")
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    pretrained_folder.cache_clear()
+    spec = spec_of(Path("some/name"))
+    assert check_pretrained(spec) == []
+    states = BERTSpec.model_validate(
+        spec.model_dump() | {"trainable": "heads", "features": {"public": [{"name": "video"}], "layers": "1"}}
+    )
+    with pytest.raises(UserError, match="some/name cannot be had"):
+        check_pretrained(states)  # before a corpus is encoded with a vocabulary that is not the encoder's
+    answers = True
+    pretrained_folder.cache_clear()
+    assert check_pretrained(spec) == check_pretrained(states) == ["0123abc"]
+    pretrained_folder.cache_clear()
 
 
 def test_an_empty_encoder_of_a_class_with_a_fixed_pooler_has_no_weights_for_it() -> None:
