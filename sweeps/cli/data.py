@@ -107,7 +107,7 @@ def check(
         raise UserError(
             f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, (*PUBLIC, *GENERATED))}"
         )
-    name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_") or "corpus"
+    name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_")[:100] or "corpus"
     about: dict[str, Any] = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
     if column:
         about["columns"] = dict(_kind_and_name(one) for one in column)

@@ -51,6 +51,9 @@ def corpus_files(path: Path, format: str) -> list[Path]:
     if not files:
         names = THREE_FILES if format == "three_file" else tuple("*" + suffix for suffix in SUFFIXES[format])
         raise problem(path, None, f"no {format} corpus is there: expected {', '.join(names)}")
+    for file in files:
+        if file.suffix == ".gz" and file.with_suffix("") in files:
+            raise problem(file, None, f"{file.stem} lies beside it: the same twice; allowed: one of the two")
     if format == "three_file":
         for folder in sorted({file.parent for file in files}):
             missing = [name for name in THREE_FILES if not (folder / name).is_file()]
@@ -86,6 +89,12 @@ def _arrow_files(path: Path) -> list[Path]:
     return files
 
 
+def _belongs(file: Path, root: Path, format: str) -> bool:
+    """Hidden files, and those in hidden folders, are what editors and the like leave."""
+    hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
+    return file.name.endswith(SUFFIXES[format]) and not hidden and file.is_file()
+
+
 def _candidates(path: Path, format: str) -> list[Path]:
     if format == "datasets" and path.is_dir():
         return _arrow_files(path)
@@ -93,8 +102,8 @@ def _candidates(path: Path, format: str) -> list[Path]:
         if format == "three_file":
             folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
             return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
-        found = [path] if path.is_file() else sorted(path.rglob("*"))
-        named = (file for file in found if file.name.endswith(SUFFIXES[format]) and not file.name.startswith("."))
-        return [file for file in named if file.is_file()]
+        if path.is_file():
+            return [path] if path.name.endswith(SUFFIXES[format]) else []
+        return [file for file in sorted(path.rglob("*")) if _belongs(file, path, format)]
     except OSError as error:  # a folder on the way that is not this user's
         raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import chain
+from pathlib import Path
 
 from edp.spec import UserError
 from trainables.corpora.formats import corpus_files, detect_format
@@ -17,7 +18,8 @@ from trainables.corpora.types import CorpusSummary, Splits, Utterance
 from trainables.spec import CorpusSpec
 
 GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no number
-_SPLIT_VERSION = "45:5:50 v1"  # part of every digest: change it when the same utterances would be split otherwise
+_SPLIT_VERSION = "45:5:50 v2"  # part of every digest: change it when the same utterances would be split otherwise
+_PARTS = ("train", "valid", "test")
 
 
 def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
@@ -93,27 +95,33 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     if spec.columns is not None:
         digest.update(spec.columns.model_dump_json().encode())
     for file in corpus_files(path, format):
+        if spec.split == "published":
+            digest.update(f"\n{_part_of(file)}".encode())
         digest.update(b"\n" + hashlib.sha256(read_bytes(file)).digest())
     return digest.hexdigest()
 
 
 def _published(spec: CorpusSpec, field: str) -> Splits:
     """The parts as the corpus is published: folders of that name, or files."""
-    parts: dict[str, list[Utterance]] = {"train": [], "valid": [], "test": []}
+    parts: dict[str, list[Utterance]] = {name: [] for name in _PARTS}
     wanted = f"{field}.split = published: {spec.name}"
     if is_generated(spec):
         raise UserError(f"{wanted} is generated, and was published nowhere; allowed: paper")
     if spec.utterances is not None:
         raise UserError(f"{wanted} is to be a sample of {spec.utterances}; allowed: paper, or no {field}.utterances")
-    for record in read_records(find_corpus(spec, field), spec.format):
-        folder, stem = record.path.parent.name, record.path.name.partition(".")[0]
-        part = next((name for name in (folder, stem) if name in parts), None)
+    for record in read_records(find_corpus(spec, field), spec.format, spec.columns):
+        part = _part_of(record.path)
         if part is None:
             raise UserError(f"{wanted} has no published split; allowed: paper, or a corpus with {', '.join(parts)}")
         parts[part].append(record.utterance)
     if missing := [name for name, utterances in parts.items() if not utterances]:
         raise UserError(f"{wanted} lacks {' and '.join(missing)}; allowed: paper, or a corpus with {', '.join(parts)}")
     return Splits(parts["train"], parts["valid"], parts["test"])
+
+
+def _part_of(file: Path) -> str | None:
+    """Which published part a file belongs to: the one that it, or else its folder, is called."""
+    return next((name for name in (file.name.partition(".")[0], file.parent.name) if name in _PARTS), None)
 
 
 def is_generated(spec: CorpusSpec) -> bool:

@@ -162,9 +162,9 @@ def corpus_in(folder: Path, name: str) -> Path | None:
     Raises:
         UserError: for a converted file that is not the pinned one.
     """
-    if (folder / name).exists():
-        return folder / name
-    return find_converted(CONVERTED[name], folder / FOLDER) if name in CONVERTED else None
+    if name in CONVERTED:  # never whatever else is called so: what is public is so by its digest
+        return find_converted(CONVERTED[name], folder / FOLDER)
+    return folder / name if (folder / name).exists() else None
 
 
 def keep(name: str, file: Path) -> Path:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from edp.spec import UserError
 from trainables.corpora.formats import FORMATS, THREE_FILES, corpus_files, detect_format
-from trainables.corpora.tables import arrow_table, csv_table, read_csv
+from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
 from trainables.corpora.text import (
     Record,
     all_or_none,
@@ -102,13 +102,13 @@ def _nlu_eval(path: Path) -> Iterator[Record]:
     missing = [name for name in needed if name not in header]
     if missing:
         raise problem(path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}")
+    user = next((name for name in header if name.strip().lower() in NAMES["user"]), None)
     for line, row in rows:
         scenario, intent = row["scenario"].strip(), row["intent"].strip()
         if not scenario or not intent:
             raise problem(path, line, "the row has no scenario or no intent")
         tokens, tags = _annotated(row["answer_annotation"], path, line)
-        user = row.get("user", row.get("userid"))
-        yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=user)
+        yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=row[user] if user is not None else None)
 
 
 def _annotated(text: str, path: Path, line: int) -> tuple[list[str], list[str]]:
@@ -188,7 +188,9 @@ def _without_double_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return row
 
 
-_COMMENT = re.compile(r"#\s*(intent|user)\s*[:=]\s*(.*?)\s*$")
+_COMMENT = re.compile(r"#\s*(intent|user)\s*[:=]\s*(.*?)\s*$", re.IGNORECASE)
+_TAG = re.compile(r"O|[BI]-\S+")
+_NEW_DOCUMENT = "-DOCSTART-"  # of CoNLL-2003: a line that is nobody's words
 
 
 def _conll(path: Path) -> Iterator[Record]:
@@ -201,8 +203,8 @@ def _conll(path: Path) -> Iterator[Record]:
         york    I-city
 
     A token's line holds at least two columns, separated by tabs or blanks; the first is the token, the last
-    its tag. Before a block's first token a line that starts with `#` is a comment; after it, `#` is a token
-    like any other.
+    its tag. Before a block's first token a line that starts with `#` is a comment, unless it is a word such as `#now`
+    and its tag, or `#` and its tag; after it, `#` is a token like any other.
     """
     tokens: list[str] = []
     tags: list[str] = []
@@ -210,16 +212,20 @@ def _conll(path: Path) -> Iterator[Record]:
     user: str | None = None
     for line, text in enumerate([*read_lines(path), ""], start=1):
         columns = split_blanks(text)
-        if not tokens and text.startswith("#"):
-            comment = _COMMENT.match(text)
-            if comment and (intent if comment[1] == "intent" else user is not None):
-                raise problem(path, line, f"a second {comment[1]} before any token; the comments begin on line {first}")
-            if comment and not (intent or user is not None):
+        comment = _COMMENT.match(text) if not tokens else None
+        if comment:
+            is_intent = comment[1].lower() == "intent"
+            if intent if is_intent else user is not None:
+                what = "intent" if is_intent else "user"
+                raise problem(path, line, f"a second {what} before any token; the comments begin on line {first}")
+            if not (intent or user is not None):
                 first = line
-            if comment and comment[1] == "intent":
+            if is_intent:
                 intent = comment[2]
-            elif comment:
+            else:
                 user = comment[2]
+        elif not tokens and (_is_comment(text, columns) or columns[:1] == [_NEW_DOCUMENT]):
+            continue
         elif columns:
             if len(columns) < 2:
                 raise problem(path, line, f"{text.strip()!r} is one column; needed: a token and its tag")
@@ -234,6 +240,11 @@ def _conll(path: Path) -> Iterator[Record]:
             raise problem(
                 path, first, f"empty utterance: no tokens after {f'the intent {intent}' if intent else 'a user'}"
             )
+
+
+def _is_comment(text: str, columns: list[str]) -> bool:
+    word_and_tag = len(columns) > 1 and _TAG.fullmatch(columns[-1]) and (columns[0] != "#" or len(columns) == 2)
+    return text.startswith("#") and not word_and_tag
 
 
 _TABLES = {"csv": csv_table, "parquet": arrow_table, "datasets": arrow_table}

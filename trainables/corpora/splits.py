@@ -2,7 +2,8 @@
 
 The published splits of a corpus play no part: ATIS has 295 utterances more than once, also across its
 published splits, and a membership attack is meaningless where an utterance is member and non-member. So
-utterances are grouped by their tokens, and a group goes to one split whole.
+utterances are grouped by their tokens, in whatever case, since encoders that lower their case read the same; a
+group goes to one split whole.
 
 A label (an intent or a tag) that train lacks cannot be learned. After the plain random split, every such
 label has one of its groups exchanged for a group that train can spare. ATIS needs it: seven of its intents
@@ -15,6 +16,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+import numpy as np
 
 from edp.spec import UserError
 from trainables.corpora.types import Splits, Utterance
@@ -35,7 +39,7 @@ class LabelWithoutTrainError(UserError):
 
 
 def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
-    """Splits 45:5:50, counted in distinct utterances; copies go where their first goes.
+    """Splits 45:5:50, counted in distinct utterances; copies go where their first goes, also those in another case.
 
     The result depends on the utterances and the seed alone, not on the utterances' order. Every intent and
     every tag occurs in train.
@@ -45,12 +49,16 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
             train can hold.
     """
     groups = _by_tokens(utterances, f"split {seed}")
+    distinct = np.cumsum([len({utterance.tokens for utterance in group}) for group in groups])
+    total = int(distinct[-1]) if groups else 0
     if len(groups) < FEWEST_DISTINCT:
         raise UserError(f"{len(groups)} distinct utterances; allowed: at least {FEWEST_DISTINCT}, or no split 45:5:50")
-    n_train = (TRAIN_PERCENT * len(groups) + 50) // 100
-    n_valid = (VALID_PERCENT * len(groups) + 50) // 100
+    n_train, n_both = (
+        int(np.searchsorted(distinct, count)) + 1
+        for count in accumulate((percent * total + 50) // 100 for percent in (TRAIN_PERCENT, VALID_PERCENT))
+    )
     _give_train_every_label(groups, n_train)
-    parts = groups[:n_train], groups[n_train : n_train + n_valid], groups[n_train + n_valid :]
+    parts = groups[:n_train], groups[n_train:n_both], groups[n_both:]
     train, valid, test = ([utterance for group in part for utterance in group] for part in parts)
     return Splits(train, valid, test)
 
@@ -62,18 +70,21 @@ def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> lis
 
 
 def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance]]:
-    """Groups of utterances with the same tokens, in the order of a keyed hash of the tokens."""
+    """Groups of utterances with the same tokens but for their case, in the order of a keyed hash of the tokens."""
     groups: dict[tuple[str, ...], list[Utterance]] = {}
+    first: dict[tuple[str, ...], tuple[str, ...]] = {}  # of a group, whatever the utterances' order
     for utterance in utterances:
-        groups.setdefault(utterance.tokens, []).append(utterance)
+        lowered = tuple(word.lower() for word in utterance.tokens)
+        groups.setdefault(lowered, []).append(utterance)
+        first[lowered] = min(first.get(lowered, utterance.tokens), utterance.tokens)
     keyed = hashlib.blake2b(key.encode(), digest_size=16)
 
-    def position(tokens: tuple[str, ...]) -> bytes:
+    def position(lowered: tuple[str, ...]) -> bytes:
         digest = keyed.copy()
-        digest.update("\n".join(tokens).encode())
+        digest.update("\n".join(first[lowered]).encode())
         return digest.digest()
 
-    return [sorted(groups[tokens]) for tokens in sorted(groups, key=position)]
+    return [sorted(groups[lowered]) for lowered in sorted(groups, key=position)]
 
 
 def _labels(group: Iterable[Utterance]) -> set[str]:

@@ -31,6 +31,8 @@ NAMES = {
 }
 """What a column may be called where `corpus.columns` does not say: the first of these that is there, in any case."""
 
+_LIST = re.compile(r"""\s*\[\s*['"].*['"]\s*\]\s*""", re.DOTALL)
+"""What a list of strings becomes where a column of lists is written as CSV."""
 _BLANKS = re.compile(r"[ \t\r\n]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -88,7 +90,11 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
     chosen, names = _chosen(table.column_names, columns, path), _class_names(table.schema.metadata)
     row = 0
     for batch in table.select(list(chosen.values())).to_batches():
-        for values in batch.to_pylist():
+        try:
+            rows = batch.to_pylist()
+        except UnicodeDecodeError as error:
+            raise problem(path, None, f"holds text that is not UTF-8 ({error.reason}); save it as UTF-8") from None
+        for values in rows:
             row += 1
             yield _record(values, chosen, names, path, row)
 
@@ -97,10 +103,12 @@ def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
     """What the numbers of a column are called, as `datasets` notes it in the schema: of the column, or of its items."""
     if not metadata or b"huggingface" not in metadata:
         return {}
-    features = json.loads(metadata[b"huggingface"])["info"]["features"]
+    noted = json.loads(metadata[b"huggingface"])
+    features = (noted.get("info") or {}).get("features") if isinstance(noted, dict) else None
     found: dict[str, list[str]] = {}
-    for name, feature in features.items():
-        inner = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
+    for name, feature in (features or {}).items():
+        inner = feature[0] if isinstance(feature, list) and feature else feature
+        inner = inner.get("feature", inner) if isinstance(inner, dict) else None
         if isinstance(inner, dict) and "names" in inner:
             found[name] = inner["names"]
     return found
@@ -150,6 +158,9 @@ class _BadCellError(Exception):
 
 def _words(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> list[str]:
     cell = row[column]
+    if isinstance(cell, str) and _LIST.fullmatch(cell):
+        allowed = "words with blanks between, or a list in Parquet or JSON lines"
+        raise _BadCellError(column, f"holds {_shown(cell)}, a list that was written as text", allowed)
     if isinstance(cell, str):
         words = [word for word in _BLANKS.split(cell) if word]
     elif isinstance(cell, list):

@@ -109,6 +109,12 @@ def test_from_takes_one_converted_corpus(data: Path, command: Command) -> None:
     assert "nowhere: cannot be read: No such file or directory" in error
 
 
+def test_whatever_else_has_its_name_is_not_taken_for_public(data: Path) -> None:
+    writers.jsonl(CORPUS, data / "little")
+    with pytest.raises(UserError, match="corpus little: corpus.path is not set, and it is not in EDP_DATA_DIR"):
+        public.find_corpus(CorpusSpec(name="little"))
+
+
 def test_it_is_looked_for_beside_the_private_corpus_too(data: Path, tmp_path: Path) -> None:
     path = write(data / "public", ".jsonl.gz")
     private = writers.jsonl(CORPUS, data / "mine")

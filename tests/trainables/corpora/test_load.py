@@ -22,7 +22,7 @@ from trainables.corpora import (
     public,
     read_corpus,
 )
-from trainables.spec import CorpusSpec
+from trainables.spec import ColumnsSpec, CorpusSpec
 
 CORPUS = generate("video", 300, seed=5)
 
@@ -185,3 +185,43 @@ def test_a_corpus_without_a_published_split_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"^corpus.split = published: {said}"):
             load_corpus(CorpusSpec.model_validate({**spec, "split": "published"}))
+
+
+def test_a_published_split_has_the_columns_that_the_spec_says(tmp_path: Path) -> None:
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.csv").write_text(f"said,what,text,label\n{part} now,good,wrong,bad\n")
+    columns = ColumnsSpec(text="said", intent="what")
+    splits = load_corpus(CorpusSpec(name="mine", path=str(tmp_path), split="published", columns=columns))
+    assert [(u.tokens, u.intent) for u in splits.test] == [(("test", "now"), "good")]
+
+
+def test_the_digest_of_a_published_split_follows_which_file_is_in_which_part(tmp_path: Path) -> None:
+    files = {name: writers.jsonl(CORPUS[n::4], tmp_path / name) for n, name in enumerate("abcd")}
+
+    def digest(parts: str, split: str) -> str:
+        root = tmp_path / f"{parts}{split}"
+        for name, part in zip("abcd", parts.split(), strict=True):
+            (root / part).mkdir(parents=True, exist_ok=True)
+            (root / part / f"{name}.jsonl").write_bytes(files[name].read_bytes())
+        return corpus_digest(CorpusSpec(name="mine", path=str(root), split=split))  # type: ignore[arg-type]
+
+    one, other = "test train train valid", "test test train valid"
+    assert digest(one, "published") != digest(other, "published")
+    assert digest(one, "paper") == digest(other, "paper"), "pooled"
+
+
+def test_a_file_is_of_the_part_that_it_is_called_whatever_folder_it_lies_in(tmp_path: Path) -> None:
+    for part, utterances in (("train", CORPUS[:200]), ("valid", CORPUS[200:220]), ("test", CORPUS[220:])):
+        writers.jsonl(utterances, tmp_path / "made").rename(tmp_path / f"{part}.jsonl")
+    (tmp_path / "train").mkdir()
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.jsonl").rename(tmp_path / "train" / f"{part}.jsonl")
+    splits = load_corpus(CorpusSpec(name="mine", path=str(tmp_path / "train"), split="published"))
+    assert (splits.train, splits.valid, splits.test) == (CORPUS[:200], CORPUS[200:220], CORPUS[220:])
+
+
+def test_more_labels_than_a_model_could_learn_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text("text,intent\n" + "".join(f"say {n},i{n // 2}\nand {n},i{n // 2}\n" for n in range(20_002)))
+    with pytest.raises(UserError, match=r"corpus: it has 10,001 intents, as .* allowed: at most 10,000"):
+        check_corpus(CorpusSpec(name="mine", path=str(path)))

@@ -286,3 +286,41 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     writers.jsonl_folder(AWKWARD, tmp_path / "corpus")
     with unreadable(tmp_path), pytest.raises(UserError, match="cannot be read: Permission denied"):
         detect_format(tmp_path / "corpus")
+
+
+def test_conll_has_words_that_begin_with_a_hash_documents_that_begin_and_comments_in_any_case(tmp_path: Path) -> None:
+    file = tmp_path / "a.conll"
+    file.write_text(
+        "-DOCSTART- -X- -X- O\n\n"
+        "#Apple\tB-product\nrocks\tO\n\n"
+        "#hello O\n\n"
+        "# O\n1 B-number\n\n"
+        "-DOCSTART- -X- -X- O\n\n"
+        "# text = #Apple rocks\n#no tag here\nplain O\n"
+    )
+    assert [(u.tokens, u.tags) for u in read_corpus(file, "auto")] == [
+        (("#Apple", "rocks"), ("B-product", "O")),
+        (("#hello",), ("O",)),
+        (("#", "1"), ("O", "B-number")),
+        (("plain",), ("O",)),
+    ]
+    file.write_text("# Intent: book\n# USER = u1\nnow O\n")
+    assert read_corpus(file, "auto") == [Utterance(("now",), ("O",), "book", "u1")]
+
+
+def test_hidden_folders_are_not_read_and_a_file_is_read_once(tmp_path: Path) -> None:
+    writers.jsonl(CORPUS, tmp_path / "mine")
+    hidden = tmp_path / "mine" / ".ipynb_checkpoints"
+    writers.jsonl(CORPUS[:4], hidden)
+    assert read_corpus(tmp_path / "mine", "auto") == CORPUS
+    hidden.rename(tmp_path / "shown")
+    (plain,) = (tmp_path / "shown").iterdir()
+    (tmp_path / "shown" / f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    with pytest.raises(UserError, match=r"jsonl\.gz: \S+\.jsonl lies beside it: the same twice"):
+        read_corpus(tmp_path / "shown", "auto")
+
+
+def test_users_of_nlu_evals_files_have_any_of_the_names_that_tables_have(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("User_ID;scenario;intent;answer_annotation\nu7;email;send;to robert\n")
+    assert read_corpus(file, "nlu_eval")[0].user == "u7"

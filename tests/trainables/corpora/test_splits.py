@@ -92,3 +92,13 @@ def test_more_labels_than_train_can_hold_are_refused_by_name() -> None:
 def test_fewer_than_twenty_distinct_utterances_are_refused() -> None:
     with pytest.raises(UserError, match="19 distinct utterances; allowed: at least 20"):
         split_corpus([plain(f"say {number % 19}") for number in range(100)], seed=0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_words_in_another_case_stand_in_one_split(seed: int) -> None:
+    lower = [plain(f"say number {n}") for n in range(200)]
+    found = split_corpus([*lower, *(plain(f"Say Number {n}") for n in range(60))], seed)
+    texts = [{" ".join(utterance.tokens).lower() for utterance in part} for part in parts(found)]
+    assert sum(map(len, texts)) == 200
+    assert abs(len({u.tokens for u in found.train}) - 0.45 * 260) <= 2
+    assert [len(part) for part in parts(split_corpus(lower, seed))] == [90, 10, 100]

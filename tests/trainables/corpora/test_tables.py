@@ -39,6 +39,11 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
     "BIO in a row": ("csv", {"c.tsv": "text\ttags\nx y\tO I-x\n"}, "c.tsv, line 2: tag 2 is I-x after O"),
     "too few tags in a row": ("csv", {"c.csv": "text,tags\nx y,O\n"}, "c.csv, line 2: 1 tags for 2 tokens"),
     "no text in a row": ("csv", {"c.csv": "text,intent\n ,i\n"}, "c.csv, line 2: empty utterance"),
+    "a list as text": (
+        "csv",
+        {"c.csv": "tokens,intent\n\"['play', 'it']\",i\n"},
+        "c.csv, line 2: column 'tokens' holds \"['play', 'it']\", a list that was written as text; allowed: words with",
+    ),
     "no Parquet": ("parquet", {"c.parquet": "x"}, "c.parquet: is neither Parquet nor an Arrow stream: "),
     "half a Parquet": (
         "parquet",
@@ -116,3 +121,17 @@ def test_intents_that_are_numbers_are_their_digits(tmp_path: Path) -> None:
         (("go", "on"), "3"),
         (("stop",), "4"),
     ]
+
+
+def test_text_that_is_not_utf8_and_features_that_are_noted_otherwise_are_no_fault_of_the_program(
+    tmp_path: Path,
+) -> None:
+    bad = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"caf\xe9"], pyarrow.binary()).buffers())
+    path = tmp_path / "c.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": bad, "intent": ["i"]}), path)
+    with pytest.raises(UserError, match=r"c\.parquet: holds text that is not UTF-8"):
+        read_corpus(path, "parquet")
+    for noted in (b"{}", b'{"info": {"features": null}}', b"[]", b'{"info": {"features": {"text": null}}}'):
+        table = pyarrow.table({"text": ["say it"], "intent": ["i"]}).replace_schema_metadata({"huggingface": noted})
+        pyarrow.parquet.write_table(table, path)
+        assert read_corpus(path, "parquet")[0].intent == "i"
