@@ -18,10 +18,12 @@ from sweeps.execution.prepare import Prepared, cache_key, encode_missing, locate
 from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.shell import command_line
 from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.parts import MOST_REFERENCES
 from sweeps.results.front import pareto_front
+from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.store_check import check_store
@@ -82,12 +84,23 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
 
 
 def attack_in_session(
-    target: Target, prepared: Prepared, references: int, kind: Kind, console: Console
+    target: Target,
+    prepared: Prepared,
+    references: int,
+    kind: Kind,
+    console: Console,
+    tracker: Tracker | None = None,
 ) -> dict[str, Any]:
-    """`attack` while Ray runs and the corpora are encoded."""
-    folder = target.sweep.cache / f"references-{_reference_key(target.spec, prepared, kind)}"
+    """`attack` while Ray runs and the corpora are encoded.
+
+    Args:
+        tracker: of the target's run; None: one is opened when there is something to send.
+    """
+    # References without privacy are shared by all trials of a sweep, however long each was trained.
+    compared = (target.again or target.spec) if kind == "own" else target.spec
+    folder = target.sweep.cache / f"references-{_reference_key(compared, prepared, kind)}"
     reference_models = [
-        ReferenceModel(reference_spec(target.spec, kind, k), prepared.corpus, folder / f"{k}.npz", k)
+        ReferenceModel(reference_spec(compared, kind, k), prepared.corpus, folder / f"{k}.npz", k)
         for k in range(references)
     ]
     shadow_folder = target.sweep.cache / f"references-{_reference_key(target.spec, prepared, 'sgd')}"
@@ -99,7 +112,7 @@ def attack_in_session(
     results = _shadow_attacks(seen, prepared, shadow.output, target.spec.corpus.seed)
     results += loss_and_reference_attacks(seen, References.read([model.output for model in reference_models]))
     document = _document(target, prepared, seen, results, references, kind)
-    _keep(target, document, results)
+    _keep(target, document, results, tracker)
     ledger, audited = read_ledger(target.folder), document["epsilon_audited"]
     words = contradiction(audited, ledger, document["delta"]) if ledger is not None and audited is not None else None
     if words is not None:
@@ -107,15 +120,24 @@ def attack_in_session(
     return document
 
 
-def attack_front(sweep: Sweep, prepared: Prepared, progress: Progress) -> None:
-    """Attacks what stands on the front and was not attacked yet; for the end of a sweep, while Ray runs."""
+def not_attacked(sweep: Sweep) -> list[Point]:
+    """What stands on the front and was not attacked yet, where the recipe asks for it."""
     recipe = sweep.recipe
-    for point in pareto_front(sweep.trials(), recipe.search.objectives):
-        if (point.folder / "attacks.json").is_file():
-            continue
-        found = attack_in_session(of_point(sweep, point), prepared, recipe.attacks.references, "sgd", progress.console)
+    front = pareto_front(sweep.trials(), recipe.search.objectives) if recipe.attacks.at_end else []
+    return [point for point in front if not (point.folder / "attacks.json").is_file()]
+
+
+def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: Progress) -> None:
+    """Attacks what `not_attacked` names; for the end of a sweep, while Ray runs. MLflow may be away."""
+    how_many = sweep.recipe.attacks.references
+    for point in not_attacked(sweep):
+        target, before = of_point(sweep, point, tracker.uri), tracker.failures
+        found = attack_in_session(target, prepared, how_many, "sgd", progress.console, tracker)
         best = next(one for one in found["attacks"] if one["name"] == found["strongest"])
         progress.say(f"attacked trial {point.name}: strongest {best['name']}, AUC {best['auc']:.3f}")
+        if tracker.failures > before:
+            again = command_line("attack", target.name, storage=sweep.folder.parent)
+            progress.say(f"MLflow lacks this attack's figures; when it answers again, send them with: {again}")
 
 
 def _reference_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
@@ -172,7 +194,9 @@ def _document(
     }
 
 
-def _keep(target: Target, document: dict[str, Any], results: list[AttackResult]) -> None:
+def _keep(
+    target: Target, document: dict[str, Any], results: list[AttackResult], tracker: Tracker | None = None
+) -> None:
     curves = {result.name: {"fpr": result.fpr, "tpr": result.tpr} for result in results}
     with atomic_write(target.folder / "attacks.json") as partial:
         partial.write_text(json.dumps(document | {"curves": curves}, indent=1))
@@ -180,9 +204,9 @@ def _keep(target: Target, document: dict[str, Any], results: list[AttackResult])
     write_attack_page(document, results, page)
     if target.run_id is None:
         return
-    tracker = Tracker(
-        target.tracking_uri, target.experiment, target.sweep.folder.parent / "mlflow-artifacts", new=False
-    )
+    if tracker is None:
+        artifacts = target.sweep.folder.parent / "mlflow-artifacts"
+        tracker = Tracker(target.tracking_uri, target.experiment, artifacts, new=False)
     metrics = {
         f"attack_{result.name}_{figure}": getattr(result, figure)
         for result in results

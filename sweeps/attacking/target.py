@@ -12,6 +12,7 @@ from edp.spec import UserError
 from sweeps.formatting.names import as_path
 from sweeps.recipes.loading import load_config
 from sweeps.recipes.parts import ResourcesSpec
+from sweeps.results.choice import picked_spec
 from sweeps.state.records import Point
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.storage import brought_down
@@ -38,6 +39,8 @@ class Target:
     """Epochs that it was trained for."""
     artifacts: str = "attacks"
     """Folder among its run's artifacts."""
+    again: TrialSpec | None = None
+    """What trains this very model again, where its trial was to go on for longer."""
 
 
 def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
@@ -117,6 +120,7 @@ def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Tar
             resources=recipe.resources,
             epoch=point.epoch,
             artifacts="attacks" if point.last else f"attacks-epoch-{point.epoch}",
+            again=picked_spec(point),
         )
     )
 

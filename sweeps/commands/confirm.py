@@ -33,6 +33,7 @@ from sweeps.results.confirmed import DECIDE, estimate, seed_folder
 from sweeps.results.front import pareto_front
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.lock import driver_lock
+from sweeps.state.picks import heading_of
 from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.corpus_inputs import corpus_inputs
@@ -191,7 +192,8 @@ def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
 
 def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
     begin_folder(folder)
-    write_yaml(spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+    heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
+    write_yaml(spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
     return open_job(
         tracker,

@@ -154,7 +154,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     heading = (
-        f"{heading_of(sweep, point)}\n"
+        f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
         f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from edp.spec import UserError
-from sweeps.attacking.attack import attack_front
+from sweeps.attacking.attack import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import Interrupts
@@ -184,12 +184,13 @@ def resume_sweep(
         sweep.told(recipe)  # a study that has lost its trials would run them again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
         artifacts = sweep.folder.parent / "mlflow-artifacts"
-        tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=tracking_uri is None)
+        tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=False)
         if tracking_uri is not None:
             tracker.check_holds(record.run_id)
         moved = {"tracking_uri": redacted(uri)}  # is written down when nothing is left that could refuse
         if record.state == "finished":
             sweep.update(**moved)
+            _attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep
         prepared = locate(recipe.baseline(), sweep.cache)
@@ -202,6 +203,19 @@ def resume_sweep(
             tracker.reopen(record.run_id)
             _run(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
+
+
+def _attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progress) -> None:
+    """Attacks what a finished sweep's end has left out, as when one attack failed."""
+    if not not_attacked(sweep):
+        return
+    base = recipe.baseline()
+    prepared = locate(base, sweep.cache)
+    with spoken_of("reading the corpora", progress.say):
+        corpora = read_missing(base, prepared)
+    with ray_session(sweep.log):
+        encode_missing(base, prepared, corpora, progress.say, _corner_trials(recipe))
+        attack_front(sweep, prepared, tracker, progress)
 
 
 def _run(
@@ -241,7 +255,7 @@ def _run(
                 sweep.update(state=state)
                 release_best(sweep, tracker)
             if recipe.attacks.at_end:
-                attack_front(sweep, prepared, progress)
+                attack_front(sweep, prepared, tracker, progress)
     except KeyboardInterrupt as interrupt:
         state = "stopped"
         raise SweepStopped(stopped_by(interrupt), how) from None

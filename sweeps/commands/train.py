@@ -34,6 +34,7 @@ from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
+from trainables.corpora import corpus_digest
 from trainables.corpora.types import Splits
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.records.job import TrialJob, TrialResult
@@ -84,7 +85,10 @@ def train(
     prepared = locate(spec, made.cache)
     with spoken_of("reading the corpora", progress.say):
         corpora = read_missing(spec, prepared)
-    origin = origin if origin is not None and _same_people(origin, spec, storage) else None
+    if origin is not None and not _same_people(origin, spec, storage):
+        if spec.training.method != "sgd":
+            progress.say(f"another corpus than that of sweep {origin.sweep}: this training is no part of its ε")
+        origin = None
     trained_on = ("train", "valid") if with_valid else ("train",)
     with claimed(made.folder, made.name), ray_session(made.log):
         placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
@@ -177,12 +181,21 @@ def _tell_sweep(
 
 
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
-    """Whether it trains on the sweep's own corpus, privately: what it executes is then part of the sweep's ε."""
+    """Whether it trains on the sweep's own corpus, privately: what it executes is then part of the sweep's ε.
+
+    A sample of it, split otherwise or from another place, is of the same people. Where that is not known it is so.
+    """
+    if spec.training.method == "sgd":
+        return False
     try:
         corpus = Sweep.existing(storage, origin.sweep).recipe.corpus
+        if (spec.corpus.name, spec.corpus.path) == (corpus.name, corpus.path):
+            return True
+        whole = {"seed": 0, "utterances": None, "split": "paper"}
+        mine, theirs = (corpus_digest(one.model_copy(update=whole)) for one in (spec.corpus, corpus))
     except UserError:
-        corpus = spec.corpus
-    return spec.corpus == corpus and spec.training.method != "sgd"
+        return True
+    return mine == theirs
 
 
 def _cost(origin: Origin | None, storage: Path) -> float | None:

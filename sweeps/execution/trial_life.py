@@ -17,6 +17,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import Spent, over_budget
 from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
 from sweeps.search.target_epsilon import Refused, Settled, settle
+from sweeps.state.picks import heading_of
 from sweeps.state.records import number_of
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES, digests, keep_trial
@@ -97,7 +98,8 @@ class TrialLife(tune.Callback):
             self._lives[trial_id] = _Life(suggestion)
             folder = self._sweep.trial_folder(suggestion.number)
             begin_folder(folder)
-            write_yaml(suggestion.spec, folder / "config.yaml", "Trains with: edp-sweep train config.yaml")
+            heading = heading_of(self._sweep.name, suggestion.number, suggestion.spec.training.epochs)
+            write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
             self._keep(self.trials.trial(trial_id), TrialState.RUNNING)
             self._progress.trial(suggestion.number, "waiting", suggestion.params)
         return suggestion

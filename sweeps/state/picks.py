@@ -13,7 +13,6 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from edp.spec import Frozen, UserError
-from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from trainables.records.files import atomic_write, read_json, read_json_if_any
 
@@ -66,25 +65,27 @@ def write_picks(sweep: Sweep, picks: list[Pick]) -> None:
         partial.write_bytes(TypeAdapter(list[Pick]).dump_json(picks, indent=1))
 
 
-def heading_of(sweep: Sweep, point: Point) -> str:
-    """The first line of a configuration that was picked, by which `origin_of` knows it."""
-    return f"Trial {point.trial} of sweep {sweep.name} after epoch {point.epoch}, MLflow run {point.run_id}."
+def heading_of(sweep: str, trial: int, epoch: int, run_id: str | None = None) -> str:
+    """The first line of a trial's configuration, by which `origin_of` knows it; a run that is not known is None."""
+    return f"Trial {trial} of sweep {sweep} after epoch {epoch}, MLflow run {run_id}."
 
 
 def origin_of(config: Path, storage: Path) -> Origin | None:
     """The sweep in `storage` that a configuration was picked of; None where its heading names none that is there.
 
-    A sweep that cannot be read counts as the one that is meant: what belongs to its ε is not left out.
+    A sweep that cannot be read counts as the one that is meant, and so does one of the same name where the run is not
+    known, as while MLflow was away: what belongs to its ε is not left out.
     """
     found = _HEADING.match(config.read_text(encoding="utf-8", errors="replace"))
     if found is None:
         return None
     trial, name, epoch, run_id = found.groups()
-    folder = storage / name / "trials" / trial
-    if not folder.is_dir():
+    if not (storage / name).is_dir():
         return None
     try:
-        another = run_id not in {record.run_id for record in Sweep.existing(storage, name).trials()}
+        # Of a secret number of trials, the one that was released is the only one, and bears another's number.
+        records = {record.number: record.run_id for record in Sweep.existing(storage, name).trials()}
+        another = int(trial) not in records or (run_id != "None" and run_id not in {*records.values()} - {None})
     except UserError:
         another = False
     return None if another else Origin(sweep=name, trial=int(trial), epoch=int(epoch))

@@ -9,6 +9,14 @@ from sweeps.formatting.names import sqlite_url
 _SQLITE = "sqlite:///"
 
 
+def absolute_store(uri: str) -> str:
+    """`uri`, of a SQLite file by its whole path: who reads it later may stand in another folder."""
+    file = _file(uri)
+    if file is None or file.is_absolute() or str(file) in (".", ":memory:"):
+        return uri
+    return sqlite_url(file.resolve())
+
+
 def relative_store(uri: str, storage: Path) -> str:
     """`uri`, of a SQLite file in `storage` by its path from there."""
     file = _file(uri)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from edp.spec import UserError
 from sweeps.formatting.errors import missing_driver
 from sweeps.formatting.secrets import HIDDEN, redacted
+from sweeps.state.places import absolute_store
 
 
 def settled_uri(given: str | None, stored: str) -> str:
@@ -29,7 +30,7 @@ def settled_uri(given: str | None, stored: str) -> str:
                 f"tracking-uri = {stored!r}: what *** stands for is not kept; give the whole with --tracking-uri, "
                 "or in MLFLOW_TRACKING_URI"
             )
-    return uri
+    return absolute_store(uri)
 
 
 def check_store(uri: str) -> str:

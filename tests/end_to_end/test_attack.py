@@ -254,3 +254,14 @@ def test_references_of_plain_sgd_do_not_depend_on_what_a_trial_searched() -> Non
     assert reference_spec(one, "sgd", 3).training == reference_spec(other, "sgd", 3).training
     assert reference_spec(one, "own", 3).training.method == "edp"
     assert reference_spec(one, "own", 3).training.seed != reference_spec(one, "own", 4).training.seed
+
+
+def test_resume_attacks_what_the_sweeps_end_has_left_out(
+    swept: dict[str, Any], storage: Path, command: Command
+) -> None:
+    kept = Path(storage / "audited" / "trials" / "0" / "attacks.json")
+    kept.unlink()
+    code, _, err = command("resume", "audited", "--storage", str(storage))
+    assert code == 0, err
+    assert "attacked trial 0" in err
+    assert kept.is_file()

@@ -13,12 +13,15 @@ from mlflow.tracking import MlflowClient
 from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
+from sweeps.commands.train import _same_people
 from sweeps.results.choice import named_point
 from sweeps.results.total import cost_line, epsilon_of_sweep
-from sweeps.state.picks import Origin, origin_of, read_picks, write_origin
+from sweeps.state.picks import Origin, heading_of, origin_of, read_picks, write_origin
 from sweeps.state.sweep import Sweep, newest
 from tests.conftest import Command
+from tests.support import studies, writers
 from tests.support.synthetic import sweep_of
+from trainables.corpora import generate
 from trainables.records.ledger_file import write_ledger
 
 
@@ -181,3 +184,41 @@ def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: P
     assert origin_of(tmp_path / "picked.yaml", tmp_path / "runs") == origin, "what cannot be read is not left out"
     (tmp_path / "other.yaml").write_text((tmp_path / "picked.yaml").read_text().partition("\n")[2])
     assert origin_of(tmp_path / "other.yaml", tmp_path / "runs") is None, "somebody's own configuration"
+
+
+@pytest.mark.slow
+def test_every_configuration_of_a_sweep_says_whose_it_is_also_while_mlflow_is_away(tmp_path: Path) -> None:
+    storage = tmp_path / "runs"
+    sweep = sweep_of(storage, "s", 2, tracked=False)
+    for number in ("0", "1"):
+        folder = sweep.trial_folder(int(number))
+        assert origin_of(folder / "config.yaml", storage) == Origin(sweep="s", trial=int(number), epoch=4)
+    file = tmp_path / "config.yaml"
+    for heading, counts in (
+        (heading_of("s", 1, 4), True),
+        (heading_of("s", 7, 4), False),
+        (heading_of("t", 1, 4), False),
+    ):
+        file.write_text(f"# {heading} And more.\n")
+        assert (origin_of(file, storage) is not None) is counts
+
+
+def test_the_same_people_count_however_the_corpus_is_split_or_named(tmp_path: Path) -> None:
+    mine = writers.jsonl(generate("video", 60, seed=1), tmp_path / "mine")
+    again = writers.jsonl(generate("video", 60, seed=1), tmp_path / "moved")
+    others = writers.jsonl(generate("video", 60, seed=2), tmp_path / "others")
+    sweep, recipe = studies.sweep(tmp_path / "runs", f"corpus.path={mine}", "corpus.name=mine")
+    origin, spec = Origin(sweep=sweep.name, trial=0, epoch=1), recipe.trial({"C": 1.0, "z0": 1.0})
+
+    def counts(**changes: object) -> bool:
+        return _same_people(
+            origin, spec.model_copy(update={"corpus": spec.corpus.model_copy(update=changes)}), tmp_path / "runs"
+        )
+
+    assert counts()
+    assert counts(seed=1)
+    assert counts(utterances=30)
+    assert counts(split="published")
+    assert counts(path=str(again), name="other")
+    assert counts(path=str(tmp_path / "gone")), "what is not known counts"
+    assert not counts(path=str(others))

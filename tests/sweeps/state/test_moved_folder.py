@@ -15,7 +15,9 @@ from mlflow.tracking import MlflowClient
 from sweeps.state.places import relative_store, store_here
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.moved_artifacts import follow
+from sweeps.tracking.store_check import settled_uri
 from tests.conftest import Command
+from tests.support import studies
 from tests.support.synthetic import sweep_of
 
 
@@ -90,3 +92,15 @@ def test_a_store_that_is_no_database_any_more_is_one_line(tmp_path: Path, comman
     assert "cannot be opened" in said
     assert "is not a database" in said
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_store_that_is_named_from_here_is_kept_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert settled_uri(None, "sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    for uri in ("sqlite:///", "sqlite:///:memory:", "sqlite:////there.db", "http://server:5000", "sqlite:///a.db?x=1"):
+        assert settled_uri(uri, "") == uri
+    made, _ = studies.sweep(tmp_path / "runs")
+    made.update(tracking_uri=settled_uri(None, "sqlite:///runs/mlflow.db"))
+    assert Sweep(made.folder.parent, made.name).record.tracking_uri == f"sqlite:///{tmp_path}/runs/mlflow.db"

@@ -111,7 +111,7 @@ def test_from_takes_one_converted_corpus(data: Path, command: Command) -> None:
 
 def test_whatever_else_has_its_name_is_not_taken_for_public(data: Path) -> None:
     writers.jsonl(CORPUS, data / "little")
-    with pytest.raises(UserError, match="corpus little: corpus.path is not set, and it is not in EDP_DATA_DIR"):
+    with pytest.raises(UserError, match=r"corpus little: corpus\.path is not set, and it is not in EDP_DATA_DIR"):
         public.find_corpus(CorpusSpec(name="little"))
 
 
