@@ -61,7 +61,7 @@ Memo = dict[float, tuple[tuple[SampledSteps, ...], Pair]]
 
 
 class _GridTooLarge(Exception):
-    """A loss has more cells than are worth their time."""
+    """A loss has more cells than are worth their time, or so many that their sum is not told from rounding."""
 
 
 def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = None) -> float:
@@ -253,6 +253,8 @@ def one_step(rate: float, z: float, interval: float) -> Pair:
 def _trimmed(first: int, mass: Array, lost: float, tail: float) -> Losses:
     """The losses without either end's mass of up to `tail`, which counts as lost."""
     held = np.flatnonzero((np.cumsum(mass) > tail) & (np.cumsum(mass[::-1])[::-1] > tail))
+    if not len(held):
+        raise _GridTooLarge
     dropped = mass[: held[0]].sum() + mass[held[-1] + 1 :].sum()
     return Losses(first + int(held[0]), mass[held[0] : held[-1] + 1], lost + float(dropped))
 

@@ -32,8 +32,10 @@ def plan(
     loaded = load_recipe(recipe, overrides)[1]  # as in `run`
 
     from sweeps.commands.plan import plan as price
+    from sweeps.commands.plan import runnable
 
-    document = price(loaded, epsilon, lambda line: print_line(err, line)).document()
+    priced = price(loaded, epsilon, lambda line: print_line(err, line))
+    document = {**priced.document(), "runs": list(runnable(loaded, priced)[0])}
     if as_json:
         print_json(document)
         return
@@ -56,5 +58,8 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
     print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. What each ε covers:")
     for way in document["ways"]:
         print_line(out, f"  {way['name']}: {way['covers']}")
-    run = shlex.join(["edp-sweep", "run", *words, "--plan", document["cheapest"]])
-    print_line(out, f"The cheapest is {document['cheapest']}: {run}")
+    if document["out_of_reach"]:
+        print_line(out, f"No noise brings these to ε = {document['target']:g}: {', '.join(document['out_of_reach'])}")
+    for cheapest in document["runs"][:1]:
+        run = shlex.join(["edp-sweep", "run", *words, "--plan", cheapest])
+        print_line(out, f"The cheapest{' that runs' if cheapest != document['cheapest'] else ''} is {cheapest}: {run}")

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from edp.spec import UserError
 from sweeps.commands.run import going_on_with, resume_sweep, start_sweep
 from sweeps.commands.train import train
+from sweeps.formatting.errors import one_line
 from sweeps.formatting.names import check_name, folder_name
 from sweeps.formatting.shell import command_line
 from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
-from sweeps.recipes.loading import load_config, load_recipe, write_yaml
+from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, write_yaml
 from sweeps.recipes.recipe import Recipe
+from sweeps.results.choice import picked_spec
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.search.plan import Prices, Way, price
+from sweeps.search.plan import Prices, Way, is_shuffled, price
 from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.lock import is_free
 from sweeps.state.records import Point
@@ -98,13 +102,13 @@ def run_plan(
     """
     stem, recipe = load_recipe(recipe_name, overrides)
     priced, units = _priced(recipe, None, progress.say)
-    runnable = {way.name: way for way in priced.ways if way.name != "subset"}
-    if "random_stopping" not in runnable:
-        del runnable["all_trials"]  # what it costs is known beforehand with shuffled epochs only
-    if way_name not in (*runnable, "cheapest"):
-        allowed = ", ".join((*runnable, "cheapest"))
+    runs, refused = runnable(recipe, priced)
+    if way_name in refused:
+        raise UserError(f"plan = {way_name!r}: {refused[way_name]}")
+    if way_name not in (*runs, "cheapest") or not runs:
+        allowed = ", ".join((*runs, "cheapest")) if runs else "; ".join(("none", *refused.values()))
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}")
-    way = runnable[way_name] if way_name in runnable else next(iter(runnable.values()))
+    way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]
     name = check_name("name", name or folder_name(stem))
     again = part_of or _command(recipe_name, overrides, way_name, name, storage, tracking_uri)
@@ -122,6 +126,20 @@ def run_plan(
         return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
     with going_on_with(again):
         return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
+
+
+def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, str]]:
+    """The ways that `run --plan` takes, the cheapest first, and why the recipe's own settings forbid others."""
+    runs, refused = {}, {}
+    for way in priced.ways:
+        if way.name == "subset" or (way.name == "all_trials" and not is_shuffled(recipe)):
+            continue  # what all trials cost is known beforehand with shuffled epochs only
+        try:
+            Recipe.model_validate(apply_overrides(recipe.model_dump(mode="json"), _settings(way, recipe)))
+            runs[way.name] = way
+        except ValidationError as error:
+            refused[way.name] = one_line(error)
+    return runs, refused
 
 
 def _settings(way: Way, recipe: Recipe) -> list[str]:
@@ -214,7 +232,10 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
 
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
     """The chosen configuration on the private corpus, with the noise that it needs there."""
-    params = {**{key: value for key, value in point.params.items() if key != "z0"}, "training.epochs": point.epoch}
+    training = picked_spec(point).training
+    params = {key: value for key, value in point.params.items() if key != "z0"} | {"training.epochs": training.epochs}
+    if training.decay_epochs is not None:
+        params["training.decay_epochs"] = training.decay_epochs
     try:
         return settle(recipe, params, units).spec
     except Refused as refusal:

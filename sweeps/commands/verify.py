@@ -45,7 +45,7 @@ def load(config: str, overrides: list[str]) -> TrialSpec:
     if config not in recipe_names() and os.path.isfile(config) and "space" not in read_yaml(Path(config)):
         return load_config(Path(config), overrides)
     recipe = load_recipe(config, overrides)[1]
-    return recipe.trial(example_params(recipe.dimensions))
+    return recipe.trial(example_params(recipe))
 
 
 def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> dict[str, Any]:
@@ -111,7 +111,8 @@ def small(spec: TrialSpec, most: int = EXAMPLES) -> TrialSpec:
     if training.batch_size != "full" and isinstance(training.batch_size, int):
         data["training"]["batch_size"] = min(most, training.batch_size)
     if training.method != "dpsgd":
-        data["training"]["micro_batches"] = min(_CLIPS, training.micro_batches)
+        clips = min(_CLIPS, training.micro_batches)
+        data["training"] |= {"micro_batches": clips, "batch_size": data["training"]["batch_size"] // clips * clips}
     return TrialSpec.model_validate(data)
 
 

@@ -179,7 +179,7 @@ def _value(text: str) -> Any:
         return yaml.load(text, _EachKeyOnce)
     except _Twice as error:
         raise UserError(f"--set {text!r}: {error.problem}") from None
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # also a day that there is not, and digits without end
         return text
 
 

@@ -201,7 +201,7 @@ class Recipe(Frozen):
 
     def baseline(self) -> TrialSpec:
         """The same without privacy, as `TrialSpec.plain_training` says, with the recipe's own settings."""
-        noise = {k: v for k, v in example_params(self.dimensions).items() if "." not in k}
+        noise = {k: v for k, v in example_params(self).items() if "." not in k}
         private = self.trial(noise)
         return private.model_copy(update={"training": private.plain_training()})
 
@@ -220,6 +220,7 @@ _SHARED = (
     "model.vocabulary",
     "model.features.public",
     "training.validate_every",
+    "training.plain",
 )
 _SECTIONS = ("training.", "edp.", "model.")
 
@@ -274,8 +275,28 @@ def _check_space(recipe: Recipe) -> None:
                 f"search.objectives: the honest epsilon is infinite at edp.z0 = {trial.edp.z0:g}, "
                 f"edp.alpha = {trial.edp.alpha}; leave them out, or name log10_epsilon_paper or no epsilon"
             )
+    _check_inside(recipe)
 
 
-def example_params(dimensions: dict[str, Dimension | dict[str, Dimension]]) -> dict[str, Any]:
+def _check_inside(recipe: Recipe) -> None:
+    """Builds a trial inside each range, whose ends may be whole numbers, or multiples of N, where others are not.
+
+    Raises:
+        ValueError: naming the range.
+    """
+    first = example_params(recipe)
+    for name, dimension in recipe.dimensions.items():
+        if not isinstance(dimension, Dimension) or dimension.choice is not None:
+            continue
+        low, high = dimension.ends()
+        inside = low + 1 if dimension.int is not None else low + 0.37 * (high - low)
+        try:
+            recipe.trial({**first, name: inside})
+        except ValidationError as error:
+            allowed = "choice" if dimension.int is not None else "int, or choice"
+            raise ValueError(f"space.{name} may suggest {inside:g}: {one_line(error)}; or {allowed}") from None
+
+
+def example_params(recipe: Recipe) -> dict[str, Any]:
     """Some configuration of the space."""
-    return next(corners(dimensions))
+    return next(corners(recipe.dimensions, recipe.shapes))

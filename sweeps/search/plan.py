@@ -55,6 +55,8 @@ class Prices:
     target: float
     delta: float
     ways: tuple[Way, ...]
+    out_of_reach: tuple[str, ...] = ()
+    """Those that no noise brings to `target`."""
 
     def document(self) -> dict[str, Any]:
         """What `edp-sweep plan --json` prints."""
@@ -68,7 +70,7 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
     Poisson sampling they are those of the first values of the space.
 
     Raises:
-        UserError: where no noise meets the target.
+        UserError: where no noise meets the target in any way.
     """
     if not 0 < target < math.inf:
         raise UserError(f"epsilon = {target:g}: allowed: positive and finite")
@@ -82,26 +84,43 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
     def cost(*parts: Composition) -> float:
         return epsilon_of(compose(parts), delta)
 
-    shuffled = recipe.edp.sampling == "shuffle" and "edp.sampling" not in recipe.space
-    ways = []
-    if recipe.search.stand_in is not None:
+    def stand_in() -> Way:
         alone = cost(training(least_noise(lambda z: cost(training(z)), target)))
-        ways.append(Way("stand_in", 0.0, alone, alone, trials, "everything: what it is chosen by is public"))
-    z0 = least_noise(lambda z: cost(*[training(z)] * trials), target)
-    total = cost(*[training(z0)] * trials)
-    ways.append(Way("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}"))
-    if shuffled:  # its bound is known for them only; so is that of a Gaussian mechanism on a sample
+        return Way("stand_in", 0.0, alone, alone, trials, "everything: what it is chosen by is public")
+
+    def all_trials() -> Way:
+        z0 = least_noise(lambda z: cost(*[training(z)] * trials), target)
+        total = cost(*[training(z0)] * trials)
+        return Way("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}")
+
+    def random_stopping() -> Way:
         z = least_noise(lambda z: _best_of(z, delta, trials), target)
         total, one = _best_of(z, delta, trials), cost(Composition(mu=1 / z))
-        ways.append(Way("random_stopping", total, one, total, trials, f"the one that is released; {_SCORES}"))
+        return Way("random_stopping", total, one, total, trials, f"the one that is released; {_SCORES}")
+
+    def subset() -> Way:
         z = least_noise(lambda z: _on_subset(z, z, delta, trials), target)
-        choice, one, both = (
-            _on_subset(z, math.inf, delta, trials),
-            cost(Composition(mu=1 / z)),
-            _on_subset(z, z, delta, trials),
-        )
-        ways.append(Way("subset", choice, one, both, trials, f"all trainings; {_SCORES}"))
-    return Prices(target, delta, tuple(sorted(ways, key=lambda way: -way.epsilon_of_release)))
+        choice, both = (_on_subset(z, released, delta, trials) for released in (math.inf, z))
+        return Way("subset", choice, cost(Composition(mu=1 / z)), both, trials, f"all trainings; {_SCORES}")
+
+    found = [stand_in] if recipe.search.stand_in is not None else []
+    found.append(all_trials)
+    if is_shuffled(recipe):  # their bounds are known for them only; so is that of a Gaussian mechanism on a sample
+        found += [random_stopping, subset]
+    ways, out_of_reach = [], {}
+    for way in found:
+        try:
+            ways.append(way())
+        except UserError as error:
+            out_of_reach[way.__name__] = error
+    if not ways:
+        raise next(iter(out_of_reach.values()))
+    return Prices(target, delta, tuple(sorted(ways, key=lambda way: -way.epsilon_of_release)), tuple(out_of_reach))
+
+
+def is_shuffled(recipe: Recipe) -> bool:
+    """Whether every trial has shuffled epochs."""
+    return recipe.edp.sampling == "shuffle" and "edp.sampling" not in recipe.space
 
 
 def _best_of(z: float, delta: float, trials: int) -> float:
@@ -115,4 +134,4 @@ def _on_subset(z: float, z_release: float, delta: float, trials: int) -> float:
 
 def _first(recipe: Recipe) -> TrialSpec:
     """A trial of the first values of the space, its noise to be solved for."""
-    return recipe.trial({**example_params(recipe.dimensions), "z0": 1.0})
+    return recipe.trial({**example_params(recipe), "z0": 1.0})

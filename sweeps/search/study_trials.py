@@ -67,7 +67,7 @@ class StudyTrials:
         keep: Keep = lambda trial, state, values: None,
     ) -> None:
         self._study, self._space, self._shapes = study, recipe.dimensions, recipe.shapes
-        self._objectives = recipe.search.objectives
+        self._objectives, self._secret = recipe.search.objectives, recipe.search.secret
         self._settle, self._track_refusal, self._enough, self._keep = settle, track_refusal, enough, keep
         self._asked: dict[str, optuna.Trial] = {}
         self._failures: list[str] = []
@@ -77,8 +77,8 @@ class StudyTrials:
     @property
     def gave_up(self) -> str | None:
         """Why nothing more is suggested, in one line with each reason counted; None while it is not so."""
-        if len(self._failures) < _FAILURES:
-            return None
+        if len(self._failures) < _FAILURES or self._secret:
+            return None  # to give up would tell of a secret number of candidates, and of what became of them
         counts = Counter(self._failures).most_common()
         return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
 

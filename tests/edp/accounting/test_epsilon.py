@@ -9,6 +9,7 @@ from dp_accounting import get_epsilon_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edp.accounting.composition import Composition, SampledSteps
 from edp.accounting.epsilon import composition_of, epsilon, epsilon_curve, epsilon_paper, log10_epsilon_paper
 from edp.accounting.gaussian import gaussian_epsilon
 from edp.accounting.planned import planned_ledger
@@ -300,3 +301,8 @@ def test_a_curve_is_the_same_at_the_epochs_that_are_wanted() -> None:
     for epoch, honest, paper in some:
         assert whole[epoch][1:] == (pytest.approx(honest, rel=2e-3), pytest.approx(paper))
     assert seen == list(range(9))
+
+
+def test_a_sum_that_rounding_leaves_nothing_of_has_no_bound_rather_than_an_error() -> None:
+    c = Composition(sampled=(SampledSteps(rate=0.038, z=8.5e37, steps=43_200),), mu=0.63)
+    assert pld_epsilon_at(c, 5e-4, 0.0625) == math.inf

@@ -69,3 +69,17 @@ def test_every_recipe_is_one_that_can_be_verified(name: str) -> None:
     assert found.edp == whole.edp
     assert found.training.workers == 1
     assert found.training.batch_in(EXAMPLES) <= EXAMPLES
+
+
+@pytest.mark.parametrize(("batch", "clips"), [(48, 3), (60, 6), (20, 20), (64, 8), (100, 25), (1000, 1000)])
+def test_a_smaller_step_has_whole_micro_batches(batch: int, clips: int) -> None:
+    training = small(spec(training={"batch_size": batch, "micro_batches": clips, "workers": 1})).training
+    assert isinstance(training.batch_size, int)
+    assert training.batch_size % training.micro_batches == 0
+    assert 0 < training.batch_size <= EXAMPLES
+
+
+def test_a_space_whose_first_choices_do_not_fit_together_has_a_configuration_that_does() -> None:
+    shapes = ["space.training.batch_size.choice=[8, 64]", "space.training.micro_batches.choice=[64, 8]"]
+    found = load("quickstart_paper", shapes).training
+    assert (found.batch_size, found.micro_batches) in {(8, 8), (64, 64), (64, 8)}

@@ -8,13 +8,15 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from mlflow.tracking import MlflowClient
 
 from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
+from sweeps.attacking.target import of_point
 from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
 from sweeps.commands.train import _same_people
-from sweeps.results.choice import named_point
+from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.total import cost_line, epsilon_of_sweep
 from sweeps.state.picks import Origin, heading_of, origin_of, read_picks, write_origin
 from sweeps.state.sweep import Sweep, newest
@@ -222,3 +224,16 @@ def test_the_same_people_count_however_the_corpus_is_split_or_named(tmp_path: Pa
     assert counts(path=str(again), name="other")
     assert counts(path=str(tmp_path / "gone")), "what is not known counts"
     assert not counts(path=str(others))
+
+
+@pytest.mark.slow
+def test_an_earlier_epochs_own_references_train_no_longer_than_it_did(sweep: Sweep) -> None:
+    early = next(p for trial in sweep.trials() for p in trial.points if not p.last)
+    again = picked_spec(early).training
+    assert again.epochs == early.epoch < early.spec.training.epochs
+    early.folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"trained_on": "train"}, early.folder / "model.pt")
+    target = of_point(sweep, early)
+    assert target.again is not None
+    assert target.again.training == again
+    assert target.spec.training.epochs == early.spec.training.epochs, "those without privacy are shared"

@@ -38,6 +38,7 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     assert code == 0, err
     found = json.loads(out)
     assert (found["target"], found["delta"], found["cheapest"]) == (4.0, 0.0005, "stand_in")
+    assert found["runs"] == ["stand_in", "all_trials", "random_stopping"]
     keys = {"name", "epsilon_of_choice", "epsilon_of_release", "epsilon_total", "trials", "covers"}
     assert all(set(way) == keys for way in found["ways"])
     code, out, err = command("plan", str(recipe), "--trials", "3", "--epsilon", "2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from edp.accounting.gaussian import gaussian_delta
 from edp.accounting.selection import subset_epsilon
 from edp.spec import UserError
+from sweeps.commands.plan import runnable
 from sweeps.recipes.loading import load_recipe
 from sweeps.search.plan import price
 
 DELTA = 5e-4
+POISSON = ("edp.sampling=poisson", "training.batch_size=100")
 
 
 @pytest.mark.slow
@@ -74,3 +77,26 @@ def test_a_target_that_cannot_be_is_refused(target: float) -> None:
     _, recipe = load_recipe("atis_private", [])
     with pytest.raises(UserError, match="epsilon = "):
         price(recipe, 4478, target)
+
+
+@pytest.mark.slow
+def test_a_way_that_no_noise_brings_to_the_target_is_left_out(tmp_path: Path) -> None:
+    settings = ["edp.alpha=private", "edp.epsilon=1", "search.trials=40"]
+    _, recipe = load_recipe("atis_private", settings)
+    plan = price(recipe, 2627, 1.0)
+    assert plan.out_of_reach == ("all_trials",)
+    assert {way.name for way in plan.ways} == {"stand_in", "subset", "random_stopping"}
+    _, recipe = load_recipe(
+        "atis_private", [*settings, "search.stand_in=null", "edp.sampling=poisson", "training.batch_size=100"]
+    )
+    with pytest.raises(UserError, match="out of reach"):
+        price(recipe, 2627, 1.0)
+
+
+@pytest.mark.slow
+def test_a_way_that_the_recipes_settings_forbid_does_not_run() -> None:
+    settings = ["search.trials=3", "search.stand_in=null", "search.points_to_evaluate=[{C: 0.5}]"]
+    _, recipe = load_recipe("atis_private", settings)
+    runs, refused = runnable(recipe, price(recipe, 2627, 8.0))
+    assert list(runs) == ["all_trials"]
+    assert "candidates of random_stopping are independent draws" in refused["random_stopping"]

@@ -138,3 +138,13 @@ def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_numb
         assert tracker.started == ["one-000 refused"]
         assert "trial 0 refused" in captured.out
         assert "trial 0 interrupted" in captured.out
+
+
+@pytest.mark.slow
+def test_a_secret_number_of_candidates_runs_out_whatever_becomes_of_them(tmp_path: Path) -> None:
+    made, searched = studies.sweep(tmp_path, *SECRET)
+    search = studies.trials(made, searched)
+    for i in range(11):
+        assert search.ask(str(i)) is not None, "to give up after ten would tell that there were so many"
+        search.tell(str(i), "the loss is nan", None, [])
+    assert search.gave_up is None
