@@ -48,13 +48,18 @@ def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
     found: dict[str, tuple[str, Path]] = {}
     for pick in read_picks(sweep):
         if pick.model is not None:
-            last = sweep.trial_folder(pick.trial)
-            kept = epoch_folder(last, pick.epoch)
-            found[pick.model] = (f"trial {pick.trial} after epoch {pick.epoch}", kept if kept.is_dir() else last)
+            found[pick.model] = (f"trial {pick.trial} after epoch {pick.epoch}", _folder_of(sweep, pick))
     for folder, origin in final_trainings(sweep).items():
         if origin.model is not None:
             found[origin.model] = (f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}", folder)
     return [one for uri, (what, folder) in found.items() if (one := _served(tracker, uri, what, folder)) is not None]
+
+
+def _folder_of(sweep: Sweep, pick: Pick) -> Path:
+    try:
+        return named_point(sweep, f"{pick.trial}@{pick.epoch}").folder
+    except UserError:  # its files are gone
+        return epoch_folder(sweep.trial_folder(pick.trial), pick.epoch)
 
 
 def _served(tracker: Tracker, uri: str, what: str, folder: Path) -> Served | None:

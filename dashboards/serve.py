@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import webbrowser
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 import requests
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -132,14 +134,13 @@ def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes
         yield uri.rstrip("/"), None  # a server has its own
         return
     port = free_port("127.0.0.1", MLFLOW_PORT)
-    log.parent.mkdir(parents=True, exist_ok=True)
     # Through `beside`: it ends the server, and what that starts, also where this process has no time to.
     server = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     # One worker and no job queue: it is up in a few seconds rather than twenty.
     # The store may hold a password, which everybody here would see on a command line.
     settings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "GIT_PYTHON_REFRESH": "quiet"}
     environment = {**os.environ, **settings, "MLFLOW_BACKEND_STORE_URI": uri}
-    with log.open("wb") as file:
+    with _log_file(log) as file:
         child = subprocess.Popen(
             [sys.executable, "-m", "dashboards.beside", sys.executable, *server, "--no-serve-artifacts"],
             stdout=file,
@@ -152,6 +153,15 @@ def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes
         yield f"http://127.0.0.1:{port}", child
     finally:
         _end_group(child)
+
+
+def _log_file(log: Path) -> IO[bytes]:
+    """The log; where it cannot be written, as in somebody else's storage, a file that goes with the process."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return log.open("wb")
+    except OSError:
+        return tempfile.TemporaryFile()
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:

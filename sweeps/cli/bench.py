@@ -213,7 +213,7 @@ def _sizes(settings: list[str] | None) -> dict[str, int]:
     sizes = {}
     for setting in settings or []:
         key, _, value = setting.partition("=")
-        if not value.isdigit() or int(value) < 1:
+        if not value.isdecimal() or int(value) < 1:
             raise UserError(f"--model-size = {setting!r}: allowed: KEY=N, such as hidden_size=12")
         sizes[key] = int(value)
     return sizes

@@ -54,6 +54,8 @@ def pick(
     printed = is_printed(output)
     if printed and as_json:
         raise UserError(f"--output = {str(output)!r}: --json prints there too; allowed: a file")
+    if max_mia_auc is not None and not 0 <= max_mia_auc <= 1:
+        raise UserError(f"--max-mia-auc = {max_mia_auc:g}: allowed: 0 to 1, such as 0.6")
     name, point = _name_and_point(storage, name, point)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, alias, with_encoder, force, require_guarantee, tracking_uri)
@@ -110,6 +112,8 @@ def confirm(
         print_json(document)
     else:
         print_confirmation(document, out)
+    if document["failures"]:
+        raise typer.Exit(1)
 
 
 def train(

@@ -30,7 +30,10 @@ def storage_folder(text: str | Path) -> Path:
     from sweeps.state.bucket import is_address
 
     if not isinstance(text, str) or not is_address(text):
-        return as_path(text)
+        folder = as_path(text)
+        if folder.is_file():
+            raise UserError(f"storage = {str(folder)!r}: it is a file; allowed: a folder")
+        return folder
     from sweeps.state.storage import working_folder
 
     return working_folder(text, lambda line: print_line(err, line))

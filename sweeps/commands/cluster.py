@@ -36,8 +36,9 @@ def write_cluster(kind: Kind, folder: Path) -> Path:
             shutil.copyfile(_FILES / "project" / name, folder / name)
         for package in _PACKAGES:
             shutil.copytree(_ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    except OSError as error:
+    except OSError as error:  # shutil.Error, of a whole folder, has no number
+        shutil.rmtree(folder, ignore_errors=True)
         raise UserError(
-            f"--output = {str(folder)!r}: {error.strerror}; allowed: a folder that can be written"
+            f"--output = {str(folder)!r}: {error.strerror or 'it takes no more'}; allowed: a folder that can be written"
         ) from None
     return folder / file.name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,12 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
     what = f"trial {chosen[0].name}" if len(chosen) == 1 else f"{len(chosen)} points of the front"
     progress.say(f"{what}, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do{_estimate(missing)}")
     tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say, new=False)
-    failures = _train(sweep, missing, tracker, progress) if missing else []
+    try:
+        failures = _train(sweep, missing, tracker, progress) if missing else []
+    except BaseException:
+        with suppress(UserError):  # the steps that were taken count; what went wrong is said
+            tell_total(sweep, tracker)
+        raise
     done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
     if not done:
         raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from sweeps.formatting.outputs import check_output, is_printed, output
 from sweeps.recipes.loading import as_yaml
 from sweeps.results.choice import choose, named_point, picked_spec
 from sweeps.results.recommendation import largest_epsilon
-from sweeps.state.picks import Pick, heading_of, read_picks, write_picks
+from sweeps.state.picks import Pick, heading_of, read_picks, write_pick
 from sweeps.state.records import Point
 from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
@@ -115,7 +116,12 @@ def keep(
         UserError: when the file is there already or cannot be written, or the store cannot be opened.
     """
     check_output(wanted.output)
-    record, picks = sweep.record, read_picks(sweep)
+    record = sweep.record
+    if not os.access(sweep.folder, os.W_OK):
+        raise UserError(
+            f"name = {sweep.name!r}: {sweep.folder} cannot be written, and keeps who picked what; "
+            "allowed: a sweep of yours, or a copy of it"
+        )
     text = _configuration(sweep, point, wanted)
     _check_there(wanted, text)
     # First: where the store cannot be opened, nothing is written.
@@ -132,7 +138,7 @@ def keep(
         why=why,
         wrote=None if is_printed(wanted.output) else hashlib.sha256(text.encode()).hexdigest(),
     )
-    write_picks(sweep, [*picks, made])
+    write_pick(sweep, made)
     if point.run_id is not None:
         for earlier in tracker.marked(record.run_id, "picked") - {point.run_id}:
             tracker.tag(earlier, {"picked": "false"})
@@ -144,7 +150,7 @@ def keep(
     model = register_point(
         sweep, point, wanted.model_name, uri, with_encoder=wanted.with_encoder, alias=wanted.alias, picked=made
     )
-    write_picks(sweep, [*picks, made.model_copy(update={"model": model.uri})])
+    write_pick(sweep, made.model_copy(update={"model": model.uri}), instead_of=made)
     return model
 
 

@@ -90,34 +90,40 @@ def train(
             progress.say(f"another corpus than that of sweep {origin.sweep}: this training is no part of its ε")
         origin = None
     trained_on = ("train", "valid") if with_valid else ("train",)
-    with claimed(made.folder, made.name), ray_session(made.log):
-        placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
-        tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
-        _begin(made, spec, origin)
-        progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
-        tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
-        with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
-            result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
-            tracked.close(spec, made.folder, result)
-    model = None
-    if model_name is not None:
-        if tracked.run_id is None:
-            raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
-        model = register(
-            model_name,
-            tracker=tracker,
-            run_id=tracked.run_id,
-            folder=made.folder,
-            features=prepared.corpus / "features",
-            spec=spec,
-            metrics=result.metrics,
-            cost=_cost(origin, storage),
-            with_encoder=with_encoder,
-            alias=alias,
-            trained_on=" and ".join(trained_on),
-        )
-    if origin is not None:
-        _tell_sweep(origin, made, model, storage, tracker, progress)
+    model = tracker = None
+    try:
+        with claimed(made.folder, made.name), ray_session(made.log):
+            placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
+            tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
+            _begin(made, spec, origin)
+            progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
+            tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
+            with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
+                result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
+                tracked.close(spec, made.folder, result)
+        if model_name is not None:
+            try:
+                if tracked.run_id is None:
+                    raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
+                model = register(
+                    model_name,
+                    tracker=tracker,
+                    run_id=tracked.run_id,
+                    folder=made.folder,
+                    features=prepared.corpus / "features",
+                    spec=spec,
+                    metrics=result.metrics,
+                    cost=_cost(origin, storage),
+                    with_encoder=with_encoder,
+                    alias=alias,
+                    trained_on=" and ".join(trained_on),
+                )
+            except UserError as error:
+                raise UserError(f"{error}; what was trained is whole: {made.folder}") from None
+    finally:
+        # Also of what failed or was stopped: the steps that it took count.
+        if origin is not None and tracker is not None:
+            _tell_sweep(origin, made, model, storage, tracker, progress)
     return {
         **measured(result.metrics),
         "run_id": tracked.run_id,

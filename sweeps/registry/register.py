@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import logging
 import math
 import os
@@ -166,6 +167,7 @@ def register(
     with tempfile.TemporaryDirectory() as temporary, _quiet():
         served = Path(temporary) / "served"
         try:
+            place = _free_place(tracker, run_id, place)
             bundle, parts = _answering(name, Path(temporary), folder, features, spec, wrote or {}, with_encoder)
             _save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
@@ -180,6 +182,12 @@ def register(
                 f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
             ) from None
     return Registered(name, version, size / 1e6, alias, compared=wrote is None or bool(wrote))
+
+
+def _free_place(tracker: Tracker, run_id: str, place: str) -> str:
+    """`place`, numbered where an earlier version of the run has its files there."""
+    taken = {file.path for file in tracker.client.list_artifacts(run_id, place.rpartition("/")[0])}
+    return next(name for n in itertools.count(1) if (name := place if n == 1 else f"{place}-{n}") not in taken)
 
 
 def _new_version(

@@ -1,12 +1,30 @@
-"""A look at a lock, which takes nothing and writes nothing."""
+"""The kernel's locks that leave no file behind: a look at a driver's, and one that is held for a moment."""
 
 from __future__ import annotations
 
 import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = "lock"
 """The file in a sweep's folder that its driver holds."""
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Waits for its turn among all, here and in other processes, who change a file of `folder`, and holds it.
+
+    The lock is that of the folder itself. A file system without locks lets everybody in.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_locked(path: Path) -> bool:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 
 from edp.spec import UserError
+from sweeps.state.flock import one_at_a_time
 from sweeps.state.sweep import Sweep
 from trainables.records.files import atomic_write, read_json_if_any
 
 NOTES = "notes.json"
 LONGEST = 4000
 """Characters of a note."""
-_WRITING = threading.Lock()
 
 
 def read_notes(sweep: Sweep) -> dict[str, str]:
@@ -33,7 +32,7 @@ def write_note(sweep: Sweep, name: str, text: str) -> None:
     text = text.strip()
     if len(text) > LONGEST:
         raise UserError(f"note = {len(text):,} characters: allowed: up to {LONGEST:,}")
-    with _WRITING:
+    with one_at_a_time(sweep.folder):
         notes = {key: note for key, note in read_notes(sweep).items() if key != name} | ({name: text} if text else {})
         with atomic_write(sweep.folder / NOTES) as partial:
             partial.write_text(json.dumps(notes, indent=1, ensure_ascii=False), encoding="utf-8")

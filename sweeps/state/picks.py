@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from edp.spec import Frozen, UserError
+from sweeps.state.flock import one_at_a_time
 from sweeps.state.sweep import Sweep
 from trainables.records.files import atomic_write, read_json, read_json_if_any
 
@@ -59,10 +60,20 @@ def read_picks(sweep: Sweep) -> list[Pick]:
     return found or []
 
 
-def write_picks(sweep: Sweep, picks: list[Pick]) -> None:
-    """Replaces them, in one step."""
-    with atomic_write(sweep.folder / PICKS) as partial:
-        partial.write_bytes(TypeAdapter(list[Pick]).dump_json(picks, indent=1))
+def write_pick(sweep: Sweep, made: Pick, *, instead_of: Pick | None = None) -> None:
+    """Adds a choice, in one step; also while others do.
+
+    Args:
+        instead_of: what is known of it less its model.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+        OSError: where it cannot be written.
+    """
+    with one_at_a_time(sweep.folder):
+        picks = [pick for pick in read_picks(sweep) if pick != instead_of]
+        with atomic_write(sweep.folder / PICKS) as partial:
+            partial.write_bytes(TypeAdapter(list[Pick]).dump_json([*picks, made], indent=1))
 
 
 def heading_of(sweep: str, trial: int, epoch: int, run_id: str | None = None) -> str:

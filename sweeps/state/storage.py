@@ -118,6 +118,12 @@ def close_storages() -> None:
                 mirror.push()
 
 
+def is_lent(storage: Path) -> bool:
+    """Whether an object store's working folder is one that another machine drives sweeps of, and none here."""
+    mirror = _mirror_of(storage)
+    return mirror is not None and mirror.elsewhere is not None and not mirror.is_driven_here()
+
+
 def is_driven_elsewhere(folder: Path) -> bool:
     """Whether another machine drives the sweep in `folder`, as of when its storage folder came down."""
     mirror = _mirror_of(folder)

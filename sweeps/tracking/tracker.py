@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
+from sweeps.state.storage import is_lent
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from sweeps.tracking.moved_artifacts import follow
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
@@ -78,7 +79,7 @@ class Tracker:
         self.failures = 0
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
-            if uri.startswith("sqlite:///"):
+            if uri.startswith("sqlite:///") and not is_lent(artifacts.parent):
                 follow(Path(uri.removeprefix("sqlite:///")), artifacts)
             if uri.startswith(("http://", "https://")):
                 # MLflow itself tries for minutes; a store that answers nothing is better known at once.

@@ -74,6 +74,7 @@ def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
         (["--batch-sizes", "0"], "--batch-sizes = '0': allowed: whole numbers"),
         (["--batch-sizes", "3", "--workers", "2"], "allowed: multiples of --workers = 2"),
         (["--plot", "/nowhere/figure.html"], "--plot = '/nowhere/figure.html'"),
+        (["--model-size", "hidden_size=²"], "--model-size = 'hidden_size=²'"),
         (["--model-size", "hidden_size=big"], "--model-size = 'hidden_size=big'"),
         (["--corpus", "nothing"], "nothing"),
     ],

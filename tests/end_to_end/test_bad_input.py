@@ -16,6 +16,8 @@ pytestmark = pytest.mark.ray
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["list", "--storage", "RECIPE"], "it is a file; allowed: a folder"),
+        (["pick", "s", "--max-mia-auc", "60"], "--max-mia-auc = 60: allowed: 0 to 1"),
         (["run", "no_such_recipe"], "recipe = 'no_such_recipe'"),
         (["run", "RECIPE", "--set", "trainin.epochs=2"], "trainin = "),
         (["run", "RECIPE", "--set", "edp.C=-1"], "edp.C = -1"),

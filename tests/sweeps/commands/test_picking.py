@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
 from sweeps.commands.train import _same_people
 from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.total import cost_line, epsilon_of_sweep
-from sweeps.state.picks import Origin, heading_of, origin_of, read_picks, write_origin
+from sweeps.state.notes import read_notes, write_note
+from sweeps.state.picks import Origin, Pick, heading_of, origin_of, read_picks, write_origin, write_pick
 from sweeps.state.sweep import Sweep, newest
 from tests.conftest import Command
 from tests.support import studies, writers
@@ -237,3 +239,23 @@ def test_an_earlier_epochs_own_references_train_no_longer_than_it_did(sweep: Swe
     assert target.again is not None
     assert target.again.training == again
     assert target.spec.training.epochs == early.spec.training.epochs, "those without privacy are shared"
+
+
+@pytest.mark.slow
+def test_who_picks_or_notes_while_others_do_loses_nothing_of_theirs(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "runs", "s", 1, tracked=False)
+    one = Pick(trial=0, epoch=4, by="me", at="2026-01-01T00:00:00+00:00", limits={}, why="")
+
+    def choose(who: int) -> None:
+        for i in range(10):
+            made = one.model_copy(update={"by": f"{who} {i}"})
+            write_pick(sweep, made)
+            write_pick(sweep, made.model_copy(update={"model": "models:/m/1"}), instead_of=made)
+            write_note(sweep, f"{who} {i}", "seen")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(choose, range(4)))
+    everybody = {f"{who} {i}" for who in range(4) for i in range(10)}
+    assert {pick.by for pick in read_picks(sweep) if pick.model} == everybody
+    assert len(read_picks(sweep)) == 40
+    assert set(read_notes(sweep)) == everybody

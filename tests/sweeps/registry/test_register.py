@@ -87,12 +87,20 @@ def test_it_states_what_goes_in_and_what_comes_out(model: PyFuncModel) -> None:
 def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kept, tmp_path: Path) -> None:
     registered = kept.register(f"plain {kept.kind}")
     version = kept.tracker.client.get_model_version(registered.name, str(registered.version))
-    place = Path(kept.tracker.client.download_artifacts(kept.run_id, "served_model/2", str(tmp_path)))
+    path = f"served_model/{version.source.rpartition('/')[2]}"
+    place = Path(kept.tracker.client.download_artifacts(kept.run_id, path, str(tmp_path)))
     names = {file.name for file in place.rglob("*") if file.is_file()}
     assert not [name for name in names if name.endswith((".pkl", ".pickle"))]
     assert {"serving.py", "model.pt", "ledger.json", "model.json", "input_example.json"} <= names
     assert torch.load(place / "artifacts" / "bundle" / "model.pt", weights_only=True)["labels"]["intents"]
-    assert version.tags["ledger"] == f"runs:/{kept.run_id}/served_model/2/artifacts/bundle/ledger.json"
+    assert version.tags["ledger"] == f"runs:/{kept.run_id}/{path}/artifacts/bundle/ledger.json"
+
+
+@pytest.mark.slow
+def test_registering_again_leaves_the_files_of_the_version_before_alone(kept: Kept) -> None:
+    versions = [kept.register(f"twice {kept.kind}") for _ in range(2)]
+    places = [kept.tracker.client.get_model_version(one.name, str(one.version)).source for one in versions]
+    assert len(set(places)) == 2
 
 
 @pytest.mark.slow
