@@ -98,7 +98,9 @@ class TrialLife(tune.Callback):
             self._lives[trial_id] = _Life(suggestion)
             folder = self._sweep.trial_folder(suggestion.number)
             begin_folder(folder)
-            heading = heading_of(self._sweep.name, suggestion.number, suggestion.spec.training.epochs)
+            # Of a secret number of trials the released one is called 0: its own would tell how many came before.
+            number = 0 if self._recipe.search.secret else suggestion.number
+            heading = heading_of(self._sweep.name, number, suggestion.spec.training.epochs)
             write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
             self._keep(self.trials.trial(trial_id), TrialState.RUNNING)
             self._progress.trial(suggestion.number, "waiting", suggestion.params)

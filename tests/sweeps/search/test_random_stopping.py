@@ -128,6 +128,9 @@ def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_numb
     )
     life._track_refusal(0, Refused("over the budget", next(corners(searched.dimensions))))
     assert life.ask("a") is not None
+    assert life.ask("b") is not None
+    headings = {file.read_text().partition(" after")[0] for file in sweep.folder.glob("trials/*/config.yaml")}
+    assert headings == {"# Trial 0 of sweep one"}, "a number of its own would tell how many came before"
     tune_trial = type("TuneTrial", (), {"trial_id": "a"})()
     life.on_trial_result(0, [], tune_trial, {"left": "interrupted"})
     life.on_trial_complete(0, [], tune_trial)
