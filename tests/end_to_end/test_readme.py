@@ -68,6 +68,7 @@ NOT_HERE = {
     ".venv/bin/python -m pytest": "is what runs this, on some of the tests",
     "optuna-dashboard": "is not installed here; tests/sweeps/search/test_study.py opens such a study with Optuna",
     "pip install boto3": "for the cluster launcher alone",
+    "cd edp-cluster": "a folder of: edp-sweep cluster init",
     "ray get-auth-token": "needs a cluster: its file is held against Ray's schema in tests/sweeps/",
     "export RAY_AUTH_MODE": "needs a cluster",
     "ray up": "needs a cluster",
