@@ -104,7 +104,10 @@ def pretrain(
             with _in_new_folder(folder):
                 write_folder(folder, encoder, pieces, spec, about, corpora)
             tracked.files(sorted(folder.iterdir()), _ARTIFACT)
-            model = _register(tracker, tracked.run_id, model_name, folder, about) if model_name is not None else None
+            try:
+                model = _register(tracker, tracked.run_id, model_name, folder, about) if model_name else None
+            except UserError as error:
+                raise UserError(f"{error}; the encoder is whole: {folder}") from None
             tracked.end({"state": "complete"})
     shutil.rmtree(work, ignore_errors=True)
     return {
