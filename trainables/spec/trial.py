@@ -44,7 +44,9 @@ class TrialSpec(Frozen):
 
     def plain_training(self) -> TrainingSpec:
         """The training of the SGD baseline, the shadow and reference models: what `training.plain` says, or the same
-        without clip and noise."""
+        without clip and noise; of what is plain already, itself."""
+        if self.training.method == "sgd":
+            return self.training
         plain = self.training.plain
         if plain is None and isinstance(self.model, BERTSpec) and self.model.features is not None:
             workers = self.training.workers

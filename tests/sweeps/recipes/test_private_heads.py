@@ -79,8 +79,11 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
         assert {name: getattr(training, name) for name in plain} == plain
         assert (training.epochs, training.batch_size, training.learning_rate) == (15, 66, 3e-2)
     found = recipe("training.plain={epochs: 4, batch_size: 32, optimizer: adamw, learning_rate: 0.01}")
-    training = found.baseline().training
-    assert (training.epochs, training.batch_size, training.optimizer, training.learning_rate) == (4, 32, "adamw", 0.01)
+    private = found.trial({**next(corners(found.dimensions)), "z0": 1.0})
+    for spec in (private, found.baseline()):  # the baseline's own shadow and references too: it is plain already
+        for training in (spec.plain_training(), shadow_trial(spec).training, reference_spec(spec, "sgd", 0).training):
+            settings = training.epochs, training.batch_size, training.optimizer, training.learning_rate
+            assert settings == (4, 32, "adamw", 0.01)
     with pytest.raises(ValueError, match=r"plain\.batch_size = 32 is not a multiple of workers = 3"):
         recipe("training.workers=3", "training.plain.batch_size=32")
     assert found.trial({**next(corners(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
