@@ -21,6 +21,7 @@ def pick_device(training: TrainingSpec) -> torch.device:
         raise TrialFailed("training.device = cuda, but this worker sees no CUDA device")
     index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
     torch.cuda.set_device(index)
+    torch.backends.cudnn.allow_tf32 = False  # of PyTorch's own accord; float32 is what the recipe says
     return torch.device("cuda", index)
 
 
