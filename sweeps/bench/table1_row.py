@@ -55,6 +55,8 @@ _SISTERS = {
     "video": ("health", "communication"),
 }
 """Generated corpora that stand in as public ones."""
+_TRIALS, _BERT_TRIALS = 6, 2
+"""Of a search, the second of the paper's mechanism: with them a row takes two cores about an hour and a half."""
 _BERT_EPOCHS = {"atis": 10, "snips": 4, "nlu_eval": 6}
 """Of the paper's mechanism. The recipes' 15 to 30 would take two cores half an hour to an hour a trial."""
 _BERT_POINTS = [{"C": 1.0, "z0": 1e-5, "decay": "none"}, {"C": 1.0, "z0": 1.0, "decay": "linear", "tau": 0.02}]
@@ -69,7 +71,8 @@ class Run:
     """How a row is measured: `encoder` is what the private points' heads stand on."""
 
     row: str
-    trials: int
+    trials: int | None
+    """Of each search; None: so many that a row takes two cores an hour and a half (`trials_of`)."""
     utterances: int
     seeds: int
     encoder: str
@@ -91,6 +94,12 @@ class Run:
     def corpus(self) -> str:
         """The corpus, as recipes name it."""
         return self.row.partition("_")[2]
+
+    def trials_of(self, part: str) -> int:
+        """Trials of a search of one of `PARTS`."""
+        if self.trials is not None:
+            return self.trials
+        return _BERT_TRIALS if part == "mechanism" and self.model == "bert" else _TRIALS
 
     @property
     def generated(self) -> bool:
@@ -119,29 +128,30 @@ def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measure
     """The paper's points, then each private point, which take minutes, then SGD and the front of the paper's mechanism.
 
     Yields:
-        All that this run has measured so far, and the paper's points.
+        All that this run has measured of one of its parts so far, and the paper's points.
 
     Raises:
         UserError: as the sweeps; where the storage folder has a sweep of this name with other settings.
         TrialError: for a training or an attack that failed.
         SweepStopped: when it was stopped; the same command goes on.
     """
-    entries, notes = paper_entries(run.row), list[Note]()
     parts: dict[str, list[Part]] = {
         "private": [functools.partial(_private, epsilon=epsilon) for epsilon in EPSILONS],
         "mechanism": [_paper_mechanism],
     }
-    for part in (part for name in run.parts for part in parts[name]):
-        with going_on_with(run.again):
-            found, more = part(run, progress)
-        entries, notes = [*entries, *found], [*notes, *more]
-        about = Measurement(*names_of(run.row), f"{date.today()}", run.trials, machine(), versions(), notes)
-        yield entries, about
+    for name in run.parts:
+        entries, notes = paper_entries(run.row), list[Note]()
+        for part in parts[name]:
+            with going_on_with(run.again):
+                found, more = part(run, progress)
+            entries, notes = [*entries, *found], [*notes, *more]
+            trials, today = run.trials_of(name), f"{date.today()}"
+            yield entries, Measurement(*names_of(run.row), today, trials, machine(), versions(), notes)
 
 
 def paper_mechanism(run: Run) -> tuple[str, list[str]]:
     """The recipe of the paper's mechanism, and its settings. BERT starts from the first four layers of MiniLM."""
-    settings = [f"search.trials={run.trials}", f"training.workers={_workers()}"]
+    settings = [f"search.trials={run.trials_of('mechanism')}", f"training.workers={_workers()}"]
     if run.model == "bert":
         # With few epochs the recipes' batches of 64 at 2e-4 do not converge: SER 8.3 on ATIS, 3.4 with these.
         settings += ["training.batch_size=32", "training.learning_rate=5e-4", "training.learning_rate_decay=linear"]
@@ -170,7 +180,11 @@ def paper_mechanism(run: Run) -> tuple[str, list[str]]:
 
 def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
     """The private recipe, and its settings. It is searched on a public corpus, so that ε covers the choice too."""
-    settings = [f"search.trials={run.trials}", f"edp.epsilon={epsilon:g}", f"model.pretrained={run.encoder}"]
+    settings = [
+        f"search.trials={run.trials_of('private')}",
+        f"edp.epsilon={epsilon:g}",
+        f"model.pretrained={run.encoder}",
+    ]
     if not run.generated:
         return f"{run.corpus}_private", settings
     # No corpus can be both: what the attacker is shown, and what stands in the private one's place.

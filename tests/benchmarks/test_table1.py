@@ -82,6 +82,15 @@ def test_a_row_is_recipes_of_the_projects_own(row: str, utterances: int, tmp_pat
     assert private.edp.delta <= delta_of(row)
 
 
+@pytest.mark.parametrize(("row", "trials"), [("clc_snips", 6), ("bert_snips", 2), ("bert_video", 2)])
+def test_a_row_of_no_given_trials_has_as_many_as_an_hour_and_a_half_holds(
+    row: str, trials: int, tmp_path: Path
+) -> None:
+    run = Run(row, None, 20_000, 2, "minilm", tmp_path, None, "", "")
+    assert load_recipe(*paper_mechanism(run))[1].search.trials == trials
+    assert load_recipe(*private_recipe(run, 3))[1].search.trials == 6
+
+
 def test_a_row_takes_the_place_of_its_own_and_leaves_the_others(tmp_path: Path) -> None:
     known = Result([], [])
     for row in ("bert_atis", "clc_atis", "clc_atis"):
