@@ -40,6 +40,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.confirmed import confirmed_runs
+from sweeps.results.cost import known
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.recommendation import leakage_of, recommended
@@ -282,8 +283,9 @@ def _public(spec: TrialSpec) -> list[str]:
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:
     """Seconds, of all trials together and of an epoch."""
-    measured = [t.metrics for t in trials if t.metrics]
-    epoch = float(np.median([m["seconds_per_epoch"] for m in measured])) if measured else math.nan
+    measured = [known(trial) for trial in trials]
+    epochs = [m["seconds_per_epoch"] for m in measured if "seconds_per_epoch" in m]
+    epoch = float(np.median(epochs)) if epochs else math.nan
     return {
         "gpu_seconds": sum(m.get("gpu_seconds", 0.0) for m in measured),
         "worker_seconds": sum(m.get("worker_seconds", 0.0) for m in measured),

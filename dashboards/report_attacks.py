@@ -27,7 +27,7 @@ def attacks_of(
         BrokenFile: for a file that is not whole.
     """
     found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
-    curves = [Curve(one.name, one.auc, one.fpr, one.tpr) for one in found]
+    curves = [Curve(one.name, one.auc, one.non_members, one.fpr, one.tpr) for one in found]
     return [one.document() for one in found], curves, f"{compared[0].upper()}{compared[1:]}."
 
 

@@ -9,7 +9,7 @@ from mlflow.exceptions import MlflowException
 
 from edp.spec import UserError
 from sweeps.results.choice import named_point
-from sweeps.results.confirmed import DECIDE, estimate
+from sweeps.results.confirmed import DECIDE, estimate, next_training
 from sweeps.state.picks import Pick, final_trainings, read_picks
 from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep
@@ -86,8 +86,13 @@ def survived(point: Point, runs: list[ConfirmedRun]) -> str:
     words = (
         f"Over {len(sers)} new seeds its SER is {mean.mean:.2%}, 95 % interval {mean.lower:.2%} to {mean.upper:.2%}. "
     )
-    if ser < mean.lower:
-        return words + f"The sweep's {ser:.2%} lies below: it was luck in part, and the mean is what to expect."
-    if ser > mean.upper:
-        return words + f"The sweep's {ser:.2%} lies above: the configuration is better than it looked."
-    return words + f"The sweep's {ser:.2%} lies within: it has survived."
+    # One training against another: the interval of their mean says nothing of where a single one lies.
+    lower, upper = next_training(sers)
+    one = f"of one more training {lower:.2%} to {upper:.2%}"
+    if ser < lower:
+        return (
+            f"{words}The sweep's {ser:.2%} lies below that {one}: it was luck in part, and the mean is what to expect."
+        )
+    if ser > upper:
+        return f"{words}The sweep's {ser:.2%} lies above that {one}: the configuration is better than it looked."
+    return f"{words}The sweep's {ser:.2%} lies within that {one}: it has survived."

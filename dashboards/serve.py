@@ -70,7 +70,7 @@ class Door:
         """That the page answers to; any where it listens on every address."""
         if ip_address(self.address).is_unspecified:
             return None
-        return {self.host, self.address, "localhost", "127.0.0.1", "::1"}
+        return {self.host.lower(), self.address, "localhost", "127.0.0.1", "::1"}
 
 
 def door(host: str, password_file: Path | None) -> Door:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import METRICS, Limits, cost_key, is_categorical
+from dashboards.pareto.data import METRICS, Limits, Snapshot, cost_key, is_categorical
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
@@ -65,8 +66,7 @@ def _scatters(app: Dash, source: Source) -> None:
     def draw_first(shown: dict[str, Any]) -> Any:
         if shown["theme"] is None:
             return (no_update,) * 2
-        empty = "" if source.read()[1].candidates else "No trial is complete yet; points appear here as they end."
-        return drawn("epsilon", "ser", leakage_of(source.sweep.recipe), **shown), empty
+        return drawn("epsilon", "ser", leakage_of(source.sweep.recipe), **shown), over_epsilon(source.read()[1])
 
     @app.callback(
         output=[Output("scatter", "figure"), Output("hint", "children")],
@@ -78,6 +78,14 @@ def _scatters(app: Dash, source: Source) -> None:
         found = source.read()[1]
         where = parts.hint(found.axis(x), found.axis(y)) if found.candidates else ""
         return drawn(x, y, colour, **shown), where
+
+
+def over_epsilon(found: Snapshot) -> str:
+    """What a chart over ε does not show, in a sentence; "" where it shows all."""
+    if not found.candidates:
+        return "No trial is complete yet; points appear here as they end."
+    beyond = sum(math.isinf(candidate.point.metrics["epsilon"]) for candidate in found.candidates.values())
+    return f"{beyond} of {len(found.candidates)} have an infinite ε and are not drawn here." if beyond else ""
 
 
 def _parallel(app: Dash, source: Source) -> None:

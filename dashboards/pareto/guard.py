@@ -43,7 +43,7 @@ def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
 
     @server.before_request
     def let_in() -> Response | None:
-        name = request.host.rsplit(":", 1)[0].strip("[]")
+        name = request.host.rsplit(":", 1)[0].strip("[]").lower()
         if hosts is not None and name not in hosts:
             abort(403)
         if password is not None and not _knows(password):

@@ -47,17 +47,24 @@ def _value(i: int, trial: FrozenTrial) -> float:
 
 def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[float]:
     """After each complete trial, the share of the final hypervolume; the reference is the worst of each objective."""
-    study = _study(trials, objectives)
-    values = np.array([trial.values for trial in study.trials])
+    values = np.array([trial.values for trial in complete(trials)])
     if len(values) < 2:
         return []
-    if len(objectives) == 1:
+    # An ε may be infinite: as bad as the worst that is not, and no objective where all are.
+    values = values[:, np.isfinite(values).any(axis=0)]
+    worst = np.where(np.isfinite(values), values, -np.inf).max(axis=0)
+    values = np.minimum(values, worst)
+    if values.shape[1] == 0:
+        return []
+    if values.shape[1] == 1:
         span = values[0, 0] - values.min()
         best = np.minimum.accumulate(values[:, 0])
         return [float(v) for v in ((values[0, 0] - best) / span if span else np.ones(len(values)))]
+    study = optuna.create_study(directions=["minimize"] * values.shape[1])
+    study.add_trials([optuna.create_trial(values=row) for row in values.tolist()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        drawn = optuna.visualization.plot_hypervolume_history(study, values.max(axis=0).tolist())
+        drawn = optuna.visualization.plot_hypervolume_history(study, worst.tolist())
     volumes = [float(v) for v in drawn.data[0].y]
     return [v / volumes[-1] for v in volumes] if volumes and volumes[-1] else []
 

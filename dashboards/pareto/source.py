@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
@@ -13,9 +14,19 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
+from sweeps.results.confirmed import CONFIRM
 from sweeps.state.notes import NOTES
+from sweeps.state.picks import ORIGIN
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.store_check import check_there
+
+
+def _state(file: Path) -> str:
+    try:
+        found = file.stat()
+    except OSError:  # not there, or no longer
+        return "-"
+    return f"{found.st_mtime_ns}:{found.st_size}"
 
 
 class Source:
@@ -32,8 +43,12 @@ class Source:
         self._experiment: str | None = None
 
     def _stamp_now(self) -> str:
-        files = [self.sweep.folder / name for name in ("sweep.json", "study.db", NOTES, "confirm")]
-        stamp = " ".join(f"{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files if f.exists())
+        folder = self.sweep.folder
+        files = [folder / name for name in ("sweep.json", "study.db", NOTES)]
+        # Trainings of its configurations, whose steps are in its ε: with new seeds, and final ones.
+        trained = [*folder.glob(f"{CONFIRM}/*/*/*.json"), *folder.parent.glob(f"train-*/{ORIGIN}")]
+        trained += folder.parent.glob("train-*/ledger.json")
+        stamp = " ".join(_state(file) for file in (*files, *sorted(trained)))
         # A study in a database of its own leaves no trace here.
         stamp += f" {self.sweep.state}"  # a driver that dies changes no file
         return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"

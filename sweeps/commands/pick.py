@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edp.spec import UserError
-from sweeps.formatting.figures import epsilon_text, epsilon_words, users_remark
+from sweeps.formatting.figures import epsilon_over, epsilon_words, users_remark
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.outputs import check_output, is_printed, output
 from sweeps.recipes.loading import as_yaml
@@ -81,7 +81,7 @@ def pick_point(
         UserError: when nothing fits, when a guarantee is required and there is none, or as `keep`.
     """
     for name, value in limits.items():
-        if math.isnan(value) or value < 0:
+        if not 0 <= value < math.inf:
             raise UserError(f"--max-{name.replace('_', '-')} = {value}: allowed: a number of at least 0")
     if named is not None and limits:
         raise UserError(f"point = {named!r}: limits choose a point, too; allowed: a point, or limits")
@@ -103,7 +103,7 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
     most, found = largest_epsilon(sweep.recipe.edp.epsilon), point.metrics["epsilon"]
     if found <= most:
         return None
-    return f"trial {point.name} has no guarantee: its ε is {epsilon_text(found)}, not <= {most:.4g}"
+    return f"trial {point.name} has no guarantee: its ε is {epsilon_over(found, most)}, not <= {most:.4g}"
 
 
 def keep(

@@ -26,6 +26,12 @@ def epsilon_text(epsilon: float) -> str:
     return f"{epsilon:.2e} (no formal guarantee)" if epsilon >= NO_GUARANTEE else number(epsilon)
 
 
+def epsilon_over(epsilon: float, limit: float) -> str:
+    """ε that is more than a limit, in as many digits as show that it is."""
+    shown = epsilon_text(epsilon)
+    return f"{epsilon:.10g}" if shown == number(limit) else shown
+
+
 MARK = "†"
 """Stands for "no formal guarantee" where a table has no room for the words; its caption says so."""
 

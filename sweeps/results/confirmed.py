@@ -33,12 +33,25 @@ class Estimate:
 
 def estimate(values: list[float]) -> Estimate:
     """The mean of at least two values; where they are infinite, so are mean and interval."""
-    mean = float(np.mean(values))
+    # Not the mean of equal values, which rounding may move: it is compared with theirs.
+    mean = values[0] if len(set(values)) == 1 else float(np.mean(values))
     if not math.isfinite(mean) or len(set(values)) == 1:
         return Estimate(mean, mean, mean)
     n = len(values)
     half = float(student.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
     return Estimate(mean, mean - half, mean + half)
+
+
+def next_training(values: list[float]) -> tuple[float, float]:
+    """The 95 % interval of one more value (Student's t): wider than the mean's, which many values make narrow.
+
+    Of figures that cannot be negative.
+    """
+    found = estimate(values)
+    if not math.isfinite(found.mean):
+        return found.mean, found.mean
+    half = (found.upper - found.mean) * math.sqrt(len(values) + 1)
+    return max(0.0, found.mean - half), found.mean + half
 
 
 def seed_folder(sweep: Sweep, point: Point, seed: int | str) -> Path:

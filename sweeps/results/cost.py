@@ -28,7 +28,7 @@ def priced(seconds: Cost, recipe: Recipe) -> Cost:
 
 def trial_cost(trial: TrialRecord, recipe: Recipe) -> Cost:
     """What a trial has cost so far."""
-    return priced(_seconds(_known(trial)), recipe)
+    return priced(_seconds(known(trial)), recipe)
 
 
 def sweep_cost(trials: Sequence[TrialRecord], baseline: dict[str, Any] | None, recipe: Recipe) -> Cost:
@@ -48,7 +48,7 @@ class Spent:
         self._baseline = _seconds(baseline or {})
         self._trials = dict[int, Cost]()
         for trial in trials:
-            self.hear(trial.number, _known(trial))
+            self.hear(trial.number, known(trial))
 
     def hear(self, number: int, metrics: Metrics) -> None:
         """A trial has reported: an epoch, or what it came to. Seconds are counted from its start."""
@@ -61,7 +61,8 @@ class Spent:
         return {name: sum(one[name] for one in every) for name in _COUNTED}
 
 
-def _known(trial: TrialRecord) -> Metrics:
+def known(trial: TrialRecord) -> Metrics:
+    """What a trial came to; of one that has not ended well, what its last epoch did."""
     return trial.metrics or (trial.curve[-1] if trial.curve else {})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from sweeps.formatting.figures import enumerated, epsilon_text, number
+from sweeps.formatting.figures import enumerated, epsilon_over, number
 from sweeps.formatting.guarantee import MEANINGFUL
 from sweeps.recipes.parts import Objective
 from sweeps.recipes.recipe import Recipe
@@ -67,7 +67,7 @@ def recommend(
     found = min(fitting, key=lambda p: (figures[p.name]["ser"], p.metrics["epsilon"], p.trial, p.epoch), default=None)
     guarantee = f"ε ≤ {number(most)}" + ("" if target is None else ", the recipe's target")
     if not safe or found is None:
-        return Recommendation(None, _why_none(front, inside, guarantee), found)
+        return Recommendation(None, _why_none(front, inside, guarantee, most), found)
     where = " within the limits" if limits else ""
     words = _why(found, safe, fitting, figures, leakage, f"{where} with a guarantee ({guarantee})")
     return Recommendation(found, words + _audited(found, baseline or {}))
@@ -116,13 +116,13 @@ def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], l
     return [point for point in points if not clearly_more(figures[point.name])]
 
 
-def _why_none(front: Sequence[Point], inside: Sequence[Point], guarantee: str) -> str:
+def _why_none(front: Sequence[Point], inside: Sequence[Point], guarantee: str, most: float) -> str:
     if not front:
         return "Nothing is recommended: no trial is complete yet."
     if not inside:
         return "Nothing is recommended: no configuration of the front is within the limits."
     where = " within the limits" if len(inside) < len(front) else ""
-    least = epsilon_text(min(point.metrics["epsilon"] for point in inside))
+    least = epsilon_over(min(point.metrics["epsilon"] for point in inside), most)
     return (
         f"Nothing is recommended: no configuration of the front{where} has a guarantee ({guarantee}). "
         f"The smallest ε is {least}."

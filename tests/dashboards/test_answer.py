@@ -19,6 +19,7 @@ from dashboards.pareto.side_by_side import side_by_side
 from dashboards.pareto.source import Source
 from dashboards.pareto.sweeps import beside, others, two_sweeps
 from edp.spec import UserError
+from sweeps.recipes.parts import Objective
 from sweeps.results.recommendation import recommended
 from sweeps.results.ties import difference
 from sweeps.state.notes import LONGEST, read_notes, write_note
@@ -129,6 +130,19 @@ def test_importance_slices_and_hypervolume_are_those_of_the_study(source: Source
     slices = slices_chart(found, found.axes["ser"], "dark")["data"]
     assert {len(trace["x"]) for trace in slices} == {30}, "each trial's last epoch, for each setting"
     assert progress_chart(volumes, objectives, "light")["data"][0]["y"] == volumes
+
+
+def test_an_infinite_epsilon_is_as_bad_as_the_worst_that_is_not() -> None:
+    values = [(1.0, 0.5, 1.0), (0.5, 0.6, math.inf), (0.2, 0.7, 2.0), (0.3, 0.55, 0.5), (0.9, 0.9, 3.0)]
+    objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
+
+    def of(rows: list[tuple[float, ...]]) -> list[float]:
+        return hypervolumes([create_trial(values=list(row)) for row in rows], objectives)
+
+    assert of(values) == of([tuple(min(v, 3.0) for v in row) for row in values])
+    assert of(values)[-1] == 1
+    unbounded = of([(*row[:2], math.inf) for row in values])
+    assert unbounded[-1] == 1, "over what is finite"
 
 
 def test_of_too_few_trials_nothing_is_said(source: Source) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from dashboards.pareto import parts
+from dashboards.pareto.charts import over_epsilon
 from dashboards.pareto.data import Axis, bounds, candidates, drawable, limited, opening_axes, snapshot, text, within
 from dashboards.pareto.detail import epsilons
 from dashboards.pareto.layout import page
@@ -217,6 +219,38 @@ def test_a_running_sweep_is_read_again_when_a_trial_has_ended(tmp_path: Path) ->
     later, more = source.read()
     assert later != version
     assert len(more.candidates) == 6
+
+
+@pytest.mark.slow
+def test_it_is_read_again_as_its_configurations_are_trained_again(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "confirmed", 2, tracked=False)
+    source = Source(sweep, seconds=0)
+    point = source.read()[1].front[0].point
+    folder = sweep.folder / "confirm" / f"{point.trial}-{point.epoch}"
+    versions = [source.read()[0]]
+    for seed in (1, 2):
+        made = folder / f"seed-{seed}"
+        made.mkdir(parents=True)
+        versions.append(source.read()[0])
+        shutil.copy(sweep.trial_folder(point.trial) / "ledger.json", made)
+        versions.append(source.read()[0])
+    assert source.read()[0] == versions[-1]
+    assert len(set(versions)) == 3, "an empty folder says nothing yet"
+    trained = tmp_path / "train-x"
+    trained.mkdir()
+    shutil.copy(sweep.trial_folder(point.trial) / "ledger.json", trained)
+    assert source.read()[0] not in versions
+
+
+def test_an_infinite_epsilon_has_no_place_over_epsilon_and_that_is_said(source: Source) -> None:
+    found = source.read()[1]
+    assert over_epsilon(found) == ""
+    of_key = dict(found.candidates)
+    for key in list(of_key)[:2]:
+        point = of_key[key].point
+        endless = replace(point, metrics={**point.metrics, "epsilon": math.inf})
+        of_key[key] = replace(of_key[key], point=endless)
+    assert over_epsilon(replace(found, candidates=of_key)).startswith(f"2 of {len(of_key)} have an infinite ε")
 
 
 def test_a_sweep_without_a_complete_trial_has_an_empty_page_rather_than_none(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dashboards.report import write_report
+from dashboards.report_figures import Curve, logarithmic, roc_svg
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, keep
 from sweeps.formatting.figures import epsilon_cell, epsilon_text, number
@@ -205,6 +206,17 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     with pytest.raises(BrokenFile, match=r"attacks\.json is broken"):
         write_report(sweep, tmp_path / "report.html")
     (point.folder / "attacks.json").unlink()
+
+
+def test_an_attack_that_finds_many_before_its_first_false_alarm_is_drawn_in_full() -> None:
+    """On logarithmic axes, where a curve of two corners had none left."""
+    told_apart = measure("shadow", np.arange(5000) + 5000.0, np.arange(5000) + 0.0)
+    curve = Curve("shadow", told_apart.auc, told_apart.non_members, told_apart.fpr, told_apart.tpr)
+    least, shown = logarithmic([curve])
+    assert least == 1 / 10_000
+    assert shown[0][0][0] == least, "at the left edge"
+    assert {t for _, t in shown[0]} >= {1.0}
+    assert roc_svg([curve]).count("<svg") == 1
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from edp.spec import UserError
 from sweeps.commands.confirm import confirm
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
-from sweeps.results.confirmed import estimate
+from sweeps.results.confirmed import estimate, next_training
 from tests.support.synthetic import sweep_of
 
 WATCH = Progress(Console(quiet=True))
@@ -33,7 +33,20 @@ def test_three_seeds_hold_the_truth_about_95_times_in_100() -> None:
     assert 0.93 <= np.mean([one.lower <= 0.3 <= one.upper for one in found]) <= 0.97
 
 
+@pytest.mark.parametrize("seeds", [3, 10, 20])
+def test_one_more_training_lies_within_its_interval_95_times_in_100(seeds: int) -> None:
+    rng = np.random.default_rng(2)
+    held = []
+    for _ in range(2_000):
+        *values, one = rng.normal(0.3, 0.02, seeds + 1).tolist()
+        lower, upper = next_training(values)
+        held.append(lower <= one <= upper)
+    assert 0.93 <= np.mean(held) <= 0.97
+    assert next_training([0.0, 0.0, 0.05])[0] == 0.0
+
+
 def test_what_does_not_vary_has_no_width_also_where_it_is_infinite() -> None:
+    assert estimate([0.7] * 3).mean == 0.7, "the mean of three is not"
     assert vars(estimate([8.0, 8.0])) == {"mean": 8.0, "lower": 8.0, "upper": 8.0}
     assert estimate([math.inf, math.inf]).upper == math.inf
 

@@ -107,6 +107,7 @@ def test_a_file_that_is_there_stays_without_force(
         (("9@3",), "point = '9@3': sweep new has no model of this name"),
         (("nonsense",), "point = 'nonsense'"),
         (("0", "--max-ser", "0.5"), "limits choose a point, too"),
+        (("--max-epsilon", "inf"), "--max-epsilon = inf: allowed: a number of at least 0"),
         (("0", "--register", "a/b"), "--register = 'a/b'"),
         (("0", "--alias", "winner"), "winner"),
     ],

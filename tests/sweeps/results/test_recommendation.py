@@ -76,6 +76,11 @@ def test_no_guarantee_no_recommendation_and_it_says_so() -> None:
     assert recommend([]).why == "Nothing is recommended: no trial is complete yet."
 
 
+def test_an_epsilon_just_over_the_limit_is_not_shown_as_the_limit() -> None:
+    assert "The smallest ε is 10.04." in recommend([point(0, 0.1, 0.5, 10.04)]).why
+    assert "The smallest ε is 12.3." in recommend([point(0, 0.1, 0.5, 12.34)]).why
+
+
 def test_the_recipes_target_is_what_counts_as_a_guarantee() -> None:
     points = [point(0, 0.1, 0.5, 3.0 * (1 + 1e-7)), point(1, 0.05, 0.5, 9.0)]
     assert taken(points, target=3.0) == 0
