@@ -98,6 +98,11 @@ class UtteranceModel(PythonModel):
         Raises:
             MlflowException: for an utterance without a token (a server answers 400).
         """
+        for place, utterance in enumerate(model_input):
+            if not utterance.isascii() and any("\ud800" <= character <= "\udfff" for character in utterance):
+                raise MlflowException.invalid_parameter_value(
+                    f"utterance {place} = {json.dumps(utterance)} has half a character; allowed: Unicode text"
+                )
         tokens = [utterance.split() for utterance in model_input]
         if not all(tokens):
             place = next(i for i, words in enumerate(tokens) if not words)

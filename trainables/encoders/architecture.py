@@ -26,6 +26,7 @@ from transformers.utils import logging
 
 from edp.spec import UserError
 from trainables.encoders.word_pieces import MAX_PIECES
+from trainables.spec import BERTSpec
 
 
 def read_config(folder: Path, name: str) -> PreTrainedConfig:
@@ -63,6 +64,16 @@ def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> Non
             f"model.layers = {layers}: model.pretrained = {name} has {config.num_hidden_layers}; "
             f"allowed: 1 to {config.num_hidden_layers}, or null for all"
         )
+
+
+def check_top_layers(model: BERTSpec, layers: int) -> None:
+    """Refuses to train more of the last layers than the encoder's `layers`.
+
+    Raises:
+        UserError: saying how many it has.
+    """
+    if model.top_layers is not None and model.top_layers > layers:
+        raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
 
 
 def cut(config: PreTrainedConfig, layers: int) -> None:

@@ -101,7 +101,8 @@ def _find(name: str) -> tuple[Path | None, str]:
 
 def _is_local(name: str) -> bool:
     folder = Path(name).expanduser()
-    return folder.is_dir() or folder.is_absolute() or name.startswith((".", "~"))
+    # The hub's names have one / at most.
+    return folder.is_dir() or folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
 
 
 def pretrained_pieces(name: str | None) -> WordPieces | None:

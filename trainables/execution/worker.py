@@ -117,7 +117,8 @@ def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpo
             write_ledger(ledger, job.output)
 
     model = new_model(job.spec, corpus, device)
-    return Trainer(model, corpus, job.spec, device, checkpoint, restored_ledger(checkpoint, written), write_ahead)
+    ledger = restored_ledger(checkpoint, written)
+    return Trainer(model, corpus, job.spec, device, checkpoint, ledger, write_ahead, job.gpus_per_worker)
 
 
 def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:

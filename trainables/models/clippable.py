@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 
 from edp.book import UntaughtLayer, keep_book
 from edp.spec import UserError
-from trainables.encoders.architecture import check_layers, cut, empty_encoder, one_line, read_config
+from trainables.encoders.architecture import check_layers, check_top_layers, cut, empty_encoder, one_line, read_config
 from trainables.encoders.pretrained import check_states, pretrained_folder
 from trainables.spec import BERTSpec, TrialSpec
 
@@ -30,17 +30,20 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
         return
     config = read_config(folder, name)
     check_layers(config, model.layers, name)
+    check_top_layers(model, model.layers or config.num_hidden_layers)
     check_states(model, config)
     if model.trainable == "heads":
         return  # what is frozen is not clipped
-    if training.method == "sgd" or (training.clips == training.workers and spec.edp.sampling == "shuffle"):
+    one_each = training.clips == training.workers and spec.edp.sampling == "shuffle" and spec.edp.alpha != "private"
+    if training.method == "sgd" or one_each:
         return  # a worker's only micro-batch is clipped from its gradient, whatever the encoder
     fault = _fault_of(folder, name)
     if fault is not None:
         raise UserError(
             f"model.pretrained = {name}: several micro-batches of one worker cannot be clipped with type "
             f"{config.model_type} ({fault}); "
-            "allowed: model.trainable = heads, or shuffled epochs with training.workers = training.micro_batches"
+            "allowed: model.trainable = heads, or shuffled epochs with training.workers = training.micro_batches and "
+            "edp.alpha = fixed, public, paper or none"
         )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from edp.spec import UserError
+from trainables.encoders.architecture import check_top_layers
 from trainables.models.joint import JointModel
 from trainables.spec import BERTSpec, ModelSpec
 
@@ -61,7 +62,12 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
     if spec.trainable == "bitfit":
         for name, parameter in encoder.named_parameters():
             parameter.requires_grad_(name.endswith("bias"))
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            raise UserError(
+                f"model.trainable = bitfit: {type(encoder).__name__} has no biases; allowed: all, heads, lora, top_k"
+            )
     elif spec.trainable == "top_k":
+        check_top_layers(spec, len(_layers(encoder)))
         for layer in _layers(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
             layer.requires_grad_(True)
     else:

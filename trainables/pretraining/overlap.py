@@ -122,13 +122,7 @@ def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> No
     folder = _folder(model)
     if folder is None or pretrained_on(folder) is None:
         return
-    try:
-        public = np.load(folder / HASHES)
-    except (OSError, ValueError):
-        raise UserError(
-            f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so nobody knows whether it has "
-            f"seen corpus = {corpus.name}; allowed: the folder as edp-sweep pretrain wrote it"
-        ) from None
+    public = _hashes_in(folder, f"whether it has seen corpus = {corpus.name}")
     _refuse(f"model.pretrained = {folder}", corpus, splits, public)
 
 
@@ -182,11 +176,26 @@ def _times(counts: tuple[int, ...]) -> str:
 
 
 def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndarray]]:
-    """The corpora, and the hashes of their utterances, that an encoder's folder says it has seen."""
+    """The corpora, and the hashes of their utterances, that an encoder's folder says it has seen.
+
+    Raises:
+        UserError: where the hashes cannot be read.
+    """
     about = pretrained_on(folder) if folder is not None else None
     if about is None or folder is None:
         return [], []
-    return [*about["corpora"], *about["earlier_corpora"]], [np.load(folder / HASHES)]
+    return [*about["corpora"], *about["earlier_corpora"]], [_hashes_in(folder, "what it has seen")]
+
+
+def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
+    try:
+        found: np.ndarray = np.load(folder / HASHES)
+    except (OSError, ValueError):
+        raise UserError(
+            f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so nobody knows {unknown}; "
+            "allowed: the folder as edp-sweep pretrain wrote it"
+        ) from None
+    return found
 
 
 def _folder(model: ModelSpec) -> Path | None:

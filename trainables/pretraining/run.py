@@ -24,6 +24,7 @@ from trainables.encoders.word_pieces import WordPieces
 from trainables.models.precision import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors
+from trainables.pretraining.overlap import seen_by
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import save_tensors
 from trainables.spec import Device
@@ -82,6 +83,7 @@ def start_of(spec: PretrainSpec) -> PreTrainedModel:
     pieces_of(spec)
     folder = pretrained_folder(spec.model.pretrained)[0]
     assert folder is not None, "it has a vocabulary"
+    seen_by(folder)  # which is written down at the end
     return load_encoder(folder, spec.model.pretrained, dropout=spec.model.dropout)
 
 

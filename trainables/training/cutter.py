@@ -24,11 +24,19 @@ class Cutter:
 
     Args:
         model: that will run the pieces: its memory bounds them, where the spec does not say how many examples.
+        gpu_share: what this worker has of its GPU.
     """
 
     def __init__(
-        self, model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, draws: Draws, device: torch.device
+        self,
+        model: JointModel,
+        corpus: EncodedCorpus,
+        spec: TrialSpec,
+        draws: Draws,
+        device: torch.device,
+        gpu_share: float = 1.0,
     ) -> None:
+        self._gpu_share = gpu_share
         self._model, self._corpus, self._spec, self._draws, self._device = model, corpus, spec, draws, device
         self._most: int | None = spec.training.memory_batch
         self._same: list[tuple[Piece, Batch]] | None = None
@@ -63,7 +71,7 @@ class Cutter:
         """The most examples that this worker runs at once."""
         if self._most is None:
             longest = np.argsort(self._corpus.lengths("train"), kind="stable")[-_SAMPLE:]
-            self._most = examples_that_fit(self._model, self.batch(longest), self._device)
+            self._most = examples_that_fit(self._model, self.batch(longest), self._device, self._gpu_share)
         return self._most
 
     def _lengths(self, indices: Indices) -> np.ndarray:

@@ -90,11 +90,14 @@ def _part(indices: Indices, examples: int, *, ends: bool) -> Piece:
     return Piece(indices, np.zeros(len(indices), np.int64), weight_b, 1, ends)
 
 
-def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, workers_on_gpu: int = 1) -> int:
+def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_share: float = 1.0) -> int:
     """How many examples like those of `batch` a piece may hold: at least 1.
 
-    A GiB on a CPU, where larger pieces are no faster, and a quarter of a GPU's memory, shared by its workers. It
+    A GiB on a CPU, where larger pieces are no faster, and a quarter of what this worker has of a GPU's memory. It
     depends on the kind of machine alone, not on what else it does, so that a run can be repeated bit by bit.
+
+    Args:
+        gpu_share: what the worker has of its GPU; the others are somebody else's.
     """
     saved: dict[int, torch.Tensor] = {}
 
@@ -111,5 +114,5 @@ def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, worker
     per_example = max(1.0, _BACKWARD * seen / len(batch))
     budget = float(_CPU_BYTES)
     if device.type == "cuda":
-        budget = torch.cuda.get_device_properties(device).total_memory * _GPU_SHARE / workers_on_gpu
+        budget = torch.cuda.get_device_properties(device).total_memory * _GPU_SHARE * min(1.0, gpu_share)
     return max(1, int(budget / per_example))

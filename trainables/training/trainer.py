@@ -43,6 +43,7 @@ class Trainer:
         checkpoint: of the same configuration, to go on from; None: from the start.
         ledger: that the run goes on with (`restored_ledger`); None: nothing was executed yet.
         write_ahead: told the ledger as it will be, before anything of it runs.
+        gpu_share: what this worker has of its GPU, whose memory bounds how much is run at once.
 
     Raises:
         TrialFailed: where model, mechanism and corpus do not fit together.
@@ -57,6 +58,7 @@ class Trainer:
         checkpoint: Checkpoint | None = None,
         ledger: Ledger | None = None,
         write_ahead: Callable[[Ledger], None] = lambda _: None,
+        gpu_share: float = 1.0,
     ) -> None:
         if checkpoint is not None:
             model.load_state_dict(checkpoint.model)
@@ -76,7 +78,7 @@ class Trainer:
         self.dropped = 0
         """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
         self.book = self._keep_book(model)
-        self._cutter = Cutter(model, corpus, spec, self.draws, device)
+        self._cutter = Cutter(model, corpus, spec, self.draws, device, gpu_share)
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:

@@ -74,6 +74,11 @@ def test_an_utterance_without_a_word_is_named(model: PyFuncModel) -> None:
         model.predict(["call bob", "  "])
 
 
+def test_half_a_character_is_named(model: PyFuncModel) -> None:
+    with pytest.raises(MlflowException, match=r'utterance 1 = "call \\ud83d" has half a character'):
+        model.predict(["überraschung 🎉", "call \ud83d"])
+
+
 def test_it_states_what_goes_in_and_what_comes_out(model: PyFuncModel) -> None:
     signature = model.metadata.signature
     assert signature.inputs.to_dict() == [{"type": "string", "required": True}]

@@ -68,12 +68,13 @@ def test_an_encoder_that_cannot_be_clipped_so_is_refused(tmp_path: Path) -> None
         {"training": {"workers": 2}},
         {"training": {"workers": 8}, "edp": {"sampling": "poisson"}},
         {"training": {"method": "dpsgd", "workers": 1}},
+        {"training": {"workers": 8}, "edp": {"alpha": "private"}},
     ):
         with pytest.raises(UserError) as caught:
             check_encoders([trial_of(folder, **changes)])
         said = str(caught.value)
         assert said.startswith(f"model.pretrained = {folder}: several micro-batches of one worker cannot be clipped")
-        assert said.endswith("or shuffled epochs with training.workers = training.micro_batches")
+        assert "or shuffled epochs with training.workers = training.micro_batches and edp.alpha = fixed" in said
         assert "\n" not in said
     frozen = trial_of(folder, training={"workers": 2})
     check_encoders([frozen.model_copy(update={"model": spec_of(folder, trainable="heads")})])

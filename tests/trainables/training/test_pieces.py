@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,3 +95,13 @@ def test_a_piece_holds_what_a_gib_does() -> None:
     assert small == pytest.approx(large, rel=0.2)
     # The input and its exponential are kept: 8,000 bytes; as much again for the backward pass.
     assert (1 << 30) / 32_000 < small < (1 << 30) / 8_000
+
+
+def test_workers_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(total_memory=1 << 33)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
+    whole, eighth, two = (
+        examples_that_fit(_Squares(), torch.ones(4, 1000), torch.device("cuda"), share) for share in (1.0, 0.125, 2.0)
+    )
+    assert whole == pytest.approx(8 * eighth, rel=1e-3)
+    assert two == whole, "of which it uses one"
