@@ -22,7 +22,7 @@ from edp.noise.gaussian import gaussian_, stream
 from edp.noise.share import NoiseShare
 from edp.sampling import shuffled_epoch
 from edp.spec import EDPSpec
-from tests.support.tiny import SPEC, trial, weights
+from tests.support.tiny import RANDOM_BERT, SPEC, trial, weights
 from tests.support.workers import run_workers
 from trainables.corpora import load_corpus
 from trainables.data.encoding import encode
@@ -35,14 +35,7 @@ pytestmark = [
 ]
 
 GPU = torch.device("cuda")
-BERT = {
-    "kind": "bert",
-    "pretrained": None,
-    "vocabulary": {"name": "health", "utterances": 60},
-    "hidden_size": 16,
-    "layers": 2,
-    "heads": 2,
-}
+BERT = RANDOM_BERT | {"hidden_size": 16, "layers": 2}
 MODELS: dict[str, dict[str, Any]] = {
     "clc": SPEC["model"],
     "bert": BERT,

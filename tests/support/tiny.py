@@ -32,6 +32,16 @@ SPEC: dict[str, Any] = {
 }
 
 
+RANDOM_BERT: dict[str, Any] = {
+    "kind": "bert",
+    "pretrained": None,
+    "vocabulary": {"name": "health", "utterances": 60},
+    "hidden_size": 12,
+    "layers": 1,
+    "heads": 2,
+}
+
+
 def spec(**changes: dict[str, Any]) -> TrialSpec:
     return TrialSpec.model_validate({k: v | changes.get(k, {}) for k, v in SPEC.items()})
 

@@ -94,10 +94,10 @@ def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_sh
     """How many examples like those of `batch` a piece may hold: at least 1.
 
     A GiB on a CPU, where larger pieces are no faster, and a quarter of what this worker has of a GPU's memory. It
-    depends on the kind of machine alone, not on what else it does, so that a run can be repeated bit by bit.
+    depends on the kind of machine and that share, not on what else runs: a run can be repeated bit by bit.
 
     Args:
-        gpu_share: what the worker has of its GPU; the others are somebody else's.
+        gpu_share: what the worker has of its GPU, 1 or more for all of it.
     """
     saved: dict[int, torch.Tensor] = {}
 

@@ -11,7 +11,7 @@ import torch
 from edp.accounting.epsilon import epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from tests.support.encoder_folders import make_encoder
-from tests.support.tiny import SPEC, corpus, run, spec, trial, weights
+from tests.support.tiny import RANDOM_BERT, SPEC, corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.corpora import load_corpus
 from trainables.data.batch import Batch
@@ -240,15 +240,7 @@ def test_the_learning_rate_decays_to_its_last_epoch_s_share() -> None:
 
 @pytest.mark.slow
 def test_a_bert_trial_runs_from_a_random_start_and_says_so(tmp_path: Path) -> None:
-    bert = {
-        "kind": "bert",
-        "pretrained": None,
-        "vocabulary": {"name": "health", "utterances": 60},
-        "hidden_size": 12,
-        "layers": 1,
-        "heads": 2,
-    }
-    one = TrialSpec.model_validate({**SPEC, "model": bert, "training": SPEC["training"] | {"workers": 2}})
+    one = TrialSpec.model_validate({**SPEC, "model": RANDOM_BERT, "training": SPEC["training"] | {"workers": 2}})
     encode(load_corpus(one.corpus), one.model, tmp_path / "encoded")
     result = run_workers(trial, 2, TrialJob(one, tmp_path / "encoded", tmp_path / "out"))[0]
     assert isinstance(result, TrialResult), result
