@@ -5,9 +5,9 @@ Symbols are those of Dupuy et al., "An Efficient DP-SGD Mechanism for Large Scal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -40,6 +40,8 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     most_bits: ClassVar[int] = 63
     """Of a whole number."""
+    belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Of a setting that one choice alone has a use for: that choice's field and value."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,6 +51,32 @@ class Frozen(BaseModel):
             if any(isinstance(one, bool) for one in given) and _numeric(cls, field):
                 raise PydanticCustomError("truth_value", "a truth value is no number", {"field": field, "value": value})
         return data
+
+    @model_validator(mode="after")
+    def _settings_have_a_use(self) -> Self:
+        for name, (field, owner) in self.belongs_to.items():
+            value, chosen = getattr(self, name), getattr(self, field)
+            if chosen != owner and value != type(self).model_fields[name].default:
+                shown = f"{value:g}" if isinstance(value, float) else value
+                raise ValueError(
+                    f"{name} = {shown} has no meaning with {field} = {chosen}; "
+                    f"allowed: {field} = {owner}, or leave it out"
+                )
+        return self
+
+    @classmethod
+    def for_its_choices(cls, settings: Mapping[str, Any], searched: Mapping[str, Collection[Any]]) -> dict[str, Any]:
+        """`settings` less those that belong to another value of a searched field than theirs.
+
+        Args:
+            searched: a field's values in other trials.
+        """
+        idle = {
+            name
+            for name, (field, owner) in cls.belongs_to.items()
+            if owner in searched.get(field, ()) and settings.get(field) != owner
+        }
+        return {name: value for name, value in settings.items() if name not in idle}
 
     @field_validator("*")
     @classmethod
@@ -81,6 +109,12 @@ Tau = Annotated[float, Field(ge=0, description="speed of the decay, per epoch")]
 
 class EDPOptions(Frozen):
     """How the mechanism works, apart from its four numbers. Defaults are the corrected algorithm."""
+
+    belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "user_utterances": ("unit", "user"),
+        "clip_quantile": ("clip", "quantile"),
+        "band": ("noise_correlation", "banded"),
+    }
 
     noise: Noise = "corrected"
     alpha: Alpha = "fixed"
@@ -123,15 +157,6 @@ class EDPOptions(Frozen):
         int | None,
         Field(ge=0, lt=2**32, description="seed of the noise, for tests and research: marks the run as not private"),
     ] = None
-
-    @model_validator(mode="after")
-    def _users_are_capped_where_they_are_the_unit(self) -> EDPOptions:
-        if self.user_utterances is not None and self.unit != "user":
-            raise ValueError(
-                f"user_utterances = {self.user_utterances} has no meaning with unit = {self.unit}; "
-                "allowed: unit = user, or null"
-            )
-        return self
 
     @model_validator(mode="after")
     def _correlated_noise_has_a_price(self) -> EDPOptions:

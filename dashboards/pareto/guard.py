@@ -12,8 +12,9 @@ import hmac
 from typing import Any
 
 from dash import Dash
+from dash.exceptions import DependencyException
 from flask import Flask, Response, abort, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, NotFound
 
 from dashboards.pareto.layout import THEME
 from sweeps.cli.unexpected import unexpected
@@ -64,6 +65,8 @@ def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
     def without_traceback(error: Exception) -> Any:
         if isinstance(error, HTTPException):
             return error
+        if isinstance(error, DependencyException):  # a script that no library of the page has
+            return NotFound()
         return Response(unexpected(error), 500, {"Content-Type": "text/plain; charset=utf-8"})
 
 

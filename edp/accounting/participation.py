@@ -43,9 +43,10 @@ def participation_epsilon(c: Composition, delta: float) -> float:
     def excess(epsilon: float) -> float:
         return float(probability @ gaussian_delta(epsilon, mu)) + missing - delta
 
-    if len(mu) == 0 or excess(0.0) <= 0:
+    most = gaussian_epsilon(float(mu.max()), delta / 2) if len(mu) else 0.0
+    if most == 0 or excess(0.0) <= 0:
         return 0.0
-    return float(brentq(excess, 0.0, gaussian_epsilon(float(mu.max()), delta / 2), rtol=1e-12))
+    return float(brentq(excess, 0.0, most, rtol=1e-12))
 
 
 def _tally(c: Composition, largest: float, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:

@@ -70,6 +70,11 @@ def epsilon(
         raise UserError(one_line(error)) from None
     if method not in ("edp", "dpsgd"):
         raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
+    if unit == "user" and method == "edp":
+        raise UserError(
+            "unit = user clips every user by itself, method = edp micro-batches of several; "
+            "allowed: --method dpsgd, with the users of a step as --micro-batches"
+        )
     if not 1e-12 <= rate <= 1:
         raise UserError(f"rate = {rate:g}: allowed: 1e-12 to 1")
     check_page(plot)
@@ -116,7 +121,9 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
     if spec.unit != "user":
-        lines.append("who contributed several utterances is protected less: --unit user is about all of a user's")
+        lines.append(
+            "who contributed several utterances is protected less: --method dpsgd --unit user is about all of a user's"
+        )
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:

@@ -30,7 +30,6 @@ from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
 from trainables.corpora.types import Splits
 from trainables.pretraining.overlap import check_public
-from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json_if_any
 from trainables.spec import CorpusSpec, TrialSpec
 
@@ -222,12 +221,10 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
         public: whether the trials saw a public corpus. Its test split chooses then, which is larger; a private one's
             is kept for what is reported.
     """
-    points = [point for trial in sweep.trials() for point in trial.points if point.last]
-    if not points:
+    found = [(trial.curve, point) for trial in sweep.trials() for point in trial.points if point.last]
+    if not found:
         raise UserError(f"name = {sweep.name!r} has no complete trial, so there is nothing to choose")
-    if public:
-        return min(points, key=lambda point: point.metrics["ser"])
-    return min(points, key=lambda point: read_curve(sweep.trial_folder(point.trial))[-1]["valid_ser"])
+    return min(found, key=lambda one: one[1].metrics["ser"] if public else one[0][-1]["valid_ser"])[1]
 
 
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:

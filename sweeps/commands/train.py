@@ -34,9 +34,10 @@ from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
-from trainables.corpora import corpus_digest
+from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Splits
 from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.pretraining.overlap import is_shared
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Metrics
@@ -189,7 +190,8 @@ def _tell_sweep(
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
     """Whether it trains on the sweep's own corpus, privately: what it executes is then part of the sweep's ε.
 
-    A sample of it, split otherwise or from another place, is of the same people. Where that is not known it is so.
+    A sample of it, split otherwise, from another place or in another format, is of the same people, and so is what
+    holds some of it. Where that is not known it is so.
     """
     if spec.training.method == "sgd":
         return False
@@ -198,10 +200,14 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
         if (spec.corpus.name, spec.corpus.path) == (corpus.name, corpus.path):
             return True
         whole = {"seed": 0, "utterances": None, "split": "paper"}
-        mine, theirs = (corpus_digest(one.model_copy(update=whole)) for one in (spec.corpus, corpus))
+        mine, theirs = (one.model_copy(update=whole) for one in (spec.corpus, corpus))
+        if corpus_digest(mine) == corpus_digest(theirs):
+            return True
+        if is_generated(mine) or is_generated(theirs):
+            return False  # nobody's words, of which many are in every such corpus
+        return is_shared(load_corpus(mine), load_corpus(theirs))
     except UserError:
         return True
-    return mine == theirs
 
 
 def _cost(origin: Origin | None, storage: Path) -> float | None:

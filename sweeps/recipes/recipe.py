@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from edp.spec import Frozen
+from edp.spec import EDPSpec, Frozen
 from sweeps.formatting.errors import one_line
 from sweeps.recipes.dimension import Dimension
 from sweeps.recipes.initial_points import initial_points
 from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
 from sweeps.recipes.shapes import Shapes, fitting_shapes
 from sweeps.recipes.space import PAPER_SPACE, corners
-from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec, for_its_optimizer
+from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
 
 
 class Recipe(Frozen):
@@ -193,10 +193,11 @@ class Recipe(Frozen):
                 place[section] = place.get(section) or {}  # what is not given lacks its fields, which is then said
                 place = place[section]
             place[field] = value
-        optimizers = self.space.get("training.optimizer")
-        if isinstance(optimizers, Dimension):
-            # Searched or fixed, a setting of one of them is left out of the trials of the others, as tau is.
-            data["training"] = for_its_optimizer(data["training"], optimizers.ends())
+        searched = {name: one.ends() for name, one in self.space.items() if isinstance(one, Dimension)}
+        for section, kind in (("training", TrainingSpec), ("edp", EDPSpec)):
+            # Searched or fixed, a setting of one optimiser, say, is left out of the trials of the others, as tau is.
+            mine = {name.removeprefix(f"{section}."): ends for name, ends in searched.items()}
+            data[section] = kind.for_its_choices(data[section], mine)
         return TrialSpec.model_validate(data)
 
     def baseline(self) -> TrialSpec:
@@ -234,6 +235,11 @@ def _check_space(recipe: Recipe) -> None:
     space = recipe.dimensions
     if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):
         raise ValueError("space.epsilon: z0 is given too; search one of them, the other follows from it")
+    if "z0" in recipe.space and recipe.edp.epsilon is not None:
+        raise ValueError(
+            f"space.z0: edp.epsilon = {recipe.edp.epsilon:g} is given too, which z0 is solved for; "
+            "remove one (--set space.z0=null)"
+        )
     for name, dimension in recipe.space.items():
         path = name if "." in name else f"edp.{name}"
         if name in (*PAPER_SPACE, "epsilon") and getattr(recipe.edp, name) is not None:
@@ -246,6 +252,11 @@ def _check_space(recipe: Recipe) -> None:
                 isinstance(end, int | float) and end > 0 for end in dimension.ends()
             ):
                 raise ValueError("space.epsilon: allowed: positive numbers, such as log_uniform: [1, 1000]")
+            if recipe.epsilon_budget is not None and min(dimension.ends()) > recipe.epsilon_budget:
+                raise ValueError(
+                    f"space.epsilon = {dimension.text()} is over epsilon_budget = {recipe.epsilon_budget:g}: "
+                    "every trial would be refused"
+                )
             continue
         if name not in PAPER_SPACE and not name.startswith(_SECTIONS):
             raise ValueError(
@@ -269,6 +280,11 @@ def _check_space(recipe: Recipe) -> None:
         except ValidationError as error:
             raise ValueError(one_line(error, space)) from None
         targeted = "epsilon" in params or recipe.edp.epsilon is not None
+        if targeted and trial.edp.alpha == "paper":
+            raise ValueError(
+                "space.edp.alpha: paper has an infinite epsilon whatever the noise, so no target is met with it; "
+                "leave it out"
+            )
         infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
         if infinite and "log10_epsilon" in recipe.search.objectives:
             raise ValueError(

@@ -68,6 +68,7 @@ def corners(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
     seen = set()
     for change in (*fitting, *ends):
         params = {**first, **change}
-        if (settings := frozenset(params.items())) not in seen:
+        # True and 1 are equal, and two choices.
+        if (settings := frozenset((name, type(value), value) for name, value in params.items())) not in seen:
             seen.add(settings)
             yield from with_taus(params)

@@ -6,6 +6,7 @@ Ray. Scores are what a membership attacker sees, so `mia_auc` was measured on ju
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from pydantic import BaseModel, TypeAdapter
 
 from trainables.corpora.labels import Labels
+from trainables.corpora.text import split_blanks
 from trainables.data.batching import encode_utterances
 from trainables.data.features import load_features
 from trainables.data.states import has_states, state_sizes
@@ -60,7 +62,7 @@ class Prediction(BaseModel):
 
 
 class UtteranceModel(PythonModel):
-    """The pyfunc model. Tokens are what stands between white space, as in the corpora."""
+    """The pyfunc model. Tokens are what stands between blanks, tabs and ends of lines, as in the corpora."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Reads the bundle; of the weights' file, tensors and plain data only.
@@ -103,7 +105,7 @@ class UtteranceModel(PythonModel):
                 raise MlflowException.invalid_parameter_value(
                     f"utterance {place} = {json.dumps(utterance)} has half a character; allowed: Unicode text"
                 )
-        tokens = [utterance.split() for utterance in model_input]
+        tokens = [split_blanks(re.sub(r"[\r\n]", " ", utterance)) for utterance in model_input]
         if not all(tokens):
             place = next(i for i, words in enumerate(tokens) if not words)
             raise MlflowException.invalid_parameter_value(

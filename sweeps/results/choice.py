@@ -6,6 +6,7 @@ import math
 
 from edp.spec import UserError
 from sweeps.formatting.names import short
+from sweeps.results.confirmed import new_seeds
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
 from sweeps.state.records import Point
@@ -26,8 +27,9 @@ def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
         raise UserError("the sweep has no complete trial, so there is nothing to pick; allowed: a sweep with a front")
     found = recommended(sweep, limits)
     if (point := found.point or found.instead) is None:
+        figures = [point.metrics | new_seeds(sweep, point) for point in front]
         best = ", ".join(
-            f"{name} <= {most:g} (the front's lowest: {min(p.metrics.get(name, math.inf) for p in front):.4g})"
+            f"{name} <= {most:g} (the front's lowest: {min(found.get(name, math.inf) for found in figures):.4g})"
             for name, most in limits.items()
         )
         raise UserError(f"nothing on the front fits {best}; allowed: wider limits")

@@ -60,8 +60,8 @@ def recommend(
         baseline: plain SGD's metrics; what an audit proves of it stands beside what it proves of the point.
     """
     most = MEANINGFUL if target is None else target
-    inside = [p for p in front if all(p.metrics.get(name, math.inf) <= top for name, top in (limits or {}).items())]
-    figures = {point.name: point.metrics | (again or {}).get(point.name, {}) for point in inside}
+    figures = {point.name: point.metrics | (again or {}).get(point.name, {}) for point in front}
+    inside = [p for p in front if all(figures[p.name].get(k, math.inf) <= top for k, top in (limits or {}).items())]
     safe = [point for point in inside if point.metrics["epsilon"] <= largest_epsilon(target)]
     fitting = _not_leaking_more(safe or inside, figures, leakage)
     found = min(fitting, key=lambda p: (figures[p.name]["ser"], p.metrics["epsilon"], p.trial, p.epoch), default=None)
@@ -77,13 +77,12 @@ def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Reco
     """The advice on a sweep as it is now, with what `edp-sweep confirm` found."""
     recipe = sweep.recipe
     front = pareto_front(sweep.trials(), recipe.search.objectives)
-    again = {point.name: new_seeds(sweep, point) for point in front}
     return recommend(
         front,
         target=recipe.edp.epsilon,
         leakage=leakage_of(recipe),
         limits=limits,
-        again=again,
+        again={point.name: new_seeds(sweep, point) for point in front},
         baseline=sweep.record.baseline,
     )
 

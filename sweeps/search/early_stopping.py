@@ -89,10 +89,14 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
     from trainables.execution.job_queue import beside_caller  # Ray, which the rule itself does without
 
     stopper = beside_caller(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
-    for folder in trials.glob("*"):
-        if curve := read_curve(folder):
-            stopper.seen.remote(int(folder.name), [rung_point(metrics, search.objectives) for metrics in curve])
+    for number, curve in curves_in(trials).items():
+        stopper.seen.remote(number, [rung_point(metrics, search.objectives) for metrics in curve])
     return stopper
+
+
+def curves_in(trials: Path) -> dict[int, list[Metrics]]:
+    """What the trials in a folder of theirs have reported, by number; what others put there is no trial."""
+    return {int(folder.name): read_curve(folder) for folder in trials.glob("*") if folder.name.isdecimal()}
 
 
 def rung_point(metrics: Metrics, objectives: Objectives) -> Values:

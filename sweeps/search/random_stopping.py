@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edp.accounting.calibrate import Schedule, z0_for_epsilon
+from edp.accounting.gaussian import gaussian_mu
 from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import random_stopping_epsilon
 from edp.spec import EDPSpec, UserError
@@ -51,9 +51,6 @@ def epsilon_of_best(recipe: Recipe) -> float:
     costs more than the target: the worst is the Gaussian mechanism that costs the target.
     """
     assert recipe.edp.epsilon is not None, "checked with the recipe"
-    spec = EDPSpec(delta=recipe.edp.delta)
-    one: Schedule = {"micro_batches": 1, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
-    # What is found costs up to 1e-4 less than was asked for.
-    z0 = z0_for_epsilon(recipe.edp.epsilon + 1e-4, spec, epochs=1, **one)
-    worst = planned_ledger(spec.model_copy(update={"z0": z0}), epochs=1, **one)
+    spec = EDPSpec(delta=recipe.edp.delta, z0=1 / gaussian_mu(recipe.edp.epsilon, recipe.edp.delta))
+    worst = planned_ledger(spec, epochs=1, micro_batches=1, steps_per_epoch=1, rate=1.0, single_example=True)
     return random_stopping_epsilon(worst, recipe.edp.delta, recipe.search.trials, SHAPE)

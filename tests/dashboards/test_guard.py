@@ -235,3 +235,8 @@ def _answers(url: str) -> bool:
         return requests.get(f"{url}/health", timeout=5).ok
     except requests.RequestException:
         return False
+
+
+@pytest.mark.parametrize("path", ["nopkg/x.js", "dash/nope.js", "dash/../x"])
+def test_a_script_that_no_library_has_is_not_there(path: str, page: FlaskClient) -> None:
+    assert page.get(f"/_dash-component-suites/{path}").status_code == 404

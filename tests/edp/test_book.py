@@ -267,3 +267,43 @@ def test_rows_filled_up_for_a_gpu_are_the_same_rows(micro_batch_b: Tensor, monke
     found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
     assert relative([found[0]], [expected[0]]) < 1e-12
     assert relative(found[1], expected[1]) < 1e-12
+
+
+def square_of_linear(x_btd: Tensor, g_bto: Tensor, micro_batch_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of a linear layer's gradient by micro-batch, (M,): by the book, and literally in float64."""
+    layer = nn.Linear(x_btd.shape[2], g_bto.shape[2], bias=False)
+    book, micro_batches = keep_book(layer), int(micro_batch_b.max()) + 1
+    with book.examples(micro_batch_b, micro_batches):
+        output = layer(x_btd)
+    (output * g_bto).sum().backward()
+    gradient_boi = g_bto.double().transpose(1, 2) @ x_btd.double()
+    gradient_moi = torch.zeros(micro_batches, *gradient_boi.shape[1:], dtype=torch.float64)
+    return book.squares()[:, 0], gradient_moi.index_add_(0, micro_batch_b, gradient_boi).square().sum((1, 2))
+
+
+@pytest.mark.parametrize("kinds", [60, 2])
+@pytest.mark.parametrize("spread", [0.0, 1e-5, 1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("scale", [0.04, 30.0])
+def test_a_norm_is_never_too_small_where_the_rows_of_an_utterance_cancel(
+    kinds: int, spread: float, scale: float
+) -> None:
+    """Tokens that are nearly alike, all or two of them that take turns, and whose gradients pull both ways."""
+    generator = torch.Generator().manual_seed(0)
+    other_btd = torch.randn(20, kinds, 768, generator=generator).repeat(1, 60 // kinds, 1)
+    x_btd = torch.randn(20, 1, 768, generator=generator) + spread * other_btd
+    sign_t = torch.tensor([1.0, -1.0]).repeat(30)[:, None]
+    g_bto = scale * torch.randn(20, 1, 100, generator=generator) * sign_t
+    found, true = square_of_linear(x_btd, g_bto, torch.arange(20))
+    most = true * (1 + 1e-5) + 4e-6 * (x_btd.norm(dim=2) * g_bto.norm(dim=2)).sum(1) ** 2
+    assert bool((found >= true * (1 - 1e-5)).all())
+    assert bool((found <= most).all())
+
+
+def test_the_norm_of_many_rows_does_not_come_to_a_halt() -> None:
+    """One user of 6,000 utterances that are alike beside 900 users of one: 36 million equal products."""
+    generator = torch.Generator().manual_seed(0)
+    x_b1d = torch.randn(6900, 1, 40, generator=generator)
+    g_b1o = torch.randn(6900, 1, 30, generator=generator)
+    x_b1d[:6000], g_b1o[:6000] = x_b1d[0].clone(), g_b1o[0].clone()
+    found, true = square_of_linear(x_b1d, g_b1o, torch.cat([torch.zeros(6000).long(), torch.arange(1, 901)]))
+    assert torch.allclose(found.double(), true, rtol=1e-4)

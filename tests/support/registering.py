@@ -17,6 +17,7 @@ from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Task, for_task
+from trainables.corpora.text import split_blanks
 from trainables.data.batch import Batch
 from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -109,7 +110,9 @@ class Kept:
 
     def batch(self, utterances: list[str]) -> Batch:
         """What the model reads of them."""
-        batch = encode_utterances([utterance.split() for utterance in utterances], self.corpus.folder / "features")
+        batch = encode_utterances(
+            [split_blanks(utterance) for utterance in utterances], self.corpus.folder / "features"
+        )
         if not has_states(self.spec.model):
             return batch
         return served_states(self.spec.model, self.corpus.folder, self.corpus.labels)(batch)

@@ -6,6 +6,8 @@ in them: that is what `edp-sweep confirm` is for.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -38,7 +40,8 @@ def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Inte
     It costs milliseconds, which every epoch of every trial pays, and agrees with the bootstrap over utterances that
     `trainables.attacks.roc` takes its time for.
 
-    Where its variance is 0, members and non-members apart without overlap, it is `separated_interval`.
+    Where it sees no spread, as where members and non-members do not overlap, or all scores are equal, or there is but
+    one of a kind, it is `spreadless_interval`.
 
     Args:
         member_scores, non_member_scores: (m,) and (n,), higher for members; ties count one half.
@@ -52,18 +55,18 @@ def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Inte
     beats_m = (among_all[:m] - rankdata(inside)) / n
     beaten_n = 1 - (among_all[m:] - rankdata(outside)) / m
     auc = float(beats_m.mean())
-    if auc in (0.0, 1.0):
-        return separated_interval(auc, m, n)
-    variance = (beats_m.var(ddof=1) / m if m > 1 else 0.0) + (beaten_n.var(ddof=1) / n if n > 1 else 0.0)
+    variance = beats_m.var(ddof=1) / m + beaten_n.var(ddof=1) / n if min(m, n) > 1 else 0.0
+    if variance == 0:
+        return spreadless_interval(auc, m, n)
     half = float(norm.ppf((1 + CONFIDENCE) / 2)) * float(np.sqrt(variance))
     return max(0.0, auc - half), min(1.0, auc + half)
 
 
-def separated_interval(auc: float, members: int, non_members: int) -> Interval:
-    """Interval of an AUC of 0 or 1, where neither DeLong's variance nor a bootstrap sees any spread: Clopper–Pearson
-    over as many pairs of a member and a non-member as share nobody."""
+def spreadless_interval(auc: float, members: int, non_members: int) -> Interval:
+    """Interval of an AUC where neither DeLong's variance nor a bootstrap sees any spread: Clopper–Pearson over as many
+    pairs of a member and a non-member as share nobody, of which a part of one counts as none below, as one above."""
     pairs = min(members, non_members)
-    return clopper_pearson(round(auc * pairs), pairs)
+    return clopper_pearson(math.floor(auc * pairs), pairs)[0], clopper_pearson(math.ceil(auc * pairs), pairs)[1]
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:

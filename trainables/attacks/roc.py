@@ -14,7 +14,7 @@ from pydantic import Field
 from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from trainables.attacks.intervals import CONFIDENCE, Interval, clopper_pearson, separated_interval
+from trainables.attacks.intervals import CONFIDENCE, Interval, clopper_pearson, spreadless_interval
 
 Scores = NDArray[np.float64]
 Ranks = NDArray[np.int64]
@@ -32,7 +32,7 @@ class AttackResult:
     name: str
     auc: Share
     auc_ci: tuple[Share, Share]
-    """Bootstrap over utterances, members and non-members apart; of an AUC of 0 or 1 `separated_interval`."""
+    """Bootstrap over utterances, members and non-members apart; without any spread `spreadless_interval`."""
     tpr_at_1pct_fpr: Share
     tpr_at_1pct_fpr_ci: tuple[Share, Share]
     """Clopper–Pearson over members, for the threshold that the non-members at hand set."""
@@ -122,8 +122,9 @@ def _corners(fpr: Scores, tpr: Scores) -> NDArray[np.bool_]:
 def _auc_interval(member_ranks: Ranks, non_member_ranks: Ranks) -> Interval:
     """Percentile bootstrap, with a fixed seed: the same scores give the same interval."""
     found_auc = auc(member_ranks, non_member_ranks)
-    if found_auc in (0.0, 1.0):
-        return separated_interval(found_auc, len(member_ranks), len(non_member_ranks))
+    ranks = np.concatenate([member_ranks, non_member_ranks])
+    if found_auc in (0.0, 1.0) or ranks.min() == ranks.max() or min(len(member_ranks), len(non_member_ranks)) == 1:
+        return spreadless_interval(found_auc, len(member_ranks), len(non_member_ranks))
     rng = np.random.default_rng(0)
     width = int(max(member_ranks.max(), non_member_ranks.max())) + 1
     found = []

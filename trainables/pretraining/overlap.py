@@ -72,6 +72,12 @@ def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
     return Overlap(len(shared), len(times), tuple(shared[:3]))
 
 
+def is_shared(one: Splits, other: Splits) -> bool:
+    """Whether more than 1 % of the distinct utterances of either corpus stand in the other one too."""
+    mine, theirs = ([*corpus.train, *corpus.valid, *corpus.test] for corpus in (one, other))
+    return max(overlap(mine, hashes_of(theirs)).share, overlap(theirs, hashes_of(mine)).share) > MOST
+
+
 def pretrained_on(folder: Path) -> dict[str, Any] | None:
     """What `pretraining.json` in an encoder's folder says; None where there is none.
 

@@ -99,7 +99,8 @@ class EpochLog:
 
     def kept(self) -> list[int]:
         """The epochs whose models are here, by number (1 is the first)."""
-        return sorted(int(path.parent.name) for path in (self._folder / "epochs").glob("*/model.pt"))
+        models = (self._folder / "epochs").glob("*/model.pt")
+        return sorted(int(path.parent.name) for path in models if path.parent.name.isdecimal())
 
     def add(self, epoch: int, metrics: Metrics, contents: Callable[[], dict[str, Any]], ledger: Ledger) -> None:
         """One more report, with its model's contents and ledger. Models that it makes superfluous are removed."""

@@ -10,7 +10,6 @@ from trainables.spec.training import (
     PlainSpec,
     Precision,
     TrainingSpec,
-    for_its_optimizer,
 )
 from trainables.spec.trial import CanariesSpec, ShadowSpec, TrialSpec
 
@@ -32,5 +31,4 @@ __all__ = [
     "ShadowSpec",
     "TrainingSpec",
     "TrialSpec",
-    "for_its_optimizer",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,9 +15,6 @@ Optimizer = Literal["adam", "adamw", "sgd", "momentum", "adam_bc"]
 Precision = Literal["auto", "float32", "bfloat16"]
 """`auto` is bfloat16 where the device multiplies it in hardware, else float32. A processor that does not takes some
 fifty times as long for it (an EPYC with AVX2 alone: 1.3 against 63 GFLOP/s)."""
-
-_OPTIMIZER_OF: dict[str, Optimizer] = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
-"""The optimiser that alone has a setting. Null is that optimiser's default (`trainables.training.optimizers`)."""
 
 MOST_EPOCHS = 100_000
 """Each has an entry in the ledger, which is priced as a whole."""
@@ -38,6 +35,14 @@ class PlainSpec(Frozen):
 
 class TrainingSpec(Frozen):
     """How it is trained. `micro_batches` belongs to the mechanism, `workers` to the hardware (DESIGN)."""
+
+    # Null is an optimiser's own default (`trainables.training.optimizers`).
+    belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "momentum": ("optimizer", "momentum"),
+        "weight_decay": ("optimizer", "adamw"),
+        "noise_floor": ("optimizer", "adam_bc"),
+        "decay_epochs": ("learning_rate_decay", "linear"),
+    }
 
     method: Method = "edp"
     epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 15
@@ -147,14 +152,7 @@ class TrainingSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _optimizer_has_a_use_for_its_settings(self) -> TrainingSpec:
-        for field, owner in _OPTIMIZER_OF.items():
-            value = getattr(self, field)
-            if value is not None and self.optimizer != owner:
-                raise ValueError(
-                    f"{field} = {value:g} has no meaning with optimizer {self.optimizer}; "
-                    f"leave it out, or set optimizer to {owner}"
-                )
+    def _noise_is_there_to_be_taken_out(self) -> TrainingSpec:
         if self.optimizer == "adam_bc" and self.method == "sgd":
             raise ValueError(
                 "optimizer = adam_bc has no meaning with method sgd, which adds no noise; "
@@ -222,9 +220,3 @@ class TrainingSpec(Frozen):
 def _divisors(clips: int) -> list[int]:
     """Numbers of workers that share so many micro-batches evenly; those that somebody may have."""
     return [workers for workers in range(1, min(clips, _MOST_WORKERS) + 1) if clips % workers == 0]
-
-
-def for_its_optimizer(training: dict[str, Any], optimizers: Collection[Any]) -> dict[str, Any]:
-    """The settings of `training` less those that belong to another one of `optimizers` than its own."""
-    others = set(optimizers) - {training["optimizer"]}
-    return {name: value for name, value in training.items() if _OPTIMIZER_OF.get(name) not in others}

@@ -4,6 +4,7 @@ import itertools
 import math
 import time
 
+import numpy as np
 import pytest
 from dp_accounting import get_epsilon_gaussian
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from edp.accounting.composition import Composition, SampledSteps
 from edp.accounting.epsilon import composition_of, epsilon, epsilon_curve, epsilon_paper, log10_epsilon_paper
-from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from edp.accounting.participation import participation_epsilon
 from edp.accounting.planned import planned_ledger
 from edp.accounting.pld import pld_epsilon_at
 from edp.accounting.rdp import rdp_epsilon
@@ -306,3 +308,23 @@ def test_a_curve_is_the_same_at_the_epochs_that_are_wanted() -> None:
 def test_a_sum_that_rounding_leaves_nothing_of_has_no_bound_rather_than_an_error() -> None:
     c = Composition(sampled=(SampledSteps(rate=0.038, z=8.5e37, steps=43_200),), mu=0.63)
     assert pld_epsilon_at(c, 5e-4, 0.0625) == math.inf
+
+
+@pytest.mark.parametrize("mu", [1e-20, 1e-12, 1e-3, 5.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-12, 1e-3])
+def test_a_delta_is_never_below_the_truth_where_rounding_takes_its_digits(mu: float, epsilon: float) -> None:
+    """Total variation less `e^ε - 1` is a lower bound of it."""
+    assert gaussian_delta(epsilon, np.array([mu]))[0] >= math.erf(mu / math.sqrt(8)) - math.expm1(epsilon)
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(1e-20, 1e-25), (1e-30, 1e-40), (1e-10, 1e-12)])
+def test_hardly_any_privacy_loss_at_hardly_any_delta_has_an_epsilon(mu: float, delta: float) -> None:
+    assert 0 < gaussian_epsilon(mu, delta) < 20 * mu
+    sampled = Composition(sampled=(SampledSteps(rate=1e-3, z=1 / mu, steps=1000),))
+    assert 0 < participation_epsilon(sampled, delta / 1e3) < 1e5 * mu
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 1e4])
+@pytest.mark.parametrize("delta", [1e-9, 5e-4, 0.4])
+def test_the_mechanism_of_an_epsilon_costs_it(epsilon: float, delta: float) -> None:
+    assert epsilon <= gaussian_epsilon(gaussian_mu(epsilon, delta), delta) <= epsilon * (1 + 1e-9)

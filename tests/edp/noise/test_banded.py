@@ -250,7 +250,7 @@ def test_a_band_is_at_most_an_epoch() -> None:
 @pytest.mark.parametrize(("rate", "band"), [(1.0, 1), (0.2, 5), (0.01, 16)])
 def test_the_band_is_an_epoch_or_sixteen_steps_where_none_is_given(rate: float, band: int) -> None:
     assert band_of(EDPSpec(noise_correlation="banded"), rate) == band
-    assert band_of(EDPSpec(band=3), rate) == 1
+    assert band_of(EDPSpec(), rate) == 1
 
 
 def test_the_ledger_states_the_noise_of_one_step() -> None:

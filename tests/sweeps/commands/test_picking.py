@@ -227,6 +227,8 @@ def test_the_same_people_count_however_the_corpus_is_split_or_named(tmp_path: Pa
     assert counts(path=str(again), name="other")
     assert counts(path=str(tmp_path / "gone")), "what is not known counts"
     assert not counts(path=str(others))
+    longer = writers.jsonl([*generate("video", 60, seed=1)[1:], *generate("health", 60, seed=1)], tmp_path / "longer")
+    assert counts(path=str(longer)), "other bytes, and most of the same utterances"
 
 
 @pytest.mark.slow

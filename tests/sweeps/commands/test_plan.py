@@ -11,9 +11,11 @@ import yaml
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
+from sweeps.commands.plan import _chosen
 from sweeps.state.lock import LOCK
 from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
+from tests.support.synthetic import sweep_of
 
 SETTINGS = {
     "edp": {"epsilon": 8, "decay": "none", "alpha": "none"},
@@ -126,3 +128,12 @@ def test_the_release_alone_touches_the_private_corpus(
 
     code, _, err = command(*words, "--set", "training.seed=5")
     assert (code, "other settings" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_choice_is_made_where_a_trials_curve_is_lost(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "runs", "s", 4, tracked=False)
+    chosen = _chosen(sweep, public=False)
+    for trial in sweep.trials():
+        (sweep.trial_folder(trial.number) / "curve.json").unlink()
+    assert _chosen(sweep, public=False).name == chosen.name

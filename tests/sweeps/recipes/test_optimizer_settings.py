@@ -17,9 +17,12 @@ from trainables.training.references import reference_spec
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("training.momentum=0.5", "momentum = 0.5 has no meaning with optimizer adam; leave it out"),
-        ("training.optimizer=sgd training.weight_decay=0", "weight_decay = 0 has no meaning with optimizer sgd"),
-        ("training.optimizer=adamw training.noise_floor=0.1", "or set optimizer to adam_bc"),
+        (
+            "training.momentum=0.5",
+            "momentum = 0.5 has no meaning with optimizer = adam; allowed: optimizer = momentum",
+        ),
+        ("training.optimizer=sgd training.weight_decay=0", "weight_decay = 0 has no meaning with optimizer = sgd"),
+        ("training.optimizer=adamw training.noise_floor=0.1", "allowed: optimizer = adam_bc"),
         ("training.optimizer=lion", "'adam', 'adamw', 'sgd', 'momentum' or 'adam_bc'"),
         ("training.optimizer=adam_bc training.noise_floor=0", "greater than 0"),
         ("training.average=1", "less than 1"),
@@ -27,7 +30,7 @@ from trainables.training.references import reference_spec
         ("training.optimizer=adam_bc training.method=sgd", "optimizer = adam_bc has no meaning with method sgd"),
         (
             "space.training.optimizer.choice=[adam,momentum] space.training.weight_decay.choice=[0,1]",
-            "weight_decay = 0 has no meaning with optimizer adam",
+            "weight_decay = 0 has no meaning with optimizer = adam",
         ),
     ],
 )
@@ -57,6 +60,15 @@ def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -
         for name, optimizer in given.items():
             assert (getattr(training, name) is not None) == (training.optimizer == optimizer)
     assert recipe.baseline().training == recipe.training.model_copy(update={"method": "sgd"})
+
+
+def test_a_quantile_is_searched_beside_clips_that_have_none() -> None:
+    changes = ["space.edp.clip.choice=[fixed, quantile]", "space.edp.clip_quantile.choice=[0.2, 0.8]"]
+    _, recipe = load_recipe("quickstart_paper", [*changes, "edp.clip=quantile", "edp.clip_quantile=0.3"])
+    trials = [recipe.trial(params).edp for params in corners(recipe.dimensions)]
+    assert {(edp.clip, edp.clip_quantile) for edp in trials} == {("fixed", 0.5), ("quantile", 0.2)}
+    params = {**next(corners(recipe.dimensions)), "edp.clip": "quantile", "edp.clip_quantile": 0.8}
+    assert recipe.trial(params).edp.clip_quantile == 0.8
 
 
 def test_what_is_trained_without_noise_beside_a_private_run_takes_adam_for_adam_bc() -> None:

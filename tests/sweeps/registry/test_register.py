@@ -16,11 +16,13 @@ from sweeps.registry.register import privacy_tags
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
+from trainables.corpora.text import split_blanks
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.evaluation.ser import slots_of
 from trainables.frozen.serving import encoder_of
 
-UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me"]
+UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me", "pay 10\u00a0000 now", "\u00a0"]
+"""With a no-break space, which is part of a word, as in the corpora."""
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +54,12 @@ def _check_answers(kept: Kept, model: PyFuncModel) -> None:
     else:
         assert {(a.intent, a.intent_score) for a in predictions} == {(None, None)}
     for answer, utterance, tags in zip(predictions, UTTERANCES, expected.tags(), strict=True):
-        words = utterance.split()
+        words = split_blanks(utterance)
         assert answer.utterance == utterance
-        found = [(slot.name, tuple(slot.value.split())) for slot in answer.slots]
+        found = [(slot.name, tuple(split_blanks(slot.value))) for slot in answer.slots]
         assert found == slots_of([labels.tags[tag] for tag in tags], words)
         for slot in answer.slots:
-            assert words[slot.start] == slot.value.split()[0]
+            assert words[slot.start] == split_blanks(slot.value)[0]
             assert 0 <= slot.score <= 1
 
 

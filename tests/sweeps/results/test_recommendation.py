@@ -130,6 +130,8 @@ def test_what_new_seeds_gave_takes_the_place_of_what_was_measured_once() -> None
     assert found.point is points[1]
     assert "lowest SER, 16.0%" in found.why
     assert found.why.endswith("Its figures are means over 3 new seeds.")
+    assert recommend(points, again=again, limits={"ser": 0.2}).point is points[1]
+    assert taken(points, again=again, limits={"ser": 0.155}) is None, "what was measured once was luck"
     leaks = {"0": {"mia_auc": 0.7, "mia_auc_lower": 0.65, "mia_auc_upper": 0.75}}
     assert taken(points, again=leaks) == 1
 
@@ -151,6 +153,9 @@ def test_three_seeds_of_confirm_count_and_two_do_not(sweep: Sweep) -> None:
         (folder / "result.json").write_text(json.dumps(run))
     found = new_seeds(sweep, one)
     assert found["ser"] == pytest.approx(0.2)
+    least = min([0.2, *(p.metrics["ser"] for p in pareto_front(sweep.trials(), sweep.recipe.search.objectives)[1:])])
+    with pytest.raises(UserError, match=rf"the front's lowest: {least:.4g}"):
+        choose(sweep, {"ser": 0.001})
     assert found["ser_lower"] < 0.1 < 0.3 < found["ser_upper"]
 
 

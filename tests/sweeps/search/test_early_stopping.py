@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import StopSpec
-from sweeps.search.early_stopping import Stopper, rung_point, rungs, start_stopper
+from sweeps.search.early_stopping import Stopper, curves_in, rung_point, rungs, start_stopper
+from trainables.records.epochs import write_curve
 
 SPEC = StopSpec(grace_epochs=2, margin=0.05)
 
@@ -108,3 +109,10 @@ def test_a_trial_that_goes_on_from_a_checkpoint_is_judged_by_its_whole_curve() -
 )
 def test_no_stopper_is_started_where_nothing_may_be_stopped(overrides: list[str], tmp_path: Path) -> None:
     assert start_stopper(load_recipe("quickstart_paper", overrides)[1], tmp_path) is None
+
+
+def test_a_copy_that_somebody_made_of_a_trial_is_none(tmp_path: Path) -> None:
+    curve = [{"valid_ser": 0.5}]
+    for name in ("3", "3.bak"):
+        write_curve(curve, tmp_path / name)
+    assert curves_in(tmp_path) == {3: curve}

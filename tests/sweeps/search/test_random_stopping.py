@@ -18,6 +18,7 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
+from sweeps.search.plan import price
 from sweeps.search.random_stopping import check_candidates, epsilon_of_best
 from sweeps.search.study import open_study
 from sweeps.search.target_epsilon import Refused, planned, settle
@@ -151,3 +152,13 @@ def test_a_secret_number_of_candidates_runs_out_whatever_becomes_of_them(tmp_pat
         assert search.ask(str(i)) is not None, "to give up after ten would tell that there were so many"
         search.tell(str(i), "the loss is nan", None, [])
     assert search.gave_up is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [0.3, 8.0])
+def test_what_a_plan_says_of_it_is_what_it_costs(target: float) -> None:
+    searched = recipe("search.trials=3")
+    (way,) = (way for way in price(searched, 1_350, target).ways if way.name == "random_stopping")
+    found = epsilon_of_best(recipe("search.trials=3", f"edp.epsilon={way.epsilon_of_release!r}"))
+    assert found == pytest.approx(way.epsilon_total, rel=1e-7)
+    assert found <= target * (1 + 1e-7)

@@ -64,3 +64,11 @@ def test_auc_intervals_hold_one_half_for_scores_that_know_nothing() -> None:
 def test_scores_that_do_not_overlap_are_as_sure_as_there_are_many() -> None:
     assert auc_interval([3.0, 4.0], [1.0, 2.0]) == (pytest.approx(0.025**0.5), 1.0)
     assert auc_interval([1.0], [3.0, 4.0]) == (0.0, pytest.approx(0.975))
+
+
+@pytest.mark.parametrize(("inside", "outside"), [([2.0] * 9, [2.0] * 7), ([3.0], [*range(7)])])
+def test_scores_without_a_spread_say_no_more_than_there_are_of_them(inside: list[float], outside: list[float]) -> None:
+    low, high = auc_interval(inside, outside)
+    assert low < 0.1
+    assert high > 0.9
+    assert measure("any", np.array(inside), np.array(outside)).auc_ci == (low, high)
