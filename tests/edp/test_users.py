@@ -14,7 +14,7 @@ from edp.book import keep_book
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.layer_scales import layer_of_parameter
 from edp.sampling import Epoch, Indices, of_users, poisson_examples, shuffled_epoch
-from edp.spec import EDPSpec, Sampling
+from edp.spec import Clipping, EDPSpec, Sampling
 from edp.steps import MisusedHook
 from tests.support.edp.literal import CLASSES, INPUTS, small_model
 from tests.support.workers import run_workers
@@ -238,3 +238,38 @@ def test_a_cap_without_users_is_refused_in_one_line() -> None:
         EDPSpec(user_utterances=3)
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         EDPSpec(unit="user", user_utterances=0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_worker")
+@pytest.mark.parametrize("clip", ["fixed", "automatic"])
+def test_a_user_moves_the_sum_by_the_clip_at_most_however_much_they_said(clip: Clipping) -> None:
+    """One of 6,000 examples that are alike, beside 1,200 of five, as heads on states see them."""
+    generator = torch.Generator().manual_seed(0)
+    users = np.concatenate([np.zeros(6_000, int), 1 + np.repeat(np.arange(1_200), 5)])
+    x_bi = torch.randn(len(users), 385, generator=generator) / 385**0.5
+    x_bi[:6_000] = x_bi[0]
+    label_b = torch.randint(21, (len(users),), generator=generator)
+    label_b[:6_000] = 0
+
+    def summed(present: Indices) -> torch.Tensor:
+        """N times what a step makes of the users that are there; the place of one that is not stays empty."""
+        model = nn.Linear(385, 21, bias=False)
+        nn.init.zeros_(model.weight)
+        book, ddp = keep_book(model), one_bucket_ddp(model)
+        hook = EDPHook(ddp, EDPSpec(z0=0.0, alpha="none", unit="user", clip=clip), micro_batches=1_201, rate=1.0,
+                       single_example=False, book=book)  # fmt: skip
+        epoch = shuffled_epoch(1_201, batch_size=1_201, micro_batches=1_201, seed=0, epoch=0)
+        for step in hook.steps(of_users(epoch, users[present], seed=0)):
+            places = np.concatenate(step[0])
+            micro_batch_b = torch.from_numpy(np.repeat(np.arange(1_201), [len(one) for one in step[0]]))
+            with book.examples(micro_batch_b, 1_201):
+                loss_b = nn.functional.cross_entropy(
+                    ddp(x_bi[present][places]), label_b[present][places], reduction="none"
+                )
+            loss_b.sum().backward()
+        assert model.weight.grad is not None
+        return 1_201 * model.weight.grad.clone()
+
+    moved = summed(np.arange(len(users))) - summed(np.flatnonzero(users))
+    assert float(moved.norm()) == pytest.approx(1, rel=1e-3)
