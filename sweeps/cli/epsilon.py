@@ -34,7 +34,10 @@ def epsilon(
     epochs: Annotated[int, typer.Option(min=1, max=MOST_EPOCHS, help="of training")],
     decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
     tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
-    method: Annotated[str, typer.Option(help="edp, or dpsgd: micro-batches of one example")] = "edp",
+    method: Annotated[
+        str | None,
+        typer.Option(help="edp, or dpsgd: micro-batches of one example, or user; with --unit user dpsgd, else edp"),
+    ] = None,
     micro_batches: Annotated[
         int, typer.Option(min=1, max=10**12, help="N of the paper; dpsgd: examples a step, or users")
     ] = 8,
@@ -68,6 +71,7 @@ def epsilon(
         spec = EDPSpec.model_validate(settings)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
+    method = method or ("dpsgd" if unit == "user" else "edp")
     if method not in ("edp", "dpsgd"):
         raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
     if unit == "user" and method == "edp":
@@ -121,9 +125,7 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
     if spec.unit != "user":
-        lines.append(
-            "who contributed several utterances is protected less: --method dpsgd --unit user is about all of a user's"
-        )
+        lines.append("who contributed several utterances is protected less: --unit user is about all of a user's")
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -24,6 +25,9 @@ class StopSpec(Frozen):
 
 class FixedEDP(EDPOptions):
     """The mechanism of all trials. What is left out of the four numbers is searched; what is given is not."""
+
+    # A trial's own mechanism says what it has no use for: `clip`, say, may be searched.
+    belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     C: Clip | None = None
     z0: NoiseMultiplier | None = None

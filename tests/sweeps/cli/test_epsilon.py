@@ -40,7 +40,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         (("--clip", "automatic"), 95.1729),
         (("--clip", "quantile"), gaussian_epsilon(math.sqrt(30) * math.hypot(2, 1 / 5), 5e-4)),
         (("--method", "dpsgd", "--micro-batches", "64"), gaussian_epsilon(math.sqrt(30), 5e-4)),
-        (("--method", "dpsgd", "--unit", "user", "--micro-batches", "64"), gaussian_epsilon(math.sqrt(30), 5e-4)),
+        (("--unit", "user", "--micro-batches", "64"), gaussian_epsilon(math.sqrt(30), 5e-4)),
     ],
 )
 def test_the_mechanisms_of_one_configuration(command: Command, more: tuple[str, ...], expected: float) -> None:
@@ -87,7 +87,7 @@ def test_nothing_but_the_answer_is_printed(
         (("--plot", "curve"), "allowed: a file that ends in .html or .htm"),
         (("--clip", "Automatic"), "'fixed', 'automatic' or 'quantile'"),
         (("--sampling", "poisson", "--rate", "0"), "rate = 0: allowed: 1e-12 to 1"),
-        (("--unit", "user"), "unit = user clips every user by itself"),
+        (("--unit", "user", "--method", "edp"), "unit = user clips every user by itself"),
         (("--band", "3"), "band = 3 has no meaning with noise_correlation = none"),
     ],
 )

@@ -64,7 +64,7 @@ def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -
 
 def test_a_quantile_is_searched_beside_clips_that_have_none() -> None:
     changes = ["space.edp.clip.choice=[fixed, quantile]", "space.edp.clip_quantile.choice=[0.2, 0.8]"]
-    _, recipe = load_recipe("quickstart_paper", [*changes, "edp.clip=quantile", "edp.clip_quantile=0.3"])
+    _, recipe = load_recipe("quickstart_paper", [*changes, "edp.clip_quantile=0.3"])
     trials = [recipe.trial(params).edp for params in corners(recipe.dimensions)]
     assert {(edp.clip, edp.clip_quantile) for edp in trials} == {("fixed", 0.5), ("quantile", 0.2)}
     params = {**next(corners(recipe.dimensions)), "edp.clip": "quantile", "edp.clip_quantile": 0.8}
