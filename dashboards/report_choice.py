@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from mlflow.exceptions import MlflowException
 
@@ -13,10 +12,8 @@ from sweeps.results.confirmed import DECIDE, estimate, next_training
 from sweeps.state.picks import Pick, final_trainings, read_picks
 from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep
-from sweeps.state.trial_file import MODEL
+from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
-from trainables.records.epochs import epoch_folder
-from trainables.records.files import digest
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class Served:
     """Whose weights they are."""
     aliases: tuple[str, ...]
     digest: str
-    """SHA-256 of `model.pt`; "" where the file is gone."""
+    """SHA-256 of the registered weights, as the version's tag has it; "" of a version from before it had one."""
     epsilon: str
     """As the version's tag has it."""
 
@@ -45,34 +42,25 @@ def last_pick(sweep: Sweep) -> tuple[Pick, Point] | None:
 
 def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
     """The registered versions of what was picked, and of its final trainings; those that are gone are left out."""
-    found: dict[str, tuple[str, Path]] = {}
+    found: dict[str, str] = {}
     for pick in read_picks(sweep):
         if pick.model is not None:
-            found[pick.model] = (f"trial {pick.trial} after epoch {pick.epoch}", _folder_of(sweep, pick))
+            found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}"
     for folder, origin in final_trainings(sweep).items():
         if origin.model is not None:
-            found[origin.model] = (f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}", folder)
-    return [one for uri, (what, folder) in found.items() if (one := _served(tracker, uri, what, folder)) is not None]
+            found[origin.model] = f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}"
+    return [one for uri, what in found.items() if (one := _served(tracker, uri, what)) is not None]
 
 
-def _folder_of(sweep: Sweep, pick: Pick) -> Path:
-    try:
-        return named_point(sweep, f"{pick.trial}@{pick.epoch}").folder
-    except UserError:  # its files are gone
-        return epoch_folder(sweep.trial_folder(pick.trial), pick.epoch)
-
-
-def _served(tracker: Tracker, uri: str, what: str, folder: Path) -> Served | None:
+def _served(tracker: Tracker, uri: str, what: str) -> Served | None:
     name, _, number = uri.removeprefix("models:/").rpartition("/")
     try:
         version = tracker.client.get_model_version(name, number)
         aliases = {a: v for a, v in tracker.client.get_registered_model(name).aliases.items() if str(v) == number}
     except MlflowException:
         return None
-    file = folder / MODEL
-    return Served(
-        uri, what, tuple(aliases), digest(file) if file.is_file() else "", version.tags.get("epsilon", "not known")
-    )
+    tags = version.tags
+    return Served(uri, what, tuple(aliases), tags.get(WEIGHTS, ""), tags.get("epsilon", "not known"))
 
 
 def survived(point: Point, runs: list[ConfirmedRun]) -> str:

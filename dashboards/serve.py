@@ -19,6 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import IO
+from urllib.parse import urlsplit, urlunsplit
 
 import requests
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -124,6 +125,12 @@ def free_port(host: str, wish: int) -> int:
     raise UserError(f"--host = {host!r} cannot be listened on; allowed: an address of this machine")
 
 
+def _without_login(uri: str) -> str:
+    """The address of a server as others may see it: without a user's name, a password and options."""
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
 @contextmanager
 def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
     """The MLflow UI over a tracking store: its address, and its process where one was started.
@@ -131,7 +138,7 @@ def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes
     It ends with the block, and with this process, whatever ends that.
     """
     if uri.startswith(("http://", "https://")):
-        yield uri.rstrip("/"), None  # a server has its own
+        yield _without_login(uri), None  # a server has its own
         return
     port = free_port("127.0.0.1", MLFLOW_PORT)
     # Through `beside`: it ends the server, and what that starts, also where this process has no time to.

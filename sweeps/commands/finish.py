@@ -13,6 +13,7 @@ from sweeps.results.front_figure import front_svg
 from sweeps.results.summary import parent_metrics
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.picks import final_trainings, read_picks
+from sweeps.state.records import TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.baseline_run import send_baseline
@@ -55,6 +56,10 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         },
     )
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
+    try:
+        _tell_models(sweep, trials, tracker)
+    except UserError as error:
+        progress.say(f"registered models were not told the sweep's ε: {error}")
     if tracker.failures > before:
         what = f"{missing} trial(s)" if missing else "the sweep's end"
         progress.say(f"MLflow lacks {what}; when it answers again, send them with: {sweep.command('resume')}")
@@ -66,6 +71,11 @@ def tell_total(sweep: Sweep, tracker: Tracker) -> None:
     front = pareto_front(trials, recipe.search.objectives)
     tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
     tracker.tag(record.run_id, {NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_of(record.run_id))})
+    _tell_models(sweep, trials, tracker)
+
+
+def _tell_models(sweep: Sweep, trials: list[TrialRecord], tracker: Tracker) -> None:
+    """The sweep's ε, as the tag of what was registered of it, also while it ran."""
     cost = epsilon_of_sweep(sweep, trials)
     made = [*(pick.model for pick in read_picks(sweep)), *(o.model for o in final_trainings(sweep).values())]
     for model in dict.fromkeys(uri for uri in made if uri is not None):

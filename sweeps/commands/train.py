@@ -25,7 +25,7 @@ from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.state.lock import claimed
-from sweeps.state.picks import Origin, origin_of, write_origin
+from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.storage import brought_down
 from sweeps.state.sweep import Sweep
@@ -81,6 +81,11 @@ def train(
     when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     brought_down(storage)
     origin = origin_of(config, storage)
+    if origin is None and (picked_of := sweep_named_in(config)) and not (storage / picked_of).is_dir():
+        progress.say(
+            f"{config} was picked of sweep {picked_of}, which is not in {storage}: this training is no part of its ε "
+            "there (--storage)"
+        )
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared = locate(spec, made.cache)

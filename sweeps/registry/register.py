@@ -32,6 +32,7 @@ from sweeps.state.picks import Pick
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES
+from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
 from trainables.data.states import has_states
 from trainables.frozen.serving import encoder_of, take_encoder
@@ -173,7 +174,7 @@ def register(
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
             card = model_card(spec, metrics, parts, cost, picked, trained_on)
             (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
-            tags = privacy_tags(spec, metrics, cost) | parts
+            tags = privacy_tags(spec, metrics, cost) | parts | {WEIGHTS: digest(bundle / "model.pt")}
             version = _new_version(tracker, name, served, run_id, place, tags, card)
             tracker.client.set_registered_model_alias(name, alias, str(version))
         except (MlflowException, OSError) as error:

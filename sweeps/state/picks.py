@@ -18,7 +18,9 @@ from sweeps.state.sweep import Sweep
 from trainables.records.files import atomic_write, read_json, read_json_if_any
 
 PICKS, ORIGIN = "picks.json", "origin.json"
-_HEADING = re.compile(r"# Trial (\d{1,9}) of sweep (\S{1,100}) after epoch (\d{1,9}), MLflow run (\w+)\.")
+_HEADING = re.compile(
+    r"^# Trial (\d{1,9}) of sweep (\S{1,100}) after epoch (\d{1,9}), MLflow run (\w+)\.", re.MULTILINE
+)
 
 
 class Pick(Frozen):
@@ -87,7 +89,7 @@ def origin_of(config: Path, storage: Path) -> Origin | None:
     A sweep that cannot be read counts as the one that is meant, and so does one of the same name where the run is not
     known, as while MLflow was away: what belongs to its ε is not left out.
     """
-    found = _HEADING.match(config.read_text(encoding="utf-8", errors="replace"))
+    found = _heading(config)
     if found is None:
         return None
     trial, name, epoch, run_id = found.groups()
@@ -100,6 +102,17 @@ def origin_of(config: Path, storage: Path) -> Origin | None:
     except UserError:
         another = False
     return None if another else Origin(sweep=name, trial=int(trial), epoch=int(epoch))
+
+
+def sweep_named_in(config: Path) -> str | None:
+    """The sweep that a configuration's heading says it was picked of, wherever that is."""
+    found = _heading(config)
+    return found[2] if found is not None else None
+
+
+def _heading(config: Path) -> re.Match[str] | None:
+    """Wherever it stands: who edits a configuration may write above it."""
+    return _HEADING.search(config.read_text(encoding="utf-8-sig", errors="replace"))
 
 
 def write_origin(folder: Path, origin: Origin) -> None:

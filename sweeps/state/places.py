@@ -22,7 +22,7 @@ def relative_store(uri: str, storage: Path) -> str:
     file = _file(uri)
     if file is None or not file.is_relative_to(storage):
         return uri
-    return f"{_SQLITE}{file.relative_to(storage)}"
+    return sqlite_url(file.relative_to(storage))
 
 
 def store_here(uri: str, storage: Path) -> str:
@@ -38,4 +38,8 @@ def store_here(uri: str, storage: Path) -> str:
 
 def _file(uri: str) -> Path | None:
     """The file of a SQLite store without options; None of any other."""
-    return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) and "?" not in uri else None
+    if not uri.startswith(_SQLITE) or "?" in uri:
+        return None
+    from sqlalchemy.engine import make_url  # slow to import
+
+    return Path(make_url(uri).database or "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 _PLACES = (
     ("experiments", "artifact_location"),
@@ -30,7 +31,7 @@ def follow(store: Path, artifacts: Path) -> bool:
     with closing(sqlite3.connect(store, timeout=10)) as database, database:
         known = {(table, column) for table, column in _PLACES if column in _columns(database, table)}
         gone = {old for table, column in known for old in _roots(database, table, column, artifacts.name) if old != new}
-        gone = {old for old in gone if not Path(old.removeprefix("file://")).exists()}
+        gone = {old for old in gone if not Path(unquote(urlsplit(old).path)).exists()}
         for old in gone:
             for table, column in known:
                 database.execute(

@@ -14,6 +14,8 @@ from typing import Any
 
 from trainables.spec import TrialSpec
 
+WEIGHTS = "weights_sha256"
+"""Of a registered version: the SHA-256 of its `model.pt`."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as a run's description."""
 

@@ -17,6 +17,7 @@ import requests
 from mlflow.entities import DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
@@ -80,7 +81,7 @@ class Tracker:
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
             if uri.startswith("sqlite:///") and not is_lent(artifacts.parent):
-                follow(Path(uri.removeprefix("sqlite:///")), artifacts)
+                follow(Path(make_url(uri).database or ""), artifacts)
             if uri.startswith(("http://", "https://")):
                 # MLflow itself tries for minutes; a store that answers nothing is better known at once.
                 requests.get(uri, timeout=10)
@@ -236,8 +237,12 @@ class Tracker:
         name, _, version = uri.removeprefix("models:/").rpartition("/")
 
         def send() -> None:
-            for key, value in tags.items():
-                self.client.set_model_version_tag(name, version, key, value)
+            try:
+                for key, value in tags.items():
+                    self.client.set_model_version_tag(name, version, key, value)
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # somebody has deleted it
+                    raise
 
         self._sent(send)
 

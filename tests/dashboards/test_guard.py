@@ -240,3 +240,8 @@ def _answers(url: str) -> bool:
 @pytest.mark.parametrize("path", ["nopkg/x.js", "dash/nope.js", "dash/../x"])
 def test_a_script_that_no_library_has_is_not_there(path: str, page: FlaskClient) -> None:
     assert page.get(f"/_dash-component-suites/{path}").status_code == 404
+
+
+def test_the_login_of_a_tracking_server_is_in_no_link(tmp_path: Path) -> None:
+    with mlflow_ui("https://anna:s3cret@tracking.example:8443/mlflow/?token=t0ken", tmp_path / "log") as (shown, child):
+        assert (shown, child) == ("https://tracking.example:8443/mlflow", None)

@@ -196,7 +196,9 @@ def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndar
 def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
     try:
         found: np.ndarray = np.load(folder / HASHES)
-    except (OSError, ValueError):
+        if found.ndim != 1 or found.dtype != np.uint64 or len(found) == 0:
+            raise ValueError
+    except (OSError, ValueError, EOFError):
         raise UserError(
             f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so nobody knows {unknown}; "
             "allowed: the folder as edp-sweep pretrain wrote it"

@@ -20,7 +20,7 @@ from sweeps.commands.train import _same_people
 from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.total import cost_line, epsilon_of_sweep
 from sweeps.state.notes import read_notes, write_note
-from sweeps.state.picks import Origin, Pick, heading_of, origin_of, read_picks, write_origin, write_pick
+from sweeps.state.picks import Origin, Pick, heading_of, origin_of, read_picks, sweep_named_in, write_origin, write_pick
 from sweeps.state.sweep import Sweep, newest
 from tests.conftest import Command
 from tests.support import studies, writers
@@ -187,6 +187,12 @@ def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: P
     assert "the ledger of train-picked-1 is missing" in cost_line(sweep, sweep.trials())
     (sweep.folder / "study.db").rename(sweep.folder / "gone.db")
     assert origin_of(tmp_path / "picked.yaml", tmp_path / "runs") == origin, "what cannot be read is not left out"
+    picked = (tmp_path / "picked.yaml").read_text()
+    for above in ("\ufeff", "---\n", "\n", "# mine\n"):
+        (tmp_path / "edited.yaml").write_text(above + picked)
+        assert origin_of(tmp_path / "edited.yaml", tmp_path / "runs") == origin
+    assert origin_of(tmp_path / "picked.yaml", tmp_path / "elsewhere") is None
+    assert sweep_named_in(tmp_path / "picked.yaml") == "s"
     (tmp_path / "other.yaml").write_text((tmp_path / "picked.yaml").read_text().partition("\n")[2])
     assert origin_of(tmp_path / "other.yaml", tmp_path / "runs") is None, "somebody's own configuration"
 
@@ -262,3 +268,16 @@ def test_who_picks_or_notes_while_others_do_loses_nothing_of_theirs(tmp_path: Pa
     assert {pick.by for pick in read_picks(sweep) if pick.model} == everybody
     assert len(read_picks(sweep)) == 40
     assert set(read_notes(sweep)) == everybody
+
+
+@pytest.mark.slow
+def test_what_was_registered_while_a_sweep_ran_is_told_its_epsilon_at_the_end(tmp_path: Path, command: Command) -> None:
+    sweep = sweep_of(tmp_path / "runs", "s", 2)
+    client = MlflowClient(sweep.record.tracking_uri, registry_uri=sweep.record.tracking_uri)
+    client.create_registered_model("m")
+    client.create_model_version("m", source=(tmp_path / "m").as_uri(), tags={"epsilon_of_sweep": "1"})
+    write_pick(sweep, Pick(trial=0, epoch=4, by="me", at="", limits={}, why="", model="models:/m/1"))
+    code, _, err = command("resume", "s", "--storage", str(tmp_path / "runs"))
+    assert code == 0, err
+    cost = epsilon_of_sweep(sweep, sweep.trials())
+    assert client.get_model_version("m", "1").tags["epsilon_of_sweep"] == f"{cost:.6g}"

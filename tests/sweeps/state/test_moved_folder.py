@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
+from sweeps.formatting.names import sqlite_url
 from sweeps.state.places import relative_store, store_here
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.moved_artifacts import follow
@@ -23,7 +24,7 @@ from tests.support.synthetic import sweep_of
 
 @pytest.mark.slow
 def test_every_command_finds_runs_and_artifacts_in_the_new_place(tmp_path: Path) -> None:
-    old, new = tmp_path / "old" / "runs", tmp_path / "elsewhere" / "moved"
+    old, new = tmp_path / "old" / "runs", tmp_path / "elsewhere" / "möved 100%"
     made = sweep_of(old, "s", 3)
     run_id = made.record.run_id
     assert json.loads((made.folder / "sweep.json").read_text())["tracking_uri"] == "sqlite:///mlflow.db"
@@ -51,6 +52,9 @@ def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path
     inside, outside = f"sqlite:///{storage}/mlflow.db", f"sqlite:///{tmp_path}/mlflow.db"
     assert relative_store(inside, storage) == "sqlite:///mlflow.db"
     assert store_here("sqlite:///mlflow.db", storage) == inside
+    odd = tmp_path / "mü 100%" / "runs"
+    assert relative_store(sqlite_url(odd / "mlflow.db"), odd) == "sqlite:///mlflow.db"
+    assert store_here("sqlite:///mlflow.db", odd) == sqlite_url(odd / "mlflow.db")
     for uri in (outside, "http://127.0.0.1:5000", "postgresql://a@b/c", "sqlite:////x/mlflow.db?mode=ro"):
         assert relative_store(uri, storage) == uri
         assert store_here(uri, storage) == uri
@@ -68,16 +72,17 @@ def test_an_older_record_follows_its_store_too_unless_that_is_still_there(tmp_pa
 
 @pytest.mark.slow
 def test_artifacts_that_are_still_where_they_were_stay_there(tmp_path: Path) -> None:
-    made = sweep_of(tmp_path / "runs", "s", 1)
+    place = tmp_path / "the ü's runs"
+    made = sweep_of(place, "s", 1)
     copy = tmp_path / "copy"
-    shutil.copytree(tmp_path / "runs", copy)
+    shutil.copytree(place, copy)
     assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts")
     with sqlite3.connect(copy / "mlflow.db") as database:
         (found,) = database.execute(
             "SELECT artifact_uri FROM runs WHERE run_uuid = ?", (made.record.run_id,)
         ).fetchone()
-    assert found.startswith((tmp_path / "runs").as_uri())
-    shutil.move(tmp_path / "runs", tmp_path / "gone")
+    assert found.startswith(place.as_uri())
+    shutil.move(place, tmp_path / "gone")
     assert follow(copy / "mlflow.db", copy / "mlflow-artifacts")
     assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts"), "once"
 

@@ -213,3 +213,10 @@ def test_a_record_that_is_broken_or_incomplete_is_refused(folder: Path, tmp_path
     (broken / "pretraining.json").write_text((folder / "pretraining.json").read_text())
     with pytest.raises(UserError, match=r"utterances.npy is not there"):
         check_utterances(model(broken), CorpusSpec(name="mine"), Splits(CORPORA["slots"], [], []))
+    for saved in (b"", np.zeros(0), np.zeros((2, 2), np.uint64), np.zeros(3)):
+        if isinstance(saved, bytes):
+            (broken / "utterances.npy").write_bytes(saved)
+        else:
+            np.save(broken / "utterances.npy", saved)
+        with pytest.raises(UserError, match=r"utterances.npy is not there or cannot be read"):
+            check_utterances(model(broken), CorpusSpec(name="mine"), Splits(CORPORA["slots"], [], []))
