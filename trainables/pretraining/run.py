@@ -26,7 +26,7 @@ from trainables.pretraining.data import Pool, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors
 from trainables.pretraining.overlap import seen_by
 from trainables.pretraining.spec import PretrainSpec, StageSpec
-from trainables.records.files import save_tensors
+from trainables.records.files import reading, save_tensors
 from trainables.spec import Device
 
 HEADS = 10.0
@@ -116,7 +116,7 @@ def train(
         stopped: asked after each step.
 
     Raises:
-        UserError: where the objective has nothing to learn from, or the device is not there.
+        UserError: where the objective has nothing to learn from, the device is not there, or the checkpoint is broken.
         PretrainingStopped: when `stopped` said so.
     """
     device = device_of(spec.training.device)
@@ -124,11 +124,13 @@ def train(
     nn.Module.to(encoder, device)
     getattr(encoder, "embeddings", encoder.get_input_embeddings()).requires_grad_(False)
     record = Record()
-    saved = torch.load(checkpoint, map_location=device, weights_only=True) if checkpoint.is_file() else None
-    if saved is not None:
-        encoder.load_state_dict(saved["encoder"])
-        objective.load_state_dict(saved["objective"])
-        record = Record(**saved["record"])
+    saved = None
+    if checkpoint.is_file():
+        with reading(checkpoint):
+            saved = torch.load(checkpoint, map_location=device, weights_only=True)
+            encoder.load_state_dict(saved["encoder"])
+            objective.load_state_dict(saved["objective"])
+            record = Record(**saved["record"])
     encoder.train()
     objective.train()
     before = 0

@@ -256,3 +256,15 @@ def test_the_folder_is_an_encoder_of_the_same_architecture_that_a_model_starts_f
     assert about["steps"] == 3
     assert str(tmp_path) not in (folder / "pretraining.json").read_text()
     assert pretrained_folder(str(folder))[0] == folder
+
+
+@pytest.mark.parametrize("contents", [b"", b"PK", {}, {"encoder": {}, "objective": {}, "record": {}}], ids=str)
+def test_a_checkpoint_that_is_broken_is_one_line(contents: Any, place: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint.pt"
+    if isinstance(contents, bytes):
+        checkpoint.write_bytes(contents)
+    else:
+        torch.save(contents, checkpoint)
+    with pytest.raises(UserError, match=r"checkpoint\.pt is broken \(") as caught:
+        trained(recipe(place), checkpoint)
+    assert "\n" not in str(caught.value)
