@@ -247,7 +247,8 @@ def _scraped() -> Iterator[dict[str, float]]:
 
     def scrape() -> None:
         while not done.wait(1.0):
-            with contextlib.suppress(requests.RequestException):
+            # Once this Ray is shut down, whoever has its port may answer, and in other words than Prometheus'.
+            with contextlib.suppress(requests.RequestException, ValueError):
                 for line in requests.get(address, timeout=30).text.splitlines():
                     series, _, value = line.rpartition(" ")
                     if not line.startswith("#"):
