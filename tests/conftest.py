@@ -157,7 +157,9 @@ def ray_cluster() -> Iterator[str]:
     """A Ray cluster of two CPUs in this process; its address."""
     import ray
 
-    context = ray.init(address="local", num_cpus=2, log_to_driver=False, configure_logging=False)
+    from sweeps.execution.session import connect
+
+    context = connect("local", num_cpus=2)
     yield context.address_info["address"]
     with warnings.catch_warnings():  # Ray does not wait for all of its processes
         warnings.simplefilter("ignore", ResourceWarning)
