@@ -114,8 +114,8 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
 
     Raises:
-        UserError: naming file, line and problem; for a private corpus that stands in what is taken for public; and for
-            one without users, where they are the unit.
+        UserError: naming file, line and problem, or what is broken of a corpus that is encoded; for a private corpus
+            that stands in what is taken for public; and for one without users, where they are the unit.
     """
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
@@ -126,6 +126,9 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     found = {
         folder: load_corpus(corpus, field) for folder, (field, corpus) in wanted.items() if not _is_encoded(folder)
     }
+    for folder in wanted:
+        if folder not in found:
+            EncodedCorpus.open(folder)  # a file of it that is broken is named before anything starts
     new = found.get(prepared.corpus)
     spec.check_users(len(new.train_users) or None if new else EncodedCorpus.open(prepared.corpus).number_of_users)
     if prepared.corpus in found:

@@ -21,6 +21,7 @@ from platformdirs import user_cache_path
 from edp.spec import UserError
 from trainables.corpora.converted import CONVERTED, FOLDER, find_converted, keep_converted
 from trainables.corpora.text import read_text
+from trainables.records.files import one_line
 from trainables.spec import CorpusSpec
 
 DATA_DIR = "EDP_DATA_DIR"
@@ -211,7 +212,7 @@ def fetch(corpus: PublicCorpus, cache: Path, field: str = "corpus") -> Path:
         raise UserError(
             f"{field} {corpus.name}: {field}.path is not set, it is not in {DATA_DIR} "
             f"({f'= {folder}' if folder else 'not set'}), and it could not be downloaded from {corpus.url} "
-            f"({_one_line(error)}); "
+            f"({one_line(error)}); "
             f"set {field}.path to a copy of it, or {DATA_DIR} to a folder with {corpus.name}/"
         ) from None
     return target
@@ -257,7 +258,3 @@ def _merge(files: Iterable[Path], rows_sha256: str, folder: Path) -> Path:
 def digest_of_rows(rows: Iterable[tuple[str, ...]]) -> str:
     """SHA-256 of rows of scenario, intent and annotation, whatever order and quoting a file has them in."""
     return hashlib.sha256("\n".join(";".join(row) for row in sorted(rows)).encode()).hexdigest()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

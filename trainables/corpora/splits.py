@@ -3,7 +3,7 @@
 The published splits of a corpus play no part: ATIS has 295 utterances more than once, also across its
 published splits, and a membership attack is meaningless where an utterance is member and non-member. So
 utterances are grouped by their tokens, in whatever case, since encoders that lower their case read the same; a
-group goes to one split whole.
+group goes to one split whole, and so do Unicode's several forms of a word.
 
 A label (an intent or a tag) that train lacks cannot be learned. After the plain random split, every such
 label has one of its groups exchanged for a group that train can spare. ATIS needs it: seven of its intents
@@ -14,6 +14,7 @@ as many as there are labels, and none in a corpus whose labels are frequent.
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -57,6 +58,9 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
         int(np.searchsorted(distinct, count)) + 1
         for count in accumulate((percent * total + 50) // 100 for percent in (TRAIN_PERCENT, VALID_PERCENT))
     )
+    # One group, many spellings of the same words, may be larger than a part.
+    n_train = min(n_train, len(groups) - 2)
+    n_both = min(max(n_both, n_train + 1), len(groups) - 1)
     _give_train_every_label(groups, n_train)
     parts = groups[:n_train], groups[n_train:n_both], groups[n_both:]
     train, valid, test = ([utterance for group in part for utterance in group] for part in parts)
@@ -70,21 +74,28 @@ def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> lis
 
 
 def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance]]:
-    """Groups of utterances with the same tokens but for their case, in the order of a keyed hash of the tokens."""
+    """Groups of utterances with the same tokens but for case and Unicode form, in the order of a keyed hash of them."""
     groups: dict[tuple[str, ...], list[Utterance]] = {}
     first: dict[tuple[str, ...], tuple[str, ...]] = {}  # of a group, whatever the utterances' order
     for utterance in utterances:
-        lowered = tuple(word.lower() for word in utterance.tokens)
-        groups.setdefault(lowered, []).append(utterance)
-        first[lowered] = min(first.get(lowered, utterance.tokens), utterance.tokens)
+        folded = tuple(map(_folded, utterance.tokens))
+        groups.setdefault(folded, []).append(utterance)
+        first[folded] = min(first.get(folded, utterance.tokens), utterance.tokens)
     keyed = hashlib.blake2b(key.encode(), digest_size=16)
 
-    def position(lowered: tuple[str, ...]) -> bytes:
+    def position(folded: tuple[str, ...]) -> bytes:
         digest = keyed.copy()
-        digest.update("\n".join(first[lowered]).encode())
+        digest.update("\n".join(first[folded]).encode())
         return digest.digest()
 
-    return [sorted(groups[lowered]) for lowered in sorted(groups, key=position)]
+    return [sorted(groups[folded]) for folded in sorted(groups, key=position)]
+
+
+def _folded(word: str) -> str:
+    """A word in one case and one Unicode form: an encoder may read all of them alike."""
+    if word.isascii():
+        return word.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
 def _labels(group: Iterable[Utterance]) -> set[str]:

@@ -100,17 +100,23 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """What the numbers of a column are called, as `datasets` notes it in the schema: of the column, or of its items."""
+    """What the numbers of a column are called, as `datasets` notes it in the schema: of the column, or of its items.
+    What is noted otherwise is no name, and a number without one is refused where it stands."""
     if not metadata or b"huggingface" not in metadata:
         return {}
-    noted = json.loads(metadata[b"huggingface"])
-    features = (noted.get("info") or {}).get("features") if isinstance(noted, dict) else None
+    try:
+        noted = json.loads(metadata[b"huggingface"])
+    except ValueError:
+        return {}
+    for key in ("info", "features"):
+        noted = noted.get(key) if isinstance(noted, dict) else None
     found: dict[str, list[str]] = {}
-    for name, feature in (features or {}).items():
+    for name, feature in noted.items() if isinstance(noted, dict) else ():
         inner = feature[0] if isinstance(feature, list) and feature else feature
         inner = inner.get("feature", inner) if isinstance(inner, dict) else None
-        if isinstance(inner, dict) and "names" in inner:
-            found[name] = inner["names"]
+        names = inner.get("names") if isinstance(inner, dict) else None
+        if isinstance(names, list) and all(isinstance(one, str) for one in names):
+            found[name] = names
     return found
 
 

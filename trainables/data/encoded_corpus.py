@@ -13,10 +13,12 @@ import torch
 from edp.spec import Unit, UserError
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
+from trainables.data.arrays import load_array
 from trainables.data.batch import Batch
 from trainables.data.batching import make_batch
 from trainables.data.features import Features, load_features, open_table, pad
 from trainables.data.states import States
+from trainables.records.files import read_json, reading
 from trainables.spec import BERTSpec, ModelSpec
 
 Split = Literal["train", "valid", "test", "canaries"]
@@ -36,10 +38,9 @@ class EncodedCorpus:
         self.vocabulary_size: int | None = meta["vocabulary_size"]  # pieces, for `build_model`; None for CLC
         self._table = open_table(folder)
         self._states: States | None = None
+        kinds = ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))
         self._arrays = {
-            (split, kind): np.load(folder / f"{split}_{kind}.npy", mmap_mode="r")
-            for split in meta["sizes"]
-            for kind in ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))
+            (split, kind): load_array(folder / f"{split}_{kind}.npy") for split in meta["sizes"] for kind in kinds
         }
 
     @classmethod
@@ -52,7 +53,8 @@ class EncodedCorpus:
         meta = folder / "meta.json"
         if not meta.is_file():
             raise UserError(f"encoded corpus = {folder} is not there or not whole; allowed: a folder that encode wrote")
-        return cls(folder, json.loads(meta.read_text(encoding="utf-8")))
+        with reading(meta):
+            return cls(folder, json.loads(meta.read_text(encoding="utf-8")))
 
     def for_model(self, model: ModelSpec) -> EncodedCorpus:
         """The same corpus as `model` reads it: batches of a frozen encoder's states where the model has features.
@@ -101,12 +103,12 @@ class EncodedCorpus:
 
     def features(self) -> Features:
         """What was made of words: for serving, and for encoding another corpus alike."""
-        return load_features(self.folder / "features")
+        with reading(self.folder / "features"):
+            return load_features(self.folder / "features")
 
     def words(self) -> list[str]:
         """The word of each token id."""
-        words: list[str] = json.loads((self.folder / "words.json").read_text(encoding="utf-8"))
-        return words
+        return read_json(self.folder / "words.json", list[str])
 
     def size(self, split: Split) -> int:
         """Number of utterances; 0 of the split `canaries` where there is none."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from trainables.data.arrays import load_array
 from trainables.data.batch import PieceInputs, WordInputs
 from trainables.data.characters import char_ids
 from trainables.data.embeddings import WordVectors
@@ -71,7 +72,7 @@ class WordTable:
 
     @classmethod
     def open(cls, folder: Path) -> WordTable:
-        return cls(*(np.load(folder / f"word_{kind}.npy", mmap_mode="r") for kind in ("chars", "vectors")))
+        return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("chars", "vectors")))
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[WordInputs, np.ndarray]:
         """Inputs of utterances given one after the other, and how many tokens of each are read: all."""
@@ -106,7 +107,7 @@ class PieceTable:
 
     @classmethod
     def open(cls, folder: Path) -> PieceTable:
-        return cls(*(np.load(folder / f"word_{kind}.npy", mmap_mode="r") for kind in ("offsets", "pieces", "special")))
+        return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("offsets", "pieces", "special")))
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
         """Inputs of utterances given one after the other, and how many tokens of each are read.

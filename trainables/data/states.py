@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from trainables.corpora.labels import Labels
+from trainables.data.arrays import load_array
 from trainables.data.batch import StateInputs
 from trainables.data.whitening import Moments, whitened
 from trainables.spec import BERTSpec, ModelSpec
@@ -57,7 +58,7 @@ class States:
             name: Moments.load(moments_file(folder / "features", name)).whitener(exponent)
             for name in (*names, sentence)
         }
-        self.read_u = np.load(folder / "states" / "read.npy")
+        self.read_u = load_array(folder / "states" / "read.npy", mapped=False)
         self._tokens = _Whitened(folder, names, [of[name] for name in names], exponent) if names else None
         self._sentences = _Whitened(folder, [sentence], [of[sentence]], exponent)
 
@@ -79,7 +80,7 @@ class States:
 
 class _Whitened:
     def __init__(self, folder: Path, names: Sequence[str], whiteners: Sequence[Any], exponent: float) -> None:
-        self._parts = [np.load(folder / "states" / f"{name}.npy", mmap_mode="r") for name in names]
+        self._parts = [load_array(folder / "states" / f"{name}.npy") for name in names]
         self._whiteners, self._key = whiteners, (str(folder.resolve()), *names, exponent)
         self.width = sum(part.shape[1] for part in self._parts) + 1
         self.small = 4 * len(self._parts[0]) * self.width <= _IN_MEMORY

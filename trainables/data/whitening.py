@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.records.files import reading
+
 RIDGE = 1e-3
 """Added to each eigenvalue, times their mean: directions that hardly vary in public are not blown up."""
 CONSTANT = 0.5
@@ -46,7 +48,7 @@ class Moments:
 
     @classmethod
     def load(cls, path: Path) -> Moments:
-        with np.load(path) as saved:
+        with reading(path), np.load(path) as saved:
             return cls(*(torch.from_numpy(saved[name]) for name in ("mean", "values", "vectors")))
 
     def whitener(self, exponent: float) -> Whitener:

@@ -26,6 +26,7 @@ from transformers.utils import logging
 
 from edp.spec import UserError
 from trainables.encoders.word_pieces import MAX_PIECES
+from trainables.records.files import one_line
 from trainables.spec import BERTSpec
 
 
@@ -110,6 +111,9 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     if wrong:  # they would be random without a word
         others = f", and {len(wrong) - 1} more are" if len(wrong) > 1 else ""
         raise _refused(name, f"of its weights {min(wrong)} is missing or of another shape{others}")
+    unusable = [key for key, weight in model.state_dict().items() if not weight.isfinite().all()]
+    if unusable:
+        raise _refused(name, f"of its weights {min(unusable)} is not finite")
     model.config.name_or_path = ""  # a place on this machine, which goes nowhere with a released model
     return _ready(model)
 
@@ -120,13 +124,19 @@ def empty_encoder(config: PreTrainedConfig) -> PreTrainedModel:
     return _ready(kind(config, **_without_pooler(kind)))
 
 
-def most_pieces(config: PreTrainedConfig) -> int:
+def most_pieces(config: PreTrainedConfig, name: str) -> int:
     """How many sub-words an encoder has positions for, the special ones too, at most `MAX_PIECES`.
 
     RoBERTa and its kin count positions from the one after the padding's id.
+
+    Raises:
+        UserError: for an architecture that cannot be built.
     """
-    with torch.device("meta"):
-        modules = dict(empty_encoder(config).named_modules())
+    try:
+        with torch.device("meta"):
+            modules = dict(empty_encoder(config).named_modules())
+    except Exception as error:  # a config.json from elsewhere can contradict itself in any way
+        raise _refused(name, f"its config.json says what cannot be built ({one_line(error)})") from None
     tables = [m for n, m in modules.items() if n.endswith("position_embeddings") and isinstance(m, nn.Embedding)]
     taken = max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
     return min(MAX_PIECES, getattr(config, "max_position_embeddings", MAX_PIECES + taken) - taken)
@@ -141,12 +151,6 @@ def config_from_json(text: str) -> PreTrainedConfig:
     """Read what `config_to_json` gave."""
     values: dict[str, Any] = json.loads(text)
     return CONFIG_MAPPING[values["model_type"]].from_dict(values)
-
-
-def one_line(error: Exception) -> str:
-    """What an error says first, or else what it is."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _refused(name: str, reason: str) -> UserError:

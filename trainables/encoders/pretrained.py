@@ -16,9 +16,10 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedConfig
 
 from edp.spec import UserError
-from trainables.encoders.architecture import check_layers, most_pieces, one_line, read_config
+from trainables.encoders.architecture import check_layers, most_pieces, read_config
 from trainables.encoders.minilm import MINILM, SHA256, minilm_folder, minilm_tokenizer
 from trainables.encoders.word_pieces import WordPieces
+from trainables.records.files import one_line
 from trainables.spec import BERTSpec
 
 _log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def pretrained_pieces(name: str | None) -> WordPieces | None:
         return None
     tokenizer = minilm_tokenizer(folder) if name == MINILM else _tokenizer(folder, name)
     config = read_config(folder, name)
-    pieces = WordPieces(tokenizer, name, pad=config.pad_token_id, max_pieces=most_pieces(config))
+    pieces = WordPieces(tokenizer, name, pad=config.pad_token_id, max_pieces=most_pieces(config, name))
     highest = max(tokenizer.get_vocab().values())
     if highest >= config.vocab_size:
         raise UserError(
@@ -127,10 +128,13 @@ def pretrained_pieces(name: str | None) -> WordPieces | None:
 
 
 def _tokenizer(folder: Path, name: str) -> Tokenizer:
-    if (folder / "tokenizer.json").is_file():
-        return Tokenizer.from_file(str(folder / "tokenizer.json"))
     reason = "no vocabulary there"
-    if any(fnmatch(file.name, pattern) for file in folder.iterdir() for pattern in _VOCABULARIES):
+    if (folder / "tokenizer.json").is_file():
+        try:
+            return Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library's own, of no narrower type
+            reason = one_line(error)
+    elif any(fnmatch(file.name, pattern) for file in folder.iterdir() for pattern in _VOCABULARIES):
         from transformers import AutoTokenizer
 
         try:
@@ -164,7 +168,7 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
         What tells it from others of its name: a hub that did not answer and now does has another vocabulary to give.
 
     Raises:
-        UserError: as `pretrained_folder`, for more layers than there are, and for an encoder that cannot be had where
+        UserError: as `pretrained_pieces`, for more layers than there are, and for an encoder that cannot be had where
             its states are asked for.
     """
     name = spec.pretrained
@@ -177,6 +181,7 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
     check_states(spec, read_config(folder, name))
     if name == MINILM:
         return list(SHA256.values())
+    pretrained_pieces(name)
     if not _is_local(name):
         return [folder.name]  # of a snapshot: its commit
     known = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, pattern) for pattern in _FILES)]

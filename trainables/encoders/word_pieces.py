@@ -85,8 +85,7 @@ class WordPieces:
     def train(cls, utterances: Iterable[Sequence[str]]) -> WordPieces:
         """A lower-case vocabulary of public token sequences; the same sequences give the same vocabulary."""
         tokenizer = Tokenizer(models.WordPiece(_vocabulary(utterances), unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(), _pre_tokenizer()
         return cls(tokenizer, "WordPiece trained on a public corpus")
 
     def pieces(self, words: Sequence[str], *, initial: bool = False) -> list[list[int]]:
@@ -119,6 +118,21 @@ class WordPieces:
         return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), **about)
 
 
+def _normalizer() -> normalizers.Normalizer:
+    return normalizers.BertNormalizer(lowercase=True)
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.BertPreTokenizer()
+
+
+def _as_seen(word: str) -> list[str]:
+    """What WordPiece is asked for: of most alphabets no accents, of Chinese each character."""
+    if word.isascii():
+        return [word.lower()]
+    return [part for part, _ in _pre_tokenizer().pre_tokenize_str(_normalizer().normalize_str(word))]
+
+
 def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
     """Special tokens, characters, and the most frequent words, beginnings and later parts of words.
 
@@ -126,7 +140,7 @@ def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
     vocabulary that differs from run to run would make runs differ. WordPiece takes the longest piece that
     fits, whatever they are.
     """
-    words = Counter(word.lower() for tokens in utterances for word in tokens)
+    words = Counter(part for tokens in utterances for word in tokens for part in _as_seen(word))
     counts: Counter[str] = Counter()
     for word, count in words.items():
         counts[word] += count
@@ -135,7 +149,8 @@ def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
                 if (start, end) != (0, len(word)):
                     counts[("##" if start else "") + word[start:end]] += count
     frequent = sorted((piece for piece, count in counts.items() if count > 1), key=lambda p: (-counts[p], p))
-    characters = string.digits + string.ascii_lowercase + string.punctuation
+    other = sorted({char for word in words if not word.isascii() for char in word if not char.isascii()})
+    characters = [*string.digits, *string.ascii_lowercase, *string.punctuation, *other]
     always = [*_SPECIAL, *characters, *("##" + char for char in characters)]
     chosen = dict.fromkeys([*always, *frequent[:_WORDPIECES]])
     return {piece: index for index, piece in enumerate(chosen)}

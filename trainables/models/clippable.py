@@ -11,8 +11,9 @@ from transformers import PreTrainedConfig
 
 from edp.book import UntaughtLayer, keep_book
 from edp.spec import UserError
-from trainables.encoders.architecture import check_layers, check_top_layers, cut, empty_encoder, one_line, read_config
+from trainables.encoders.architecture import check_layers, check_top_layers, cut, empty_encoder, read_config
 from trainables.encoders.pretrained import check_states, pretrained_folder
+from trainables.records.files import one_line
 from trainables.spec import BERTSpec, TrialSpec
 
 

@@ -194,6 +194,8 @@ class Masked(nn.Module):
         out_bs = free_bs & (torch.rand(piece_bs.shape, device=piece_bs.device) < _LEFT_OUT)
         if not out_bs.any():
             out_bs = free_bs
+        if not out_bs.any():  # not a sub-word that the vocabulary knows: nothing to be learnt
+            return self.bias.sum() * 0.0
         chance_bs = torch.rand(piece_bs.shape, device=piece_bs.device)
         seen_bs = piece_bs.masked_fill(out_bs & (chance_bs < _MASKED), self.mask)
         random_bs = torch.randint_like(piece_bs, len(self.bias))

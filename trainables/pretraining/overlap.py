@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -47,8 +48,14 @@ class Overlap:
 
 
 def normal_form(tokens: Iterable[str]) -> str:
-    """Letters and digits in a row, in lower case, so that corpora that are tokenised otherwise compare."""
-    return re.sub(r"[\W_]", "", "".join(tokens).lower())
+    """Letters, their marks, and digits in a row, in one case and one Unicode form, so that corpora that are tokenised
+    or typed otherwise compare; of emoji alone, all of them; of ASCII punctuation alone, nothing."""
+    text = "".join(tokens)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        kept = "".join(char for char in text if char.isalnum() or unicodedata.category(char).startswith("M"))
+        return kept if any(map(str.isalnum, kept)) else text
+    return re.sub(r"[\W_]", "", text.lower())
 
 
 def hashes_of(utterances: Iterable[Utterance]) -> np.ndarray:

@@ -6,6 +6,7 @@ the very weights of one that was never stopped.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -174,7 +175,13 @@ class _Stage:
         self.optimizer.zero_grad()
         loss.backward()
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        nn.utils.clip_grad_norm_(parameters, _MOST_NORM)
+        norm = nn.utils.clip_grad_norm_(parameters, _MOST_NORM)
+        if not (math.isfinite(loss.item()) and norm.isfinite()):
+            raise UserError(
+                f"stages[{self.number}].learning_rate = {stage.learning_rate:g}: at step {step + 1} of {stage.steps} "
+                f"the loss is {loss.item():.3g} and its gradient's norm {norm.item():.3g}; allowed: a rate at which "
+                "both stay finite"
+            )
         self.optimizer.step()
         return loss.item()
 

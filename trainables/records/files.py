@@ -58,6 +58,11 @@ def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
     return read_json(path, kind) if path.exists() else None
 
 
+def one_line(error: Exception) -> str:
+    """What an error says, in a line, or else what it is."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """For a block that takes apart what `path` holds: whatever it stumbles over is a fault of the file.
@@ -70,8 +75,7 @@ def reading(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # NumPy's, of zip files, of pickles that are refused, of shapes that do not fit
-        what = " ".join(str(error).split()) or type(error).__name__
-        raise BrokenFile(f"{path} is broken ({what[:200]}); allowed: the file that was written there") from None
+        raise BrokenFile(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
 
 
 @functools.cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 
 from edp.ledger import Ledger
-from trainables.records.files import save_tensors
+from trainables.records.files import one_line, save_tensors
 from trainables.spec import HeadSpec, TrialSpec
 
 NAME = "checkpoint.pt"
@@ -65,8 +64,8 @@ def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
             continue
         try:
             found = Checkpoint(**torch.load(folder / name, map_location="cpu", weights_only=True))
-        except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, TypeError) as error:
-            _log.warning("%s cannot be read (%s)", folder / name, str(error).splitlines()[0])
+        except Exception as error:  # a damaged file has as many faults as there are bytes
+            _log.warning("%s cannot be read (%s)", folder / name, one_line(error))
             continue
         if found.spec == spec_key(spec):
             return found

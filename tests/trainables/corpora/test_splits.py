@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from itertools import chain
 
 import pytest
@@ -102,3 +103,19 @@ def test_the_same_words_in_another_case_stand_in_one_split(seed: int) -> None:
     assert sum(map(len, texts)) == 200
     assert abs(len({u.tokens for u in found.train}) - 0.45 * 260) <= 2
     assert [len(part) for part in parts(split_corpus(lower, seed))] == [90, 10, 100]
+
+
+def test_unicodes_forms_of_a_word_stand_in_one_split() -> None:
+    forms = [form for n in range(60) for form in (f"café {n}", f"cafe\u0301 {n}", f"straße {n}", f"STRASSE {n}")]
+    splits = split_corpus([plain(text) for text in forms], seed=0)
+    folded = [{unicodedata.normalize("NFC", " ".join(u.tokens)).casefold() for u in part} for part in parts(splits)]
+    assert sum(map(len, folded)) == len(set().union(*folded)) == 120
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_part_has_an_utterance_however_large_a_group_is(seed: int) -> None:
+    word = "abcdefg"
+    variants = ["".join(c.upper() if n >> i & 1 else c for i, c in enumerate(word)) for n in range(128)]
+    splits = split_corpus([plain(text) for text in (*variants, *(f"say {n}" for n in range(40)))], seed)
+    assert all(parts(splits))
+    assert sum(map(len, parts(splits))) == 168

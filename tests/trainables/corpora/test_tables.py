@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow
@@ -131,7 +132,23 @@ def test_text_that_is_not_utf8_and_features_that_are_noted_otherwise_are_no_faul
     pyarrow.parquet.write_table(pyarrow.table({"text": bad, "intent": ["i"]}), path)
     with pytest.raises(UserError, match=r"c\.parquet: holds text that is not UTF-8"):
         read_corpus(path, "parquet")
-    for noted in (b"{}", b'{"info": {"features": null}}', b"[]", b'{"info": {"features": {"text": null}}}'):
+    for noted in (
+        b"{}",
+        b'{"info": {"features": null}}',
+        b"[]",
+        b'{"info": {"features": {"text": null}}}',
+        b"{",
+        b'{"info": []}',
+        b'{"info": {"features": [1]}}',
+    ):
         table = pyarrow.table({"text": ["say it"], "intent": ["i"]}).replace_schema_metadata({"huggingface": noted})
         pyarrow.parquet.write_table(table, path)
         assert read_corpus(path, "parquet")[0].intent == "i"
+
+
+@pytest.mark.parametrize("names", [{"0": "go"}, [1, 2], "go", None])
+def test_names_that_are_noted_otherwise_are_none(names: object, tmp_path: Path) -> None:
+    noted = json.dumps({"info": {"features": {"label": {"names": names}}}}).encode()
+    table = pyarrow.table({"text": ["say it"], "label": [0]}).replace_schema_metadata({"huggingface": noted})
+    pyarrow.parquet.write_table(table, tmp_path / "c.parquet")
+    assert read_corpus(tmp_path, "auto")[0].intent == "0"

@@ -173,6 +173,14 @@ def test_a_half_written_folder_is_no_corpus(tmp_path: Path, monkeypatch: pytest.
         EncodedCorpus.open(first.folder)
 
 
+@pytest.mark.parametrize("name", ["train_tags.npy", "valid_intents.npy", "meta.json", "words.json", "word_chars.npy"])
+def test_a_file_that_is_cut_is_named(name: str, tmp_path: Path) -> None:
+    broken = encoded(CLC, tmp_path).folder / name
+    broken.write_bytes(broken.read_bytes()[:-5])
+    with pytest.raises(UserError, match=rf"{name} is broken \("):
+        EncodedCorpus.open(broken.parent).words()
+
+
 def test_encoding_again_replaces(tmp_path: Path) -> None:
     old = encoded(CLC, tmp_path)
     digest = old.digest
@@ -233,6 +241,16 @@ def test_a_vocabulary_is_the_same_each_time_and_spells_what_it_lacks() -> None:
     assert queens == [*queen, queens[-1]]
     assert len(xyz) == 3
     assert unknown == empty == [one.unknown]
+
+
+@pytest.mark.parametrize(
+    "text", ["привет мир", "καλημέρα κόσμε", "今日 は 晴れ", "안녕하세요 세계", "नमस्ते दुनिया", "fête déjà vu"]
+)
+def test_a_vocabulary_spells_the_words_of_its_corpus_in_any_script(text: str) -> None:
+    words = text.split()
+    made = WordPieces.train([words, words])
+    assert all(made.unknown not in ids for ids in made.pieces(words))
+    assert all(made.unknown not in ids for ids in WordPieces.train([words]).pieces(words)), "seen once: by letters"
 
 
 def test_the_validation_split_joins_the_training_split(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, processors
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, T5Config, T5Model
@@ -27,7 +29,7 @@ from trainables.encoders.architecture import config_from_json, config_to_json, e
 from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import WordPieces
 from trainables.models.bert import BERT as Encoder
-from trainables.spec import BERTSpec
+from trainables.spec import BERTSpec, CorpusSpec
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 
@@ -249,6 +251,21 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) ->
     )
     assert "of its weights embeddings.LayerNorm.bias is missing or of another shape, and" in refusal(folder)
     (folder / "model.safetensors").write_bytes(weights)
+
+    damaged = load_file(folder / "model.safetensors")
+    damaged["transformer.layer.0.ffn.lin1.weight"][0, 0] = torch.nan
+    save_file(damaged, folder / "model.safetensors", {"format": "pt"})
+    assert "of its weights transformer.layer.0.ffn.lin1.weight is not finite" in refusal(folder)
+    (folder / "model.safetensors").write_bytes(weights)
+
+    (folder / "tokenizer.json").write_text("{")
+    assert "it has no tokenizer that can be read (EOF while parsing" in refusal(folder)
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+    for key, value in (("n_heads", "7"), ("activation", '"nope"')):
+        (folder / "config.json").write_text(re.sub(rf'("{key}": )[^,]*', rf"\g<1>{value}", config))
+        with pytest.raises(UserError, match=r"its config\.json says what cannot be built"):
+            check_pretrained(BERTSpec(pretrained=str(folder), vocabulary=CorpusSpec(name="snips")))
+    (folder / "config.json").write_text(config)
 
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()

@@ -34,6 +34,13 @@ def said(text: str) -> Utterance:
     return Utterance(tokens, ("O",) * len(tokens), "say")
 
 
+def test_unicodes_forms_of_an_utterance_are_one_and_marks_tell_words_apart() -> None:
+    for one, other in [("cafe\u0301 fermé", "café FERME\u0301"), ("straße", "STRASSE"), ("ﬁn", "fin"), ("❤️", "❤️")]:
+        assert overlap([said(one)], hashes_of([said(other)])).shared == 1, (one, other)
+    for one, other in [("किताब", "कताबी"), ("ที่", "ทู่"), ("😀", "😢"), ("मेरा दिन", "मोरी दीन")]:
+        assert overlap([said(one)], hashes_of([said(other)])) == Overlap(0, 1), (one, other)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An encoder that has seen `CORPORA`."""

@@ -17,12 +17,13 @@ from edp.spec import UserError
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe
 from trainables.corpora.labels import Labels
+from trainables.corpora.types import Utterance
 from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.frozen.encoder import encoder_digest
 from trainables.models.bert import BERT
-from trainables.pretraining.data import IGNORED, read_utterances, stage_batches
+from trainables.pretraining.data import IGNORED, make_pool, read_utterances, stage_batches
 from trainables.pretraining.folder import describe, write_folder
-from trainables.pretraining.objectives import Supervised, column_vectors, readable
+from trainables.pretraining.objectives import Masked, Supervised, column_vectors, readable
 from trainables.pretraining.overlap import pretrained_on
 from trainables.pretraining.run import PretrainingStopped, Record, pieces_of, start_of, train
 from trainables.pretraining.spec import PretrainSpec
@@ -268,3 +269,19 @@ def test_a_checkpoint_that_is_broken_is_one_line(contents: Any, place: Path, tmp
     with pytest.raises(UserError, match=r"checkpoint\.pt is broken \(") as caught:
         trained(recipe(place), checkpoint)
     assert "\n" not in str(caught.value)
+
+
+def test_a_rate_at_which_the_loss_does_not_stay_finite_is_refused_and_nothing_is_written(
+    place: Path, tmp_path: Path
+) -> None:
+    stages = [{"steps": 20, "batch_size": 16, "learning_rate": 1e30}]
+    with pytest.raises(UserError, match=r"stages\[0\]\.learning_rate = 1e\+30: at step \d+ of 20 the loss is"):
+        trained(recipe(place, stages=stages), tmp_path / "checkpoint.pt")
+
+
+def test_a_batch_of_which_the_vocabulary_knows_no_word_teaches_nothing(place: Path) -> None:
+    spec = recipe(place, objective="masked")
+    encoder, pieces = start_of(spec), pieces_of(spec)
+    unknown = [Utterance(("😀", "😢"), ("O", "O"), "say")] * 20
+    batch, corpus_b = make_pool(spec.corpora[:1], [unknown], pieces).batch(np.arange(4))
+    assert Masked(encoder, pieces)(encoder, batch, corpus_b).item() == 0.0

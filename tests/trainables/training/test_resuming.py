@@ -6,6 +6,7 @@ import base64
 import logging
 import os
 import pickle
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -119,6 +120,26 @@ def test_a_checkpoint_of_another_configuration_is_not_taken_for_ones_own(corpus:
     seen, result = run_workers(epochs_run, 1, other)[0]
     assert seen == [1, 2]
     assert {entry.mechanism.C for entry in result.ledger.entries} == {0.25}
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_is_damaged_in_any_way_gives_way_to_the_one_before(corpus: Path, tmp_path: Path) -> None:
+    one = TrialJob(spec(training={"epochs": 3}), corpus, tmp_path / "out")
+    run_workers(interrupted, 1, one, 2)
+    whole = (one.output / "checkpoint.pt").read_bytes()
+    rng = random.Random(0)
+    contents = [b"", whole[:100], bytes(len(whole))]
+    for _ in range(40):
+        damaged = bytearray(whole)
+        for _ in range(3):
+            damaged[rng.randrange(4000)] = rng.randrange(256)
+        contents.append(bytes(damaged))
+    before = torch.load(one.output / "checkpoint-before.pt", weights_only=True)["step"]
+    for content in contents:
+        (one.output / "checkpoint.pt").write_bytes(content)
+        found = load_checkpoint(one.output, one.spec)
+        assert found is not None
+        assert found.step in (before, 2 * before)
 
 
 @pytest.mark.slow
