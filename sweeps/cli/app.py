@@ -14,7 +14,7 @@ from sweeps.cli.cluster import cluster
 from sweeps.cli.console import LIBRARIES, busy, complain, err, out, print_json
 from sweeps.cli.data import data
 from sweeps.cli.epsilon import epsilon
-from sweeps.cli.options import RUNS, Json, Name, Set, Storage, TrackingUri, named
+from sweeps.cli.options import RUNS, Json, Name, Set, Storage, TrackingUri, named, with_trials
 from sweeps.cli.plan import plan
 from sweeps.cli.pretrain import pretrain
 from sweeps.cli.repair import repair
@@ -40,7 +40,10 @@ app.add_typer(cluster, name="cluster")
 @app.command()
 def run(
     recipe: Annotated[str, typer.Argument(help="a recipe's name, or a path to a YAML file")],
-    name: Annotated[str | None, typer.Option(help="of the sweep; by default the recipe's and the time")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="of the sweep; by default the recipe's and the time, with --plan the recipe's alone"),
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="how many trials; short for --set search.trials=N")] = None,
     settings: Set = None,
     way: Annotated[
@@ -54,7 +57,7 @@ def run(
     """A sweep, to its front; with --plan, to a released model."""
     from sweeps.recipes.loading import load_recipe
 
-    overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
+    overrides = with_trials(settings, trials)
     load_recipe(recipe, overrides)  # refused here, before Ray, PyTorch and MLflow are imported, which takes seconds
 
     from sweeps.progress.live_table import Progress

@@ -18,9 +18,10 @@ from sweeps.formatting.names import is_point
 from sweeps.formatting.outputs import is_printed
 
 Point = Annotated[str | None, typer.Argument(metavar="[POINT]", help="a trial, 7, or its model after an epoch, 7@3")]
+Alias = Literal["candidate", "champion"]
 AliasOption = Annotated[
-    Literal["candidate", "champion"],
-    typer.Option("--alias", help="what --register calls the version: models:/MODEL@ALIAS"),
+    Alias | None,
+    typer.Option("--alias", help="what --register calls the version: models:/MODEL@ALIAS; by default candidate"),
 ]
 
 
@@ -39,7 +40,7 @@ def pick(
     ] = Path("picked.yaml"),
     force: Annotated[bool, typer.Option("--force", help="replace a FILE that is there")] = False,
     model_name: Register = None,
-    alias: AliasOption = "candidate",
+    alias: AliasOption = None,
     with_encoder: WithEncoder = False,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
@@ -56,9 +57,10 @@ def pick(
         raise UserError(f"--output = {str(output)!r}: --json prints there too; allowed: a file")
     if max_mia_auc is not None and not 0 <= max_mia_auc <= 1:
         raise UserError(f"--max-mia-auc = {max_mia_auc:g}: allowed: 0 to 1, such as 0.6")
+    called = _alias(model_name, alias, with_encoder)
     name, point = _name_and_point(storage, name, point)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
-    wanted = Wanted(output, model_name, alias, with_encoder, force, require_guarantee, tracking_uri)
+    wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing it down") as quiet:
@@ -83,6 +85,14 @@ def _ask(quiet: Callable[[], None], lacks: str) -> bool:
         return typer.confirm(f"{lacks}. Register it all the same?", err=True)
     print_line(err, f"{lacks}; --require-guarantee would refuse it")
     return True
+
+
+def _alias(model_name: str | None, alias: Alias | None, with_encoder: bool) -> Alias:
+    """What a version is called."""
+    for option, given in (("--alias", alias is not None), ("--with-encoder", with_encoder)):
+        if given and model_name is None:
+            raise UserError(f"{option}: it is of a version in the registry; allowed: --register MODEL beside it")
+    return alias or "candidate"
 
 
 def _name_and_point(storage: Path, name: str | None, point: str | None) -> tuple[str | None, str | None]:
@@ -127,7 +137,7 @@ def train(
         typer.Option("--standard-split", help="the corpus' published split; short for --set corpus.split=published"),
     ] = False,
     model_name: Register = None,
-    alias: AliasOption = "candidate",
+    alias: AliasOption = None,
     with_encoder: WithEncoder = False,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
@@ -136,6 +146,7 @@ def train(
     """One configuration, trained and measured as a trial is."""
     from sweeps.recipes.loading import load_config
 
+    called = _alias(model_name, alias, with_encoder)
     overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
     load_config(config, overrides)  # as in `run`
 
@@ -153,7 +164,7 @@ def train(
         with_valid=on == "train+valid",
         model_name=model_name,
         with_encoder=with_encoder,
-        alias=alias,
+        alias=called,
     )
     if as_json:
         print_json(result)

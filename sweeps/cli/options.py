@@ -81,3 +81,15 @@ def named(storage: Path, name: str | None) -> Sweep:
         )
     print_line(err, f"no name given: {found.name}, the newest sweep in {called(storage)}")
     return found
+
+
+def with_trials(settings: list[str] | None, trials: int | None) -> list[str]:
+    """The settings, and `--trials` as one of them.
+
+    Raises:
+        UserError: where both say how many.
+    """
+    said = [setting for setting in settings or [] if setting.partition("=")[0].strip() == "search.trials"]
+    if trials is not None and said:
+        raise UserError(f"--trials = {trials}: --set {said[-1]} is given too; allowed: one of them")
+    return [*(settings or []), *([f"search.trials={trials}"] if trials is not None else [])]

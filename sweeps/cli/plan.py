@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from sweeps.cli.console import err, out, print_json
+from sweeps.cli.options import with_trials
 from sweeps.formatting.lines import print_line
 
 
@@ -28,7 +29,7 @@ def plan(
     """What choosing costs: the noise that is left for the release under each valid way, at one total ε."""
     from sweeps.recipes.loading import load_recipe
 
-    overrides = (settings or []) + ([f"search.trials={trials}"] if trials is not None else [])
+    overrides = with_trials(settings, trials)
     loaded = load_recipe(recipe, overrides)[1]  # as in `run`
 
     from sweeps.commands.plan import plan as price

@@ -113,7 +113,8 @@ def keep(
     chose it, when and why; and registers its model, where a name is wanted.
 
     Raises:
-        UserError: when the file is there already or cannot be written, or the store cannot be opened.
+        UserError: when the file is there already or cannot be written, the store cannot be opened, or the model cannot
+            be registered, which is found out before anything is written but for a model's own faults.
     """
     check_output(wanted.output)
     record = sweep.record
@@ -124,7 +125,12 @@ def keep(
         )
     text = _configuration(sweep, point, wanted)
     _check_there(wanted, text)
-    # First: where the store cannot be opened, nothing is written.
+    # First: where the model cannot be registered, or the store or earlier picks not be read, nothing is written.
+    if wanted.model_name is not None:
+        from sweeps.registry.register import check_point, register_point
+
+        check_point(sweep, point, wanted.model_name)
+    read_picks(sweep)
     uri = wanted.tracking_uri or record.tracking_uri
     tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False)
     with output(wanted.output) as file:
@@ -145,11 +151,12 @@ def keep(
         tracker.tag(point.run_id, _tags(made))
     if wanted.model_name is None:
         return None
-    from sweeps.registry.register import register_point
-
-    model = register_point(
-        sweep, point, wanted.model_name, uri, with_encoder=wanted.with_encoder, alias=wanted.alias, picked=made
-    )
+    try:
+        model = register_point(
+            sweep, point, wanted.model_name, uri, with_encoder=wanted.with_encoder, alias=wanted.alias, picked=made
+        )
+    except UserError as error:
+        raise UserError(f"{error}; trial {point.name} is picked, and its configuration written") from None
     write_pick(sweep, made.model_copy(update={"model": model.uri}), instead_of=made)
     return model
 

@@ -13,6 +13,7 @@ from edp.spec import UserError
 from sweeps.commands.run import going_on_with, resume_sweep, start_sweep
 from sweeps.commands.train import train
 from sweeps.formatting.errors import one_line
+from sweeps.formatting.guarantee import measured
 from sweeps.formatting.names import check_name, folder_name
 from sweeps.formatting.shell import command_line
 from sweeps.progress.bar import spoken_of
@@ -103,7 +104,8 @@ def run_plan(
     priced, units = _priced(recipe, None, progress.say)
     runs, refused = runnable(recipe, priced)
     if way_name in refused:
-        raise UserError(f"plan = {way_name!r}: {refused[way_name]}")
+        others = ", ".join((*runs, "cheapest")) if runs else "none"
+        raise UserError(f"plan = {way_name!r}: {refused[way_name]}; ways that run here: {others}")
     if way_name not in (*runs, "cheapest") or not runs:
         allowed = ", ".join((*runs, "cheapest")) if runs else "; ".join(("none", *refused.values()))
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}")
@@ -122,7 +124,12 @@ def run_plan(
     }
     if way.name != "stand_in":
         total = epsilon_of_sweep(sweep, sweep.trials())
-        return found | {"epsilon": total, "output": str(point.folder), "metrics": point.metrics}
+        return found | {
+            "epsilon": total,
+            "output": str(point.folder),
+            "run_id": point.run_id,
+            **measured(point.metrics),
+        }
     with going_on_with(again):
         return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
 
@@ -131,8 +138,15 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, 
     """The ways that `run --plan` takes, the cheapest first, and why the recipe's own settings forbid others."""
     runs, refused = {}, {}
     for way in priced.ways:
-        if way.name == "subset" or (way.name == "all_trials" and not is_shuffled(recipe)):
-            continue  # what all trials cost is known beforehand with shuffled epochs only
+        if way.name == "subset":
+            refused[way.name] = "it is priced, and does not run"
+            continue
+        if way.name == "all_trials" and not is_shuffled(recipe):
+            refused[way.name] = (
+                "what all trials cost is known beforehand with shuffled epochs only; "
+                "allowed: edp.sampling=shuffle, or search.stand_in, a public corpus"
+            )
+            continue
         try:
             Recipe.model_validate(apply_overrides(recipe.model_dump(mode="json"), _settings(way, recipe)))
             runs[way.name] = way
@@ -163,7 +177,7 @@ def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, 
     """The training of what `sweep` chose: as it was found, as it was left, or a new one.
 
     Returns:
-        Its `output`, `metrics`, `run_id` and `epsilon`.
+        Its `output`, `metrics`, `formal_guarantee`, `run_id` and `epsilon`.
 
     Raises:
         UserError: where a training of this name has other settings.
@@ -179,7 +193,8 @@ def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, 
         )
         with atomic_write(result) as partial:
             partial.write_text(json.dumps(release))
-    return {key: release[key] for key in ("output", "metrics", "run_id")} | {"epsilon": release["metrics"]["epsilon"]}
+    found = {"output": release["output"], "run_id": release["run_id"], **measured(release["metrics"])}
+    return found | {"epsilon": release["metrics"]["epsilon"]}
 
 
 def searched(

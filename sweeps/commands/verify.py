@@ -15,7 +15,7 @@ from edp.spec import UserError
 from sweeps.execution.frozen_states import ensure_states
 from sweeps.execution.prepare import check_encoders
 from sweeps.recipes.loading import load_config, load_recipe, read_yaml, recipe_names
-from sweeps.recipes.recipe import example_params
+from sweeps.recipes.recipe import Recipe, example_params
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
@@ -29,6 +29,8 @@ EXAMPLES = 32
 """Utterances of the corpus that the step which is measured holds at most."""
 _GENERATED = 20_000
 """Utterances that are generated at most: all intents and slots of a grammar are in them."""
+_OF_RECIPES = Recipe.model_fields.keys() - TrialSpec.model_fields.keys()
+"""What only a recipe has, not a configuration that `pick` wrote."""
 _CLIPS = 16
 _USERS = 8
 """Where they are the unit: of each as many utterances."""
@@ -42,7 +44,7 @@ def load(config: str, overrides: list[str]) -> TrialSpec:
     Raises:
         UserError: as `load_recipe`.
     """
-    if config not in recipe_names() and os.path.isfile(config) and "space" not in read_yaml(Path(config)):
+    if config not in recipe_names() and os.path.isfile(config) and not (_OF_RECIPES & read_yaml(Path(config)).keys()):
         return load_config(Path(config), overrides)
     recipe = load_recipe(config, overrides)[1]
     return recipe.trial(example_params(recipe))

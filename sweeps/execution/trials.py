@@ -63,6 +63,7 @@ def run_trials(
     remaining = sweep.record.wanted - ended
     progress.expect(sweep.record.wanted, ended, recipe.training.epochs)
     if remaining <= 0:
+        _check_complete(study, sweep)
         return
     corpus = EncodedCorpus.open(prepared.corpus)
     units = corpus.units(recipe.edp.unit)
@@ -125,14 +126,19 @@ def _tuner(
 
 def _check_end(study: optuna.Study, life: TrialLife, reason: str | None, sweep: Sweep, progress: Progress) -> None:
     """Raises what `run_trials` does, where the trials did not end as they should."""
-    trials = study.get_trials(deepcopy=False)
-    states = [trial.state for trial in trials]
+    states = [trial.state for trial in study.get_trials(deepcopy=False)]
     if reason is not None or TrialState.RUNNING in states:
         raise TrialStopped(reason or "Ray Tune ended before its trials did")
     if life.trials.closed is not None:
         progress.say(life.trials.closed)
     if life.trials.gave_up is not None:
         raise SweepFailed(life.trials.gave_up)
-    if TrialState.COMPLETE not in states:
+    _check_complete(study, sweep)
+
+
+def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
+    """Refuses a study without a complete trial; also one that failed before, and of which nothing is left to run."""
+    trials = study.get_trials(deepcopy=False)
+    if TrialState.COMPLETE not in [trial.state for trial in trials]:
         why = [trial.user_attrs.get("reason", "") for trial in trials]
         raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1] if why else 'none was started'}")

@@ -74,6 +74,13 @@ def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params
     shape = {name: value for name, value in point.items() if name in SHAPE}
     if shapes and not any(shape.items() <= fitting.items() for fitting in shapes):
         raise ValueError(f"search.points_to_evaluate[{i}]: {shape} do not fit together; allowed: one of {list(shapes)}")
+    if isinstance(space.get("tau"), dict) and "tau" in point and point.get("decay") not in ("linear", "exponential"):
+        if point.get("decay") != "none" or point["tau"] != 0:
+            raise ValueError(
+                f"search.points_to_evaluate[{i}].tau = {point['tau']!r}: it belongs to a decay; "
+                "allowed: decay = linear or exponential beside it"
+            )
+        point = {name: value for name, value in point.items() if name != "tau"}  # as a trial without decay is printed
     for name, value, dimension in _named(point, space):
         path = f"search.points_to_evaluate[{i}].{name}"
         if dimension is None:

@@ -11,6 +11,7 @@ from sweeps.formatting.errors import one_line
 from sweeps.recipes.dimension import Dimension
 from sweeps.recipes.initial_points import initial_points
 from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
+from sweeps.recipes.random_stopping import check_random_stopping
 from sweeps.recipes.shapes import Shapes, fitting_shapes
 from sweeps.recipes.space import PAPER_SPACE, corners
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
@@ -67,7 +68,7 @@ class Recipe(Frozen):
         _check_space(self)
         self.initial_points()
         if self.search.secret:
-            self._check_random_stopping()
+            check_random_stopping(self.edp, self.search, self.space, self.budget)
         if self.edp.epsilon is not None or "epsilon" in self.space:
             if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:
                 raise ValueError("a target epsilon cannot be met with edp.alpha = paper or edp.reproducible_noise")
@@ -76,58 +77,29 @@ class Recipe(Frozen):
                     f"edp.epsilon = {self.edp.epsilon:g} is over epsilon_budget = {self.epsilon_budget:g}: "
                     "every trial would be refused"
                 )
+        if self.epsilon_budget is not None and (why := self._infinite()):
+            raise ValueError(
+                f"epsilon_budget = {self.epsilon_budget:g}: the honest epsilon is infinite for every trial with {why}, "
+                "so every trial would be refused; remove one"
+            )
         if self.edp.epsilon is not None and self.edp.z0 is not None:
             raise ValueError(
                 f"edp.z0 = {self.edp.z0:g} and edp.epsilon = {self.edp.epsilon:g} are both given; give one"
             )
-        if "log10_epsilon" in self.search.objectives:
-            why = (
-                "edp.alpha = paper"
-                if self.edp.alpha == "paper"
-                else "edp.reproducible_noise"
-                if self.edp.reproducible_noise is not None
-                else None
+        if "log10_epsilon" in self.search.objectives and (why := self._infinite()):
+            raise ValueError(
+                f"search.objectives: the honest epsilon is infinite for every trial with {why}; "
+                "name log10_epsilon_paper instead of log10_epsilon"
             )
-            if why:
-                raise ValueError(
-                    f"search.objectives: the honest epsilon is infinite for every trial with {why}; "
-                    "name log10_epsilon_paper instead of log10_epsilon"
-                )
         return self
 
-    def _check_random_stopping(self) -> None:
-        """What the bound of Papernot and Steinke (2022) assumes."""
-        if self.edp.epsilon is None:
-            raise ValueError(
-                "search.sampler = random_stopping: its bound needs candidates at one fixed cost; "
-                "give edp.epsilon, the target of every candidate"
-            )
-        if self.search.points_to_evaluate:
-            raise ValueError(
-                "search.points_to_evaluate: candidates of random_stopping are independent draws; allowed: none"
-            )
-        if self.search.objectives != ("ser",):
-            # mia_auc reads the training utterances once more, without noise, and ε is the same for all.
-            raise ValueError(
-                "search.sampler = random_stopping needs one objective that knows the training utterances through "
-                "the noisy model alone; allowed: search.objectives=[ser]"
-            )
-        if self.edp.sampling != "shuffle" or "edp.sampling" in self.space:
-            # Shuffled candidates of one ε are one and the same mechanism. Poisson sampled ones of one ε at δ differ in
-            # their Rényi divergences, which the bound is made of, and the worst may lie inside a range.
-            raise ValueError(
-                "search.sampler = random_stopping: its bound is that of the worst candidate, which is known "
-                "with shuffled epochs only; allowed: edp.sampling=shuffle"
-            )
-        if self.budget is not None:
-            raise ValueError(
-                "budget: when it is spent, a secret number of candidates would be cut short, which the bound of "
-                "random_stopping does not cover; allowed: none"
-            )
-        if self.search.trials < 2:
-            raise ValueError(
-                f"search.trials = {self.search.trials}: the mean of a secret number of trials; allowed: at least 2"
-            )
+    def _infinite(self) -> str | None:
+        """The setting with which no trial has a finite epsilon, where there is one."""
+        if self.edp.alpha == "paper":
+            return "edp.alpha = paper"
+        if self.edp.reproducible_noise is not None:
+            return "edp.reproducible_noise"
+        return "edp.z0 = 0" if self.edp.z0 == 0 else None
 
     @property
     def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
@@ -209,6 +181,7 @@ class Recipe(Frozen):
 
 # Set once a sweep: data, features, the attack and the processes are shared by its trials.
 _SHARED = (
+    "training.seed",
     "training.workers",
     "edp.delta",
     "edp.unit",
@@ -271,6 +244,13 @@ def _check_space(recipe: Recipe) -> None:
             raise ValueError(f"space.{name}: only tau may depend on the decay")
         if isinstance(dimension, dict) and (unknown := sorted(dimension.keys() - {"linear", "exponential"})):
             raise ValueError(f"space.{name}.{unknown[0]}: no decay that has a tau; allowed: linear, exponential")
+        if name == "tau" and recipe.edp.decay is not None:
+            useless = sorted(dimension.keys() - {recipe.edp.decay}) if isinstance(dimension, dict) else []
+            if useless or recipe.edp.decay == "none":
+                raise ValueError(
+                    f"space.{'.'.join(['tau', *useless[:1]])}: edp.decay is fixed at {recipe.edp.decay}, which has no "
+                    "use for it; remove one"
+                )
     methods = getattr(recipe.space.get("training.method"), "choice", None)
     if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
         raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")

@@ -97,10 +97,9 @@ def register_point(
     Raises:
         UserError: as `register`.
     """
-    check_model_name(name)
-    record, recipe = sweep.record, sweep.recipe
-    if point.run_id is None:
-        raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
+    check_point(sweep, point, name)
+    record = sweep.record
+    assert point.run_id is not None
     cost = epsilon_of_sweep(sweep, sweep.trials())
     return register(
         name,
@@ -109,7 +108,7 @@ def register_point(
         ),
         run_id=point.run_id,
         folder=point.folder,
-        features=locate(recipe.baseline(), sweep.cache).corpus / "features",
+        features=_features_of(sweep),
         spec=picked_spec(point),
         metrics=point.metrics,
         cost=math.nan if cost is None else cost,
@@ -118,6 +117,31 @@ def register_point(
         alias=alias,
         picked=picked,
     )
+
+
+def check_point(sweep: Sweep, point: Point, name: str) -> None:
+    """What can be said of a registration before anything is written.
+
+    Raises:
+        UserError: for a name that is none, a point without a run, and files that are gone.
+    """
+    check_model_name(name)
+    if point.run_id is None:
+        raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
+    _check_files(name, point.folder, _features_of(sweep))
+
+
+def _features_of(sweep: Sweep) -> Path:
+    return locate(sweep.recipe.baseline(), sweep.cache).corpus / "features"
+
+
+def _check_files(name: str, folder: Path, features: Path) -> None:
+    for needed in (folder / "model.pt", features):
+        if not needed.exists():
+            raise UserError(
+                f"--register = {name!r}: {needed} is gone; allowed: a configuration whose files are there "
+                "(edp-sweep train makes them again)"
+            )
 
 
 def register(
@@ -157,12 +181,7 @@ def register(
         UserError: when the files are gone or broken, or the registry does not take the model.
     """
     check_model_name(name)
-    for needed in (folder / "model.pt", features):
-        if not needed.exists():
-            raise UserError(
-                f"--register = {name!r}: {needed} is gone; allowed: a configuration whose files are there "
-                "(edp-sweep train makes them again)"
-            )
+    _check_files(name, folder, features)
     # A run has a model of each of its epochs.
     place = f"{_ARTIFACT}/{spec.training.epochs}" + ("-with-encoder" if with_encoder else "")
     with tempfile.TemporaryDirectory() as temporary, _quiet():

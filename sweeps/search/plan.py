@@ -93,15 +93,20 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
         total = cost(*[training(z0)] * trials)
         return Way("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}")
 
+    def released(z: float) -> float:
+        one = cost(Composition(mu=1 / z))
+        least_noise(lambda z0: cost(training(z0)), one)  # what a training has besides its noise may cost more
+        return one
+
     def random_stopping() -> Way:
         z = least_noise(lambda z: _best_of(z, delta, trials), target)
-        total, one = _best_of(z, delta, trials), cost(Composition(mu=1 / z))
+        total, one = _best_of(z, delta, trials), released(z)
         return Way("random_stopping", total, one, total, trials, f"the one that is released; {_SCORES}")
 
     def subset() -> Way:
         z = least_noise(lambda z: _on_subset(z, z, delta, trials), target)
-        choice, both = (_on_subset(z, released, delta, trials) for released in (math.inf, z))
-        return Way("subset", choice, cost(Composition(mu=1 / z)), both, trials, f"all trainings; {_SCORES}")
+        choice, both = (_on_subset(z, z_release, delta, trials) for z_release in (math.inf, z))
+        return Way("subset", choice, released(z), both, trials, f"all trainings; {_SCORES}")
 
     found = [stand_in] if recipe.search.stand_in is not None else []
     found.append(all_trials)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+import sweeps.recipes
 from edp.mechanism import Mechanism
 from sweeps.commands.verify import EXAMPLES, load, small
 from sweeps.recipes.loading import recipe_names, write_yaml
@@ -83,3 +85,9 @@ def test_a_space_whose_first_choices_do_not_fit_together_has_a_configuration_tha
     shapes = ["space.training.batch_size.choice=[8, 64]", "space.training.micro_batches.choice=[64, 8]"]
     found = load("quickstart_paper", shapes).training
     assert (found.batch_size, found.micro_batches) in {(8, 8), (64, 64), (64, 8)}
+
+
+def test_a_recipe_of_ones_own_is_one_though_it_names_no_space(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    shutil.copy(Path(sweeps.recipes.__path__[0]) / "atis_clc.yaml", own)
+    assert load(str(own), []) == load("atis_clc", [])

@@ -110,6 +110,9 @@ def test_a_file_that_is_there_stays_without_force(
         (("--max-epsilon", "inf"), "--max-epsilon = inf: allowed: a number of at least 0"),
         (("0", "--register", "a/b"), "--register = 'a/b'"),
         (("0", "--alias", "winner"), "winner"),
+        (("0", "--alias", "champion"), "--alias: it is of a version in the registry; allowed: --register MODEL"),
+        (("0", "--with-encoder"), "--with-encoder: it is of a version in the registry"),
+        (("0", "--register", "voice"), "is gone; allowed: a configuration whose files are there"),
     ],
     ids=str,
 )
@@ -122,6 +125,15 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert says in err
     assert out == ""
     assert not file.exists()
+
+
+def test_picks_that_cannot_be_read_leave_no_file_behind(tmp_path: Path) -> None:
+    sweep_of(tmp_path / "runs", "new", 2)
+    sweep = Sweep.existing(tmp_path / "runs", "new")
+    (sweep.folder / "picks.json").write_text("{}")
+    with pytest.raises(UserError, match=r"picks\.json is broken"):
+        pick_point(sweep, {}, Wanted(tmp_path / "picked.yaml"), "0")
+    assert not (tmp_path / "picked.yaml").exists()
 
 
 @pytest.mark.slow

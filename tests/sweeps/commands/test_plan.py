@@ -55,7 +55,18 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     [
         (["plan", "RECIPE", "--set", "edp.epsilon=null"], "epsilon: the recipe has no edp.epsilon"),
         (["plan", "RECIPE", "--epsilon", "-1"], "epsilon = -1: allowed: positive"),
-        (["run", "RECIPE", "--plan", "subset"], "plan = 'subset': allowed for this recipe: stand_in, random_stopping,"),
+        (
+            ["run", "RECIPE", "--plan", "subset"],
+            "plan = 'subset': it is priced, and does not run; ways that run here:",
+        ),
+        (
+            ["run", "quickstart", "--plan", "all_trials"],
+            "plan = 'all_trials': what all trials cost is known",
+        ),
+        (
+            ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
+            "--trials = 3: --set search.trials=4 is",
+        ),
         (["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in=null"], "plan = 'stand_in': allowed"),
     ],
 )

@@ -75,7 +75,10 @@ def test_a_recipes_own_points_are_taken_as_they_are() -> None:
     [
         ("{C: 3}", r"points_to_evaluate\[0\].C = 3 is not in the space; allowed: 0.1, 0.25, 0.5, 1.0, 2.0, 5.0"),
         ("{z0: 2}", r"points_to_evaluate\[0\].z0 = 2 is not in the space; allowed: 1e-06 to 1.0"),
-        ("{decay: none, tau: 0.02}", r"points_to_evaluate\[0\].tau_none = 0.02 is not searched"),
+        (
+            "{decay: none, tau: 0.02}",
+            r"points_to_evaluate\[0\].tau = 0.02: it belongs to a decay; allowed: decay = linear",
+        ),
         ("{training.epochs: 3}", r"points_to_evaluate\[0\].training.epochs = 3 is not searched; allowed: C, z0"),
     ],
 )

@@ -205,3 +205,38 @@ def said_of(name: str, field: str, text: str, cache: Path) -> str | None:
     except UserError as error:
         return str(error)
     return None
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            ["edp.alpha=paper", "search.objectives=[ser,mia_auc]", "epsilon_budget=10"],
+            "epsilon_budget = 10: the honest epsilon is infinite for every trial with edp.alpha = paper",
+        ),
+        (
+            ["edp.reproducible_noise=3", "search.objectives=[ser,mia_auc]", "epsilon_budget=10"],
+            "for every trial with edp.reproducible_noise",
+        ),
+        (["edp.z0=0", "search.objectives=[ser,mia_auc]", "epsilon_budget=10"], "for every trial with edp.z0 = 0"),
+        (["space.training.seed.choice=[1,2]"], "space.training.seed cannot be searched: it is shared by all trials"),
+        (["edp.decay=none", "space.tau.linear.choice=[0.1]"], "space.tau.linear: edp.decay is fixed at none, which"),
+        (
+            ["edp.decay=linear", "space.tau.exponential.choice=[0.1]"],
+            "space.tau.exponential: edp.decay is fixed",
+        ),
+        (
+            ["search.points_to_evaluate=[{tau: 0.02}]"],
+            "points_to_evaluate[0].tau = 0.02: it belongs to a decay; allowed: decay = linear or exponential beside it",
+        ),
+        (["search.points_to_evaluate=[{decay: none, tau: 0.1}]"], "points_to_evaluate[0].tau = 0.1: it belongs to a"),
+    ],
+    ids=str,
+)
+def test_what_would_be_dropped_or_refused_in_every_trial_is_refused_here(settings: list[str], says: str) -> None:
+    assert says in refusal("atis_clc", *settings)
+
+
+def test_a_point_without_decay_may_have_the_tau_that_it_is_printed_with() -> None:
+    _, recipe = load_recipe("atis_clc", ["search.points_to_evaluate=[{C: 1.0, z0: 1.0, decay: none, tau: 0.0}]"])
+    assert recipe.initial_points() == [{"C": 1.0, "z0": 1.0, "decay": "none"}]

@@ -94,6 +94,13 @@ def test_a_way_that_no_noise_brings_to_the_target_is_left_out(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_a_way_whose_release_costs_more_than_its_noise_alone_is_out_of_reach() -> None:
+    _, recipe = load_recipe("atis_private", ["edp.alpha=private", "edp.epsilon=0.05"])
+    with pytest.raises(UserError, match="out of reach"):  # the layer scales, estimated with a noise of their own
+        price(recipe, 4478, 0.05)
+
+
+@pytest.mark.slow
 def test_a_way_that_the_recipes_settings_forbid_does_not_run() -> None:
     settings = ["search.trials=3", "search.stand_in=null", "search.points_to_evaluate=[{C: 0.5}]"]
     _, recipe = load_recipe("atis_private", settings)
