@@ -103,12 +103,12 @@ def run_plan(
     stem, recipe = load_recipe(recipe_name, overrides)
     priced, units = _priced(recipe, None, progress.say)
     runs, refused = runnable(recipe, priced)
+    allowed = ", ".join((*runs, "cheapest")) if runs else "none"
     if way_name in refused:
-        others = ", ".join((*runs, "cheapest")) if runs else "none"
-        raise UserError(f"plan = {way_name!r}: {refused[way_name]}; ways that run here: {others}")
+        raise UserError(f"plan = {way_name!r}: {refused[way_name]}; ways that run here: {allowed}")
     if way_name not in (*runs, "cheapest") or not runs:
-        allowed = ", ".join((*runs, "cheapest")) if runs else "; ".join(("none", *refused.values()))
-        raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}")
+        reasons = [] if runs else [f"; {other}: {why}" for other, why in refused.items()]
+        raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}{''.join(reasons)}")
     way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]
     name = check_name("name", name or folder_name(stem))
