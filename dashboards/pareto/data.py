@@ -138,8 +138,8 @@ class Snapshot:
         return [c for c in self.candidates.values() if c.on_front]
 
     def axis(self, key: str) -> Axis:
-        """The axis of a key; a plain one where nothing was measured yet."""
-        return self.axes.get(key) or Axis(key, key)
+        """The axis of a key; a plain one where it is no metric and nothing was measured yet."""
+        return self.axes.get(key) or next((axis for axis in METRICS if axis.key == key), Axis(key, key))
 
     def advice(self, limits: Limits | None = None) -> Recommendation:
         """What is recommended within limits, by the rule that `edp-sweep pick` has too."""
@@ -249,13 +249,17 @@ def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
     return round(low, digits), round(max(high, low + step), digits), step
 
 
-def within(candidate: Candidate, limits: Limits) -> bool:
-    """Whether a candidate is within all limits. What it was not measured on, it does not keep."""
-    return all(candidate.metrics.get(name, math.inf) <= most for name, most in limits.items())
+def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
+    """Whether a candidate is within all limits, as what is recommended is: new seeds' figures take the place of the
+    sweep's. What it was not measured on, it does not keep."""
+    figures = candidate.metrics | snapshot.again.get(candidate.key, {})
+    return all(figures.get(name, math.inf) <= most for name, most in limits.items())
 
 
 def text(axis: Axis, value: Any) -> str:
     """A value as a person reads it; an ε that guarantees nothing is marked (`sweeps.formatting.figures.MARK`)."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if not isinstance(value, int | float):
         return str(value)
     if math.isnan(value):
@@ -268,6 +272,6 @@ def text(axis: Axis, value: Any) -> str:
         return f"{value:.3f}"
     if axis.key.endswith("_seconds"):
         return f"{value:,.0f}"
-    if 1000 <= abs(value) < 1e4:
+    if isinstance(value, int) or 1000 <= abs(value) < 1e4:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.1e}"

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 from typing import Any
+from urllib.parse import urlsplit
 
 from dash import Dash
 from dash.exceptions import DependencyException
@@ -44,8 +45,7 @@ def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
 
     @server.before_request
     def let_in() -> Response | None:
-        name = request.host.rsplit(":", 1)[0].strip("[]").lower()
-        if hosts is not None and name not in hosts:
+        if hosts is not None and _name(request.host) not in hosts:
             abort(403)
         if password is not None and not _knows(password):
             return Response("a password is needed", 401, {"WWW-Authenticate": 'Basic realm="edp-sweep"'})
@@ -127,3 +127,11 @@ def _policy(app: Dash) -> str:
             "frame-ancestors 'none'",
         )
     )
+
+
+def _name(host: str) -> str | None:
+    """Of a `Host` header, without its port and in lower case; None where it is no host's."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:  # brackets that do not close
+        return None

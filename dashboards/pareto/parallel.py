@@ -23,7 +23,7 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
     """
     t = THEMES[theme]
     places = {axis.key: _places(axis, snapshot) for axis in axes}
-    shown = [c for c in snapshot.candidates.values() if within(c, limits)]
+    shown = [c for c in snapshot.candidates.values() if within(snapshot, c, limits)]
     shades = {c.key: shade_of(c, colour) for c in shown}
     known = [s for s in shades.values() if s is not None] or [0.0]
     low, high = min(known), max(known)

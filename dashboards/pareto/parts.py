@@ -36,7 +36,7 @@ def state_line(snapshot: Snapshot) -> str:
 def remain_line(snapshot: Snapshot, limits: Limits) -> str:
     """How many candidates the limits leave."""
     found = list(snapshot.candidates.values())
-    left = [c for c in found if within(c, limits)]
+    left = [c for c in found if within(snapshot, c, limits)]
     front = sum(c.on_front for c in left)
     return f"{len(left)} of {len(found)} remain, {front} of {len(snapshot.front)} Pareto-optimal"
 
@@ -129,7 +129,7 @@ def table_members(
     snapshot: Snapshot, limits: Limits, dominated: bool, key: str | None, descending: bool
 ) -> list[Candidate]:
     """The candidates of the table, in its order; without a key, the front first."""
-    found = [c for c in snapshot.candidates.values() if (c.on_front or dominated) and within(c, limits)]
+    found = [c for c in snapshot.candidates.values() if (c.on_front or dominated) and within(snapshot, c, limits)]
     if key is None:
         return found
     numbers = sorted((c for c in found if is_number(c.value(key))), key=lambda c: c.value(key), reverse=descending)

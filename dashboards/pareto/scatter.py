@@ -47,7 +47,9 @@ def scatter(
         narrow: on a telephone, where the key to the colours stands above.
     """
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
-    traces = _groups(snapshot, drawn, {c.key for c in drawn if within(c, limits)}, x, y, colour, theme, narrow)
+    traces = _groups(
+        snapshot, drawn, {c.key for c in drawn if within(snapshot, c, limits)}, x, y, colour, theme, narrow
+    )
     strangers = [c for c in beside.front if _drawn(c, x, y)] if beside is not None else []
     if beside is not None:
         traces.append(_strangers(beside, strangers, x, y, colour, THEMES[theme]["ink"]))

@@ -96,12 +96,14 @@ def embedding(book: Book, layer: nn.Embedding, index: Tensor) -> Tensor:
         key_n, order_n = (rows.micro_batch_n * layer.num_embeddings + index_n).sort(stable=True)
         place_n = F.pad((key_n[1:] != key_n[:-1]).cumsum(0), (1, 0))
         one_nd = torch.zeros_like(g_nd).index_add_(0, place_n, g_nd.index_select(0, order_n))
-        micro_batch_n = torch.zeros_like(key_n).index_copy_(0, place_n, key_n // layer.num_embeddings)
+        own_n = torch.zeros_like(key_n).index_copy_(0, place_n, key_n)
+        micro_batch_n, index_n = own_n // layer.num_embeddings, own_n % layer.num_embeddings
         squares_m = g_nd.new_zeros(rows.micro_batches).index_add_(0, micro_batch_n, torch.linalg.vecdot(one_nd, one_nd))
 
         def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
             out = sums[id(weight)] if add else sums[id(weight)].zero_()
-            out.index_add_(0, index_n, book.finite(g_nd) * factor_m[rows.micro_batch_n, None])
+            # What was measured: rows that nearly cancel would leave their rounding among the others' gradients.
+            out.index_add_(0, index_n, book.finite(one_nd) * factor_m[micro_batch_n, None])
 
         book.note(weights, squares_m, write)
 

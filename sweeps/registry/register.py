@@ -182,6 +182,11 @@ def register(
     """
     check_model_name(name)
     _check_files(name, folder, features)
+    if tracker.client.get_run(run_id).info.lifecycle_stage == "deleted":
+        raise UserError(
+            f"--register = {name!r}: run {run_id} is deleted in MLflow, and its artifacts may go at any time; "
+            f"allowed: mlflow runs restore --run-id {run_id}, and again"
+        )
     # A run has a model of each of its epochs.
     place = f"{_ARTIFACT}/{spec.training.epochs}" + ("-with-encoder" if with_encoder else "")
     with tempfile.TemporaryDirectory() as temporary, _quiet():

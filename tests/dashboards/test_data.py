@@ -52,13 +52,13 @@ def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: S
 def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
     found = snapshot(source.sweep)
     sers = sorted(c.metrics["ser"] for c in found.candidates.values())
-    kept = [c for c in found.candidates.values() if within(c, {"ser": sers[9]})]
+    kept = [c for c in found.candidates.values() if within(found, c, {"ser": sers[9]})]
     assert len(kept) == 10
     front = sum(c.on_front for c in kept)
     assert parts.remain_line(found, {"ser": sers[9]}) == (
         f"10 of 60 remain, {front} of {len(found.front)} Pareto-optimal"
     )
-    assert not within(kept[0], {"never_measured": 1.0})
+    assert not within(found, kept[0], {"never_measured": 1.0})
 
 
 def test_a_sliders_ends_hold_all_values_whatever_their_size(source: Source) -> None:
@@ -80,10 +80,18 @@ def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: S
     trials[0].points[-1].metrics["epsilon"] = math.inf
     found = candidates(trials, ("ser", "mia_auc"))
     worst = found[trials[0].points[-1].name]
-    assert not within(worst, {"epsilon": 1e300})
-    assert within(worst, {})
+    whole = snapshot(source.sweep)
+    assert not within(whole, worst, {"epsilon": 1e300})
+    assert within(whole, worst, {})
+    confirmed = replace(whole, again={worst.key: {"epsilon": 8.0}})
+    assert within(confirmed, worst, {"epsilon": 8.0}), "as what is recommended, by what new seeds gave"
     shown = epsilons(worst, "light")
     assert "≤ ∞" in str(shown)
+
+
+def test_settings_are_shown_as_they_were_set() -> None:
+    assert text(Axis("model.head.bio", "bio"), True) == "true"
+    assert text(Axis("training.batch_size", "batch"), 18432) == "18,432"
 
 
 def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> None:
@@ -92,7 +100,7 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
     figure = scatter(found, limit, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     marks = {trace.get("name"): trace for trace in figure["data"]}
-    inside = {c.key for c in found.candidates.values() if within(c, limit)}
+    inside = {c.key for c in found.candidates.values() if within(found, c, limit)}
     front = {c.key for c in found.front}
     assert set(marks["Pareto-optimal"]["customdata"]) == inside & front
     assert set(marks["dominated"]["customdata"]) == inside - front
@@ -156,7 +164,7 @@ def test_the_parallel_view_holds_a_line_for_each_candidate_within_the_limits(sou
     axes = list(found.axes.values())
     figure = parallel(found, limit, axes, found.axes["epsilon"], "dark")
     drawn = {key for trace in figure["data"] for key in trace["customdata"] if key is not None}
-    assert drawn == {c.key for c in found.candidates.values() if within(c, limit)}
+    assert drawn == {c.key for c in found.candidates.values() if within(found, c, limit)}
     for trace in figure["data"]:
         assert all(y is None or -0.001 <= y <= 1.001 for y in trace["y"])
 

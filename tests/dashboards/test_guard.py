@@ -175,6 +175,13 @@ def test_where_others_reach_the_page_it_has_a_password(host: str) -> None:
     assert one.password != other.password
 
 
+@pytest.mark.parametrize(("host", "code"), [("[::1]", 200), ("[::1]:8050", 200), ("[::1", 403), ("::1", 403)])
+def test_a_host_of_ip_6_needs_no_port(host: str, code: int, tmp_path: Path) -> None:
+    made, _ = studies.sweep(tmp_path)
+    page = create(Source(made), output=tmp_path / "picked.yaml", hosts={"::1"}).server.test_client()
+    assert page.get("/", headers={"Host": host}).status_code == code
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
 def test_on_this_machine_a_password_is_asked_for_where_one_is_given(
     host: str, tmp_path: Path, command: Command

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboards.report import write_report
+from dashboards.report import recipe_text, write_report
 from dashboards.report_figures import Curve, logarithmic, roc_svg
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, keep
 from sweeps.formatting.figures import epsilon_cell, epsilon_text, number
+from sweeps.recipes.loading import load_recipe, recipe_names
 from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
@@ -106,7 +107,7 @@ def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp
         f"{chosen.ledger.steps} noised steps in {chosen.epoch} epochs.",
         f"At most {number(first.sensitivity())} in the sum of 8 clipped gradients",
         "Shuffled epochs, every unit in one step of each; accounted for as that",
-        f"Open. Not of this configuration: edp-sweep report {sweep.name} --verify does it.",
+        f"Open. Not of this configuration: {sweep.command('report', '--verify')} does it.",
         "Open. There was none: the recipe has no canaries.",
     ):
         assert said in text, said
@@ -270,3 +271,10 @@ def test_it_fits_a_sheet_and_a_phone_and_prints(chromium: Any, sweep: Sweep, tmp
     assert page.evaluate(cut) == 0
     page.pdf(path=str(tmp_path / "report.pdf"), prefer_css_page_size=True)
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_recipe_that_it_prints_is_one_that_runs(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name, [])[1]
+    (tmp_path / "recipe.yaml").write_text(recipe_text(recipe), encoding="utf-8")
+    assert load_recipe(str(tmp_path / "recipe.yaml"), [])[1] == recipe

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from edp.accounting.epsilon import epsilon
 from edp.accounting.planned import planned_ledger
+from edp.layer_scales import layer_norms
 from edp.ledger import PRIVATE_ALPHA_Z
 from edp.scale_estimates import gradient_layer_norms, public_alpha, votes
 from edp.spec import EDPSpec
@@ -86,3 +89,12 @@ def test_a_run_with_private_scales_costs_what_was_planned() -> None:
 @pytest.mark.slow
 def test_the_hook_asks_for_scales_that_it_cannot_find_itself(alpha: str) -> None:
     assert "found beforehand" in run_workers(without_scales, 1, alpha)[0]
+
+
+@pytest.mark.parametrize("fill", [torch.ones, torch.rand, torch.randn])
+@pytest.mark.parametrize("size", [1, 1023, 1025, 5_000_000])
+def test_a_large_tensors_norm_is_not_too_small(fill: Callable[[int], torch.Tensor], size: int) -> None:
+    gradient = fill(size) * 0.7
+    (found,) = layer_norms([gradient], torch.tensor([0]), 1)
+    assert found.dtype == torch.float32
+    assert float(found) == pytest.approx(float(gradient.double().norm()), rel=2e-6)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
+from edp import EDPHook, EDPSpec, one_bucket_ddp, shuffled_epoch
 from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
 from edp.layer_scales import layer_of_parameter
 from tests.support.gradients import filled_up, relative
+from trainables.training.alone import alone
 
 VOCABULARY, LENGTH, WIDTH = 11, 5, 6
 
@@ -307,3 +310,27 @@ def test_the_norm_of_many_rows_does_not_come_to_a_halt() -> None:
     x_b1d[:6000], g_b1o[:6000] = x_b1d[0].clone(), g_b1o[0].clone()
     found, true = square_of_linear(x_b1d, g_b1o, torch.cat([torch.zeros(6000).long(), torch.arange(1, 901)]))
     assert torch.allclose(found.double(), true, rtol=1e-4)
+
+
+def test_indices_whose_gradients_cancel_leave_nothing_among_the_others() -> None:
+    class Difference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(3, 4)
+
+        def forward(self, pair_b2: Tensor, x_bd: Tensor) -> Tensor:
+            vector_b2d = self.table(pair_b2)
+            return ((vector_b2d[:, 0] - vector_b2d[:, 1]) * x_bd).sum(1)
+
+    model = Difference()
+    pair_b2, x_bd = torch.tensor([[1, 2]] * 7 + [[1, 1]]), torch.full((8, 4), 0.3)
+    x_bd[-1] = 1e10
+    spec = EDPSpec(C=1.0, z0=0.0, alpha="none")
+    with alone():
+        book, ddp = keep_book(model), one_bucket_ddp(model)
+        hook = EDPHook(ddp, spec, micro_batches=8, single_example=True, rate=1.0, book=book)
+        for _ in hook.steps(shuffled_epoch(8, batch_size=8, micro_batches=8, seed=0, epoch=0)):
+            with book.examples(torch.arange(8), 8):
+                ddp(pair_b2, x_bd).sum().backward()
+    assert model.table.weight.grad is not None
+    assert_close(model.table.weight.grad * 8, torch.tensor([[0.0] * 4, [2.1] * 4, [-2.1] * 4]))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from edp.accounting.epsilon import epsilon
-from edp.ledger import AlphaRelease, Ledger
+from edp.ledger import AlphaRelease, Ledger, LedgerEntry
 from edp.mechanism import Mechanism
 
 FULL = Mechanism(C=1.0, z=1.0, N=8)
@@ -60,3 +60,14 @@ def test_a_file_from_before_the_noise_was_written_reads_as_ever():
     for entry in document["entries"]:
         del entry["noise_std"]
     assert Ledger.model_validate_json(json.dumps(document)) == ledger
+
+
+def test_what_was_lost_of_an_epoch_that_was_kept_in_part_is_counted():
+    def entry(epoch, steps):
+        return LedgerEntry(epoch=epoch, steps=steps, mechanism=FULL)
+
+    kept = Ledger(entries=(entry(0, 100), entry(1, 10)))
+    written = Ledger(entries=(entry(0, 100), entry(1, 100), entry(0, 100)))
+    (lost,) = kept.after_loss(written).discarded
+    assert lost.entries == (entry(1, 90), entry(0, 100))
+    assert kept.after_loss(kept).discarded == ()

@@ -217,18 +217,17 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for i, (piece, batch) in enumerate(cut):
             last = i == len(cut) - 1
-            total += self._backward_piece(piece, batch, factor, i, reduce=last)
+            total += self._backward_piece(piece, batch, factor, reduce=last)
             if self.hook is not None and piece.ends and not last:
                 self.hook.accumulate()
         return total
 
-    def _backward_piece(
-        self, piece: Piece, kept: Batch | None, factor: float, number: int, *, reduce: bool
-    ) -> torch.Tensor:
+    def _backward_piece(self, piece: Piece, kept: Batch | None, factor: float, *, reduce: bool) -> torch.Tensor:
         """Backpropagates `factor` times the weighted losses of a piece; returns the sum of its utterances' losses."""
         seed, indices = self.spec.training.seed, piece.indices
-        # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws goes by piece.
-        torch.manual_seed(mixed(seed, self.step, self.rank, number))
+        # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws, cuDNN's LSTM for
+        # one, goes by what is in the piece, not by its place: who else is in the step must not change it.
+        torch.manual_seed(mixed(seed, self.step, int(indices[0])))
         key_b = keys(mixed(seed, self.step), indices).to(self.device)
         batch = replace(kept or self._cutter.batch(indices), key_b=key_b)
         weight_b = torch.from_numpy(piece.weight_b * np.float32(factor)).to(self.device)

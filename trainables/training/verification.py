@@ -86,10 +86,10 @@ class _Probe(Trainer):
     def _multiply(self, _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
         return loss_b if self._loud_b is None else loss_b * self._loud_b.to(loss_b)
 
-    def _backward_piece(self, piece: Piece, kept: Any, factor: float, number: int, *, reduce: bool) -> Tensor:
+    def _backward_piece(self, piece: Piece, kept: Any, factor: float, *, reduce: bool) -> Tensor:
         self._loud_b = torch.from_numpy(self._loud_e[piece.indices])
         piece = replace(piece, indices=self._stands_for_e[piece.indices])
-        losses = super()._backward_piece(piece, None, factor, number, reduce=reduce)
+        losses = super()._backward_piece(piece, None, factor, reduce=reduce)
         self._loud_b = None
         return losses
 

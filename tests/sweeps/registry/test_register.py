@@ -13,6 +13,7 @@ from mlflow.pyfunc import PyFuncModel
 
 from edp.spec import UserError
 from sweeps.registry.register import privacy_tags
+from sweeps.registry.serving import _pieces
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
@@ -159,3 +160,13 @@ def test_a_frozen_encoder_is_named_by_its_digest_or_goes_along(kept: Kept, tmp_p
     finally:
         elsewhere.rename(encoder)
         pretrained_folder.cache_clear()
+
+
+def test_a_long_utterance_is_no_burden_to_the_short_ones() -> None:
+    lengths = [3, 2000, 5, 4, 6000, 3, *[8] * 600]
+    pieces = list(_pieces(lengths))
+    assert sorted(place for piece in pieces for place in piece) == list(range(len(lengths)))
+    for piece in pieces:
+        assert len(piece) == 1 or len(piece) * max(lengths[place] for place in piece) <= 4096
+    assert [1] in pieces
+    assert [4] in pieces
