@@ -1,0 +1,139 @@
+"""The files of a model that is served: put together, asked before they are registered, and written as MLflow's."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import math
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from mlflow.models import Model
+
+from edp.spec import UserError
+from sweeps.state.trial_file import FEATURES
+from trainables.data.states import has_states
+from trainables.frozen.serving import encoder_of, take_encoder
+from trainables.records.files import digest, disk_full, one_line
+from trainables.spec import BERTSpec, TrialSpec
+
+_EXAMPLE = ["play some jazz", "what is the weather in boston"]
+_CODE = Path(__file__).parents[2]
+_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs")
+"""What `sweeps.registry.serving` imports, and MLflow's server around it."""
+
+
+def answering(
+    name: str, temporary: Path, folder: Path, features: Path, spec: TrialSpec, wrote: dict[str, str], with_encoder: bool
+) -> tuple[Path, dict[str, str]]:
+    """The bundle in `temporary`, and its parts: whole, as the trial wrote it, and able to answer.
+
+    Raises:
+        UserError: naming the file that is not.
+    """
+    from mlflow.pyfunc.model import PythonModelContext
+
+    from sweeps.registry.serving import BUNDLE, UtteranceModel  # MLflow's models take seconds to import
+
+    again = "allowed: the files that the trial wrote (edp-sweep train makes them again)"
+    try:
+        bundle = _bundle(temporary / BUNDLE, folder, features, spec, with_encoder)
+        for file, sha in wrote.items():
+            if not (bundle / file).is_file() or digest(bundle / file) != sha:
+                place = (
+                    features / Path(file).relative_to(FEATURES) if file.startswith(f"{FEATURES}/") else folder / file
+                )
+                raise UserError(f"--register = {name!r}: {place} is not the file that the trial wrote; {again}")
+        model = UtteranceModel()
+        model.load_context(PythonModelContext({BUNDLE: str(bundle)}, {}))
+        if not all(math.isfinite(score) for answer in model.predict(None, _EXAMPLE) for score in answer.scores):
+            raise ValueError("its scores are no numbers")
+        return bundle, _parts(bundle, spec)
+    except UserError:
+        raise
+    except Exception as error:  # PyTorch's, NumPy's, JSON's: whatever they stumble over in a broken file
+        if full := disk_full(error):
+            raise UserError(f"--register = {name!r}: {full}") from None
+        raise UserError(
+            f"--register = {name!r}: what {folder} and {features} hold does not load and answer "
+            f"({one_line(error)}); {again}"
+        ) from None
+
+
+def requirements(spec: TrialSpec) -> list[str]:
+    """What a server has to install, in the versions that are installed here."""
+    names = [*_NEEDED, "transformers" if isinstance(spec.model, BERTSpec) else "gensim"]
+    return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names]
+
+
+def _bundle(bundle: Path, source: Path, features: Path, spec: TrialSpec, with_encoder: bool) -> Path:
+    """Puts together what is served."""
+    shutil.copytree(features, bundle / "features")
+    for name in ("model.pt", "ledger.json"):
+        if (source / name).is_file():
+            shutil.copy2(source / name, bundle)
+    (bundle / "model.json").write_text(spec.model.model_dump_json(), encoding="utf-8")
+    if has_states(spec.model):
+        if with_encoder:
+            take_encoder(spec.model, bundle / "encoder")
+    elif isinstance(spec.model, BERTSpec):
+        (bundle / "encoder.json").write_text(_encoder(source / "model.pt"), encoding="utf-8")
+    return bundle
+
+
+def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
+    """Which part of a model with a frozen encoder knows the corpus, and which is public; {} of others."""
+    if not has_states(spec.model):
+        return {}
+    saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)["state_dict"]
+    about = encoder_of(bundle / "features")
+    return {
+        "private part": f"heads, {sum(tensor.numel() for tensor in saved.values()):,} weights",
+        "public part": f"encoder {about['pretrained']}, {about['weights']:,} weights, SHA-256 {about['digest']}",
+    }
+
+
+def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
+    """Writes an MLflow model to `served`, with an example and its answer."""
+    import mlflow.pyfunc  # takes seconds, and only whoever registers needs it
+
+    mlflow.pyfunc.save_model(
+        served,
+        python_model=str(Path(__file__).with_name("serving.py")),
+        artifacts={"bundle": str(bundle)},
+        code_paths=[str(_CODE / "edp"), str(_CODE / "trainables")],
+        input_example=_EXAMPLE,
+        pip_requirements=requirements(spec),
+        mlflow_model=about,
+    )
+
+
+def _encoder(model: Path) -> str:
+    """The architecture of a trained encoder, as Transformers' JSON: a server is to need no pretrained model."""
+    saved = torch.load(model, map_location="cpu", weights_only=True)
+    if "encoder" not in saved:
+        raise UserError(f"{model} does not say what architecture it is; allowed: one that edp-sweep train makes now")
+    return str(saved["encoder"])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """MLflow shows bars and warns of what is meant so: standard output is for results."""
+    before = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
+    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        if before is None:
+            del os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"]
+        else:
+            os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = before
