@@ -208,14 +208,14 @@ def test_a_hub_that_does_not_answer_is_no_error(
     def snapshot_download(name: str, *, local_files_only: bool, etag_timeout: float, allow_patterns: list[str]) -> str:
         asked.append(local_files_only)
         assert etag_timeout < 10
-        raise FileNotFoundError("cannot reach the hub\nand much more about it")
+        raise FileNotFoundError("cannot reach the hub\nat its address")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
     pretrained_folder.cache_clear()
     spec = BERT.model_copy(update={"pretrained": "someone/some-bert"})
     with caplog.at_level(logging.WARNING):
         net = build_model(spec, encoded(BERT, tmp_path).labels, seed=0)
-    assert net.pretrained_source == "random start (cannot reach the hub)"
+    assert net.pretrained_source == "random start (cannot reach the hub at its address)"
     assert "someone/some-bert cannot be had" in caplog.text
     assert asked == [True, False], "the cache is asked before the network, and each once a process"
     pretrained_folder.cache_clear()
