@@ -130,6 +130,8 @@ def audited_epsilon_f_dp(
 
 def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> bool:
     """Whether `v` right guesses of `r` on `m` canaries rule out that the run permits no more than `curve`."""
+    if v == 0:
+        return False
     total = tail = 1 - confidence
     right, wrong = tail * v / m, tail * (r - v) / m
     for i in range(v - 1, -1, -1):

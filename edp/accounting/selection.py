@@ -94,10 +94,7 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     cost = composition_of(base)
     if cost.mu_if_always_drawn > 1e150:
         raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
-    if not shape >= 0:
-        raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric, inf is Poisson)")
-    if not 1 <= mean < math.inf:
-        raise UserError(f"mean = {mean:g} is not allowed: the expected number of trials is at least 1 and finite")
+    _check_number(mean, shape)
     if cost == Composition():
         return 0.0
     accountant = RdpAccountant(ORDERS)
@@ -129,12 +126,27 @@ def subset_epsilon(z: float, z_release: float, delta: float, mean: float, shape:
         rate: the probability that a unit is in a candidate's sample, above 0 and at most 1.
 
     Raises:
-        UserError: for a delta outside (0, 1).
+        UserError: for a delta outside (0, 1), a rate outside (0, 1], noise that is not above 0, and a mean or a shape
+            that `random_stopping_epsilon` does not take.
     """
     check_delta(delta)
+    _check_number(mean, shape)
+    for name, value in {"z": z, "z_release": z_release}.items():
+        if not value > 0:
+            raise UserError(f"{name} = {value:g} is not allowed: a noise multiplier is above 0")
+    if not 0 < rate <= 1:
+        raise UserError(f"rate = {rate:g} is not allowed: a share of the data, above 0 and at most 1")
     candidate = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(z))
     accountant = RdpAccountant(ORDERS)
     accountant.compose(dp_event.RepeatAndSelectDpEvent(candidate, mean, shape))
     if z_release < math.inf:
         accountant.compose(dp_event.GaussianDpEvent(z_release))
     return float(accountant.get_epsilon(delta))
+
+
+def _check_number(mean: float, shape: float) -> None:
+    """Of trials, secretly drawn."""
+    if not shape >= 0:
+        raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric, inf is Poisson)")
+    if not 1 <= mean < math.inf:
+        raise UserError(f"mean = {mean:g} is not allowed: the expected number of trials is at least 1 and finite")

@@ -23,6 +23,7 @@ from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.parts import MOST_REFERENCES
 from sweeps.results.front import pareto_front
+from sweeps.state.corpora import check_corpora
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun
@@ -73,6 +74,7 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
         )
     if target.run_id is not None:
         check_store(target.tracking_uri)
+    check_corpora(target.sweep.folder, target.spec)
     prepared = locate(target.spec, target.sweep.cache)
     with spoken_of("reading the corpora", lambda line: print_line(console, line)):
         corpora = read_missing(target.spec, prepared)
@@ -96,6 +98,12 @@ def attack_in_session(
     Args:
         tracker: of the target's run; None: one is opened when there is something to send.
     """
+    corpus, seed = EncodedCorpus.open(prepared.corpus), target.spec.corpus.seed
+    if not all(map(len, same_corpus_parts(corpus, seed))):
+        raise UserError(
+            f"corpus = {target.spec.corpus.name}: its test split has {corpus.size('test')} utterances, and one of the "
+            "models that attacks compare with is trained on a quarter of it; allowed: 4 or more that differ"
+        )
     # References without privacy are shared by all trials of a sweep, however long each was trained.
     compared = (target.again or target.spec) if kind == "own" else target.spec
     folder = target.sweep.cache / f"references-{_reference_key(compared, prepared, kind)}"
@@ -111,7 +119,7 @@ def attack_in_session(
     seen = predictions_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
     results = _shadow_attacks(seen, prepared, shadow.output, target.spec.corpus.seed)
     results += loss_and_reference_attacks(seen, References.read([model.output for model in reference_models]))
-    document = _document(target, prepared, seen, results, references, kind)
+    document = _document(target, prepared, seen, results, reference_models, kind)
     _keep(target, document, results, tracker)
     ledger, audited = read_ledger(target.folder), document["epsilon_audited"]
     words = contradiction(audited, ledger, document["delta"]) if ledger is not None and audited is not None else None
@@ -163,7 +171,12 @@ def _shadow_attacks(seen: Arrays, prepared: Prepared, same_corpus: Path, seed: i
 
 
 def _document(
-    target: Target, prepared: Prepared, seen: Arrays, results: list[AttackResult], references: int, kind: Kind
+    target: Target,
+    prepared: Prepared,
+    seen: Arrays,
+    results: list[AttackResult],
+    reference_models: list[ReferenceModel],
+    kind: Kind,
 ) -> dict[str, Any]:
     delta = target.spec.edp.delta
     ledger = read_ledger(target.folder)
@@ -179,9 +192,9 @@ def _document(
         "trained_on": trained_on(target.folder / "model.pt"),
         "attacks": [result.document() for result in results],
         "strongest": strongest(results).name,
-        "references": references,
+        "references": len(reference_models),
         "reference_training": kind,
-        "reference_epochs": reference_spec(target.spec, kind, 0).training.epochs,
+        "reference_epochs": reference_models[0].spec.training.epochs,
         **{name: found.get(name) for name in AUDITED},
         "canaries": audited.canaries if audited is not None else 0,
         "epsilon": epsilons.get("epsilon"),

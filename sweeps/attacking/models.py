@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from edp.spec import UserError
 from sweeps.recipes.parts import ResourcesSpec
+from trainables.records.files import one_line
 from trainables.records.job import TrialError, TrialFailed
 from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, ReferenceModel, score_target, train_reference
@@ -46,8 +47,7 @@ def train_references(reference_models: Sequence[ReferenceModel], resources: Reso
                 progress.update(bar, completed=sum(map(epochs_done, missing)))
         except ray.exceptions.RayTaskError as error:
             _cancel(left)
-            cause = error.cause if isinstance(error.cause, TrialFailed | UserError) else error
-            raise TrialError(f"a model that the attacks compare with: {str(cause).splitlines()[0]}") from error
+            raise TrialError(f"a model that the attacks compare with: {_reason(error)}") from error
         except ray.exceptions.RayError as error:
             _cancel(left)
             raise TrialError(
@@ -60,8 +60,22 @@ def train_references(reference_models: Sequence[ReferenceModel], resources: Reso
 
 
 def predictions_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: ResourcesSpec) -> Arrays:
-    """`score_target` in a Ray task."""
-    return ray.get(_score.options(**_share(spec, resources)).remote(spec, corpus, model_file))
+    """`score_target` in a Ray task.
+
+    Raises:
+        TrialError: when it cannot be done, with the reason.
+    """
+    try:
+        return ray.get(_score.options(**_share(spec, resources)).remote(spec, corpus, model_file))
+    except ray.exceptions.RayTaskError as error:
+        raise TrialError(f"what the model under attack answers: {_reason(error)}") from error
+
+
+def _reason(error: ray.exceptions.RayTaskError) -> str:
+    """In a line, what the task met. Ray's own text begins with where it ran, in colours."""
+    cause = error.cause or error
+    known = isinstance(cause, TrialFailed | UserError)
+    return one_line(cause) if known else f"{type(cause).__name__}: {one_line(cause)}"
 
 
 def _share(spec: TrialSpec, resources: ResourcesSpec) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,6 +12,7 @@ from rich.table import Table
 from sweeps.cli.console import LIBRARIES, busy, err, out, print_json
 from sweeps.cli.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
+from sweeps.formatting.tables import fitting
 
 
 def attack(
@@ -45,24 +47,9 @@ def attack(
 def show_attacks(document: dict[str, Any]) -> None:
     """The figures as a table, and the page with the pictures."""
     from sweeps.formatting.figures import epsilon_words, users_remark
-    from sweeps.formatting.leakage import audit_words, compared_words, permitted_words, tpr_text
+    from sweeps.formatting.leakage import audit_words, compared_words, permitted_words
 
-    table = Table(
-        title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0)
-    )
-    table.add_column("attack", no_wrap=True)
-    for name in ("AUC", "TPR at most 1 % FPR", "at most 0.1 % FPR"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in document["attacks"]:
-        name = f"{one['name']} *" if one["name"] == document["strongest"] else one["name"]
-        low, high = one["auc_ci"]
-        cells = [f"{one['auc']:.3f} ±{(high - low) / 2:.3f}"]
-        for limit in ("1pct_fpr", "01pct_fpr"):
-            low, high = one[f"tpr_at_{limit}_ci"]
-            found = tpr_text(one[f"tpr_at_{limit}"], one[f"realised_{limit}"])
-            cells.append(f"{found} ({100 * low:.1f} to {100 * high:.1f})")
-        table.add_row(name, *cells)
-    out.print(table)
+    out.print(fitting(out, (_table(document, limits) for limits in (_LIMITS, _LIMITS[:1], ()))))
     known = {name: value for name, value in document.items() if value is not None}
     why = "" if "epsilon_audited" in known else " (the recipe has no canaries)"
     for line in (
@@ -75,3 +62,28 @@ def show_attacks(document: dict[str, Any]) -> None:
         f"pictures: {document['output']}/attacks.html",
     ):
         print_line(out, line)
+
+
+_LIMITS = (("1pct_fpr", "TPR at most 1 % FPR"), ("01pct_fpr", "at most 0.1 % FPR"))
+
+
+def _table(document: dict[str, Any], limits: Sequence[tuple[str, str]]) -> Table:
+    """A row an attack: its AUC, and its TPR at each of `limits`."""
+    from sweeps.formatting.leakage import tpr_text
+
+    table = Table(
+        title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0)
+    )
+    table.add_column("attack", no_wrap=True)
+    for name in ("AUC", *(words for _, words in limits)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in document["attacks"]:
+        name = f"{one['name']} *" if one["name"] == document["strongest"] else one["name"]
+        low, high = one["auc_ci"]
+        cells = [f"{one['auc']:.3f} ±{(high - low) / 2:.3f}"]
+        for limit, _ in limits:
+            low, high = one[f"tpr_at_{limit}_ci"]
+            found = tpr_text(one[f"tpr_at_{limit}"], one[f"realised_{limit}"])
+            cells.append(f"{found} ({100 * low:.1f} to {100 * high:.1f})")
+        table.add_row(name, *cells)
+    return table

@@ -32,6 +32,7 @@ from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.confirmed import DECIDE, estimate, seed_folder
 from sweeps.results.front import pareto_front
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.state.corpora import check_corpora
 from sweeps.state.lock import driver_lock
 from sweeps.state.picks import heading_of
 from sweeps.state.records import ConfirmedRun, Point
@@ -136,6 +137,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     """Runs what is missing, one after the other; returns why some came to nothing."""
     recipe = sweep.recipe
     base = recipe.baseline()
+    check_corpora(sweep.folder, base)
     prepared = locate(base, sweep.cache)
     with spoken_of("reading the corpora", progress.say):
         corpora = read_missing(base, prepared)

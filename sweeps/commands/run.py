@@ -33,6 +33,7 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.search.random_stopping import check_candidates, draw_number
+from sweeps.state.corpora import check_corpora, keep_corpora
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord
 from sweeps.state.shell import default_tracking_uri
@@ -151,6 +152,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> 
     if run_id is None:
         raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
     sweep.save_recipe(recipe)
+    keep_corpora(sweep.folder, recipe.baseline())
     sweep.save(
         SweepRecord(
             name=sweep.name,
@@ -193,6 +195,7 @@ def resume_sweep(
             _attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep
+        check_corpora(sweep.folder, recipe.baseline())
         prepared = locate(recipe.baseline(), sweep.cache)
         with spoken_of("reading the corpora", progress.say):
             corpora = read_missing(recipe.baseline(), prepared)
@@ -210,6 +213,7 @@ def _attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progr
     if not not_attacked(sweep):
         return
     base = recipe.baseline()
+    check_corpora(sweep.folder, base)
     prepared = locate(base, sweep.cache)
     with spoken_of("reading the corpora", progress.say):
         corpora = read_missing(base, prepared)

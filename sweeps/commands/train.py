@@ -24,6 +24,7 @@ from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.state.corpora import check_corpora, keep_corpora
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin
 from sweeps.state.shell import default_tracking_uri
@@ -88,6 +89,7 @@ def train(
         )
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
+    check_corpora(made.folder, spec)
     prepared = locate(spec, made.cache)
     with spoken_of("reading the corpora", progress.say):
         corpora = read_missing(spec, prepared)
@@ -175,6 +177,7 @@ def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
     """What the folder holds before anything is trained."""
     if not (made.folder / "config.yaml").exists():
         write_ledger(Ledger(), made.folder)  # so that a folder without one has lost it
+        keep_corpora(made.folder, spec)
     write_yaml(spec, made.folder / "config.yaml")
     if origin is not None:
         write_origin(made.folder, origin)

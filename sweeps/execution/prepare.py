@@ -129,7 +129,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     # Also what nothing is read of yet: a file of it that is broken is named before anything starts.
     there = {folder: EncodedCorpus.open(folder) for folder in wanted if folder not in found}
     new = found.get(prepared.corpus)
-    spec.check_users(len(new.train_users) or None if new else there[prepared.corpus].number_of_users)
+    spec.check_users(len(new.train_users) or None if new else there[prepared.corpus].own_users)
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
     if not _searched(spec, prepared).is_file():  # also when another corpus is taken for public than before

@@ -77,6 +77,19 @@ def test_a_sweep_with_canaries_is_audited_and_attacks_its_front_at_its_end(
     assert not list(corpus.folder.rglob("*coins*"))
 
 
+@pytest.mark.parametrize("words", [("attack", "audited/0"), ("confirm", "audited", "--seeds", "2")])
+def test_what_was_trained_on_another_corpus_is_not_attacked_or_compared(
+    words: tuple[str, ...], swept: dict[str, Any], storage: Path, command: Command
+) -> None:
+    kept = storage / "audited" / "corpora.json"
+    before = kept.read_text()
+    kept.write_text(json.dumps(json.loads(before) | {"corpus": "of other content"}))
+    code, _, err = command(*words, "--storage", str(storage))
+    kept.write_text(before)
+    assert code == 2
+    assert "corpus = 'communication': its content has changed since audited began; allowed: the corpus as it was" in err
+
+
 def test_the_baseline_is_attacked_with_the_same_references_and_again_for_nothing(
     swept: dict[str, Any], storage: Path, command: Command
 ) -> None:

@@ -111,12 +111,12 @@ def _worth_making(
 
 def audit_of(losses: NDArray[np.float64], coins: NDArray[np.bool_], ledger: Ledger, delta: float) -> Audit:
     """The audit of a run with that ledger, from the losses (m + m·s,) of its split `canaries`."""
-    return audit(canary_scores(losses), coins, delta, composition_of(_of_examples(ledger)))
+    return audit(canary_scores(losses), coins, delta, composition_of(of_examples(ledger)))
 
 
 def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
     """In words, that an audited ε is above what the ledger guarantees for one example; None where it is not."""
-    honest = epsilon(_of_examples(ledger), delta)
+    honest = epsilon(of_examples(ledger), delta)
     if not audited > honest:
         return None
     return (
@@ -126,12 +126,13 @@ def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
     )
 
 
-def _of_examples(ledger: Ledger) -> Ledger:
-    """The ledger with one example as its unit: a canary is one, or a user of its own."""
+def of_examples(ledger: Ledger) -> Ledger:
+    """The ledger with one example as its unit: attacks guess one, of which a micro-batch may hold several. A canary is
+    one, or a user of its own."""
     entries = tuple(
         entry.model_copy(update={"mechanism": entry.mechanism.model_copy(update={"unit": "example"})})
         if entry.mechanism.unit == "micro_batch"
         else entry
         for entry in ledger.entries
     )
-    return ledger.model_copy(update={"entries": entries, "discarded": tuple(map(_of_examples, ledger.discarded))})
+    return ledger.model_copy(update={"entries": entries, "discarded": tuple(map(of_examples, ledger.discarded))})

@@ -102,12 +102,22 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
                 make = partial(_in_new_words, frame, frozenset(words), rng)
             case "outliers":
                 make = partial(_out_of_order, _mislabelled(frame, *labels, rng), words, rng)
-        canary, *others = (_untaken(make, taken) for _ in range(1 + SIBLINGS))
+        try:
+            canary, *others = (_untaken(make, taken) for _ in range(1 + SIBLINGS))
+        except _AllTaken:
+            raise UserError(
+                f"canaries.count = {spec.count}: only {number} that differ could be made of this corpus with "
+                f"canaries.kind = {spec.kind}; allowed: at most {number}"
+            ) from None
         # A user of its own, whom no file can name: what is audited is one unit, whichever that is.
         user = f"\0{number}" if frame.user else ""
         canaries.append(canary._replace(user=user))
         siblings += [other._replace(user=user) for other in others]
     return replace(splits, canaries=canaries + siblings)
+
+
+class _AllTaken(Exception):
+    """What is made is there already, again and again."""
 
 
 def _untaken(make: Callable[[], Utterance], taken: set[tuple[str, ...]]) -> Utterance:
@@ -117,7 +127,7 @@ def _untaken(make: Callable[[], Utterance], taken: set[tuple[str, ...]]) -> Utte
         if made.tokens not in taken:
             taken.add(made.tokens)
             return made
-    raise UserError("canaries.count: no more different values could be generated; allowed: fewer canaries")
+    raise _AllTaken
 
 
 def _filled(frame: Utterance, kinds: list[Value], rng: np.random.Generator) -> Utterance:
@@ -173,12 +183,25 @@ def toss_coins(path: Path, count: int) -> NDArray[np.bool_]:
         try:
             partial.write_text(json.dumps([secrets.randbelow(2) for _ in range(count)]))
             partial.chmod(0o600)
-            os.link(partial, path)
-        except FileExistsError:
-            pass
+            _put_if_none(partial, path)
         finally:
             partial.unlink(missing_ok=True)
     return read_coins(path)
+
+
+def _put_if_none(made: Path, path: Path) -> None:
+    """`made` under the name `path`, whole, unless there is such a file."""
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        try:
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            return
+        with os.fdopen(file, "wb") as coins:
+            coins.write(made.read_bytes())
 
 
 def read_coins(path: Path) -> NDArray[np.bool_]:

@@ -140,6 +140,12 @@ class EncodedCorpus:
         users = self.train_users
         return None if users is None else int(users.max()) + 1
 
+    @property
+    def own_users(self) -> int | None:
+        """The same without the canaries, each of which is a user of its own."""
+        users = self.number_of_users
+        return None if users is None else users - self.planted
+
     def units(self, unit: Unit) -> int:
         """What there is to draw from in training: users where they are the unit, and known, else utterances."""
         return (self.number_of_users if unit == "user" else None) or self.size("train")

@@ -43,9 +43,12 @@ def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
 
 
 def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
-    """What the executed mechanism permits any attack (`edp.accounting.tradeoff`)."""
+    """What the executed mechanism permits any attack on one example, or on one user where that is the unit
+    (`edp.accounting.tradeoff`)."""
     from edp.accounting.tradeoff import gaussian_mu, most_tpr
+    from trainables.attacks.auditing import of_examples
 
+    ledger = of_examples(ledger)
     return {
         "gaussian_mu": gaussian_mu(ledger, delta),
         "permitted_tpr_at_1pct_fpr": most_tpr(ledger, 0.01, delta),

@@ -56,6 +56,11 @@ class TrialSpec(Frozen):
     def check_users(self, users: int | None) -> None:
         """Refuses a corpus with so many users to train on, None: not known, where they are the unit.
 
+        Each canary is a user of its own. All of them count: how many were planted says something of their coins.
+
+        Args:
+            users: the corpus' own, without canaries.
+
         Raises:
             UserError: saying what is allowed.
         """
@@ -66,6 +71,7 @@ class TrialSpec(Frozen):
                 f"edp.unit = user: corpus {self.corpus.name} does not say who said its utterances; allowed: example, "
                 "or a corpus with a user in every utterance"
             )
+        users += self.canaries.count
         if self.edp.delta * users >= 1:
             raise UserError(
                 f"edp.delta = {self.edp.delta:g}: the corpus has {users:,} users to train on, of whom one could be "

@@ -33,7 +33,7 @@ class Draws:
         """What there is to draw from."""
         self.batch_size = training.batch_in(self.units)
         if private:
-            spec.check_users(corpus.number_of_users)
+            spec.check_users(corpus.own_users)
         self.clips = training.clips_in(self.units, "utterances" if self.users is None else "users")
         """N: micro-batches of a step, over all workers."""
         self.single_example = self.batch_size == self.clips and self.users is None

@@ -207,6 +207,10 @@ def test_several_ways_to_guess_share_the_error():
     assert audited_epsilon_f_dp(GAUSSIAN, 1000, [(200, 190)], DELTA) > one
 
 
+def test_no_canaries_rule_nothing_out():
+    assert audited_epsilon_f_dp(GAUSSIAN, 0, [(0, 0)], 1e-5) == 0 == audited_epsilon(0, 0, 0, 1e-5)
+
+
 @pytest.mark.parametrize(("r", "v"), [(0, 0), (100, 50), (100, 20)])
 def test_guesses_no_better_than_a_coin_rule_nothing_out(r, v):
     assert audited_epsilon_f_dp(GAUSSIAN, 1000, [(r, v)], 1e-5) == 0

@@ -59,6 +59,23 @@ def test_a_search_on_a_sample_costs_the_more_the_more_of_the_data_it_sees() -> N
     assert alone < DELTA, "never less than the release by itself"
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rate": 0.0}, "rate = 0"),
+        ({"rate": 2.0}, "rate = 2"),
+        ({"z": math.nan}, "z = nan"),
+        ({"z": -1.0}, "z = -1"),
+        ({"z_release": math.nan}, "z_release = nan"),
+        ({"mean": 0.5}, "mean = 0.5"),
+        ({"shape": -1.0}, "shape = -1"),
+    ],
+)
+def test_a_search_on_a_sample_that_cannot_be_is_refused(changes: dict[str, float], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        subset_epsilon(**{"z": 0.9, "z_release": 0.9, "delta": DELTA, "mean": 40, "shape": 1, "rate": 0.1} | changes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "ways"),

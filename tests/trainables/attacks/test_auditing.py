@@ -9,10 +9,12 @@ from edp.accounting.audit import audited_epsilon, audited_epsilon_f_dp
 from edp.accounting.composition import Composition
 from edp.accounting.epsilon import composition_of, epsilon
 from edp.accounting.planned import planned_ledger
+from edp.accounting.tradeoff import gaussian_mu
 from edp.ledger import Ledger
 from edp.spec import EDPSpec
 from trainables.attacks.auditing import GUESSES, audit, audit_of, canary_scores, contradiction
 from trainables.attacks.canary import SIBLINGS
+from trainables.evaluation.measuring import permitted_metrics
 
 GAUSSIAN = Composition(mu=1.0)
 
@@ -112,6 +114,13 @@ def test_a_canary_is_one_example_whatever_the_unit_of_the_ledger():
     between = (epsilon(of_micro_batch, 5e-4) + epsilon(of_example, 5e-4)) / 2
     assert contradiction(between, of_micro_batch, 5e-4) is None
     assert contradiction(1.01 * epsilon(of_example, 5e-4), of_micro_batch, 5e-4) is not None
+
+
+def test_what_is_permitted_is_of_one_example_whatever_the_unit_of_the_ledger():
+    of_micro_batch, of_example = ledger(2.0, unit="micro_batch"), ledger(2.0)
+    assert permitted_metrics(of_micro_batch, 5e-4) == permitted_metrics(of_example, 5e-4)
+    by_user = ledger(2.0, unit="user")
+    assert permitted_metrics(by_user, 5e-4)["gaussian_mu"] == gaussian_mu(by_user, 5e-4)
 
 
 def test_the_family_of_a_poisson_ledger_is_its_own():

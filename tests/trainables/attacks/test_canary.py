@@ -1,5 +1,6 @@
 """Canaries: what they are, and who knows their coins."""
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
@@ -114,6 +115,23 @@ def test_two_commands_that_start_at_once_read_the_same_coins(tmp_path):
     assert all(coins == found[0] for coins in found)
     assert read_coins(tmp_path / "coins.json").tolist() == found[0]
     assert [path.name for path in tmp_path.iterdir()] == ["coins.json"]
+
+
+def test_coins_are_tossed_once_where_a_file_cannot_have_two_names(tmp_path, monkeypatch):
+    def no_link(*_):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr("os.link", no_link)
+    coins = toss_coins(tmp_path / "coins.json", 500)
+    assert (toss_coins(tmp_path / "coins.json", 500) == coins).all()
+    assert (tmp_path / "coins.json").stat().st_mode & 0o077 == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["coins.json"]
+
+
+def test_more_canaries_than_can_differ_are_refused_with_the_number_that_there_are():
+    few = Splits([utterance("go", "O", "go"), utterance("stop", "O", "stop")], [], [])
+    with pytest.raises(UserError, match=r"canaries\.count = 5: only 0 that differ .* outliers; allowed: at most 0"):
+        make_canaries(few, CanariesSpec(count=5, kind="outliers"), seed=0)
 
 
 def test_an_encoded_corpus_keeps_canaries_apart_and_says_how_many_are_trained_on(tmp_path):

@@ -22,6 +22,7 @@ from trainables.corpora.splits import split_corpus
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.records.ledger_file import read_ledger
+from trainables.spec import CanariesSpec
 from trainables.training import verification
 from trainables.training.alone import alone
 from trainables.training.pieces import pieces
@@ -153,6 +154,9 @@ def test_a_corpus_that_does_not_know_its_users_is_refused() -> None:
     with pytest.raises(ValueError, match=r"edp.delta = 0.0005: the corpus has 2,000 users .* less than 0.0005"):
         spec.check_users(2000)
     spec.check_users(1999)
+    with_canaries = spec.model_copy(update={"canaries": CanariesSpec(count=20)})
+    with pytest.raises(ValueError, match=r"the corpus has 2,019 users"):
+        with_canaries.check_users(1999)
 
 
 @pytest.fixture

@@ -1,0 +1,44 @@
+"""Which corpora a sweep or a training was begun on, in its folder.
+
+The files may change. What goes on with it, trains it again or attacks it must read what it was trained on: other
+utterances would be its members by mistake, and other test utterances its figures.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from edp.spec import UserError
+from trainables.corpora import corpus_digest
+from trainables.pretraining.overlap import public_corpora
+from trainables.records.files import atomic_write, read_json_if_any
+from trainables.spec import CorpusSpec, TrialSpec
+
+CORPORA = "corpora.json"
+
+
+def keep_corpora(folder: Path, spec: TrialSpec) -> None:
+    """Writes down the digest of each corpus that `spec` reads, by field."""
+    digests = {field: corpus_digest(corpus, field) for field, corpus in _corpora(spec).items()}
+    with atomic_write(folder / CORPORA) as partial:
+        partial.write_text(json.dumps(digests, indent=1))
+
+
+def check_corpora(folder: Path, spec: TrialSpec) -> None:
+    """Refuses corpora that have changed since `keep_corpora`; of an earlier version's folder nothing is known.
+
+    Raises:
+        UserError: naming the field, and what is there now.
+    """
+    kept = read_json_if_any(folder / CORPORA, dict[str, str]) or {}
+    for field, corpus in _corpora(spec).items():
+        if kept.get(field) not in (None, corpus_digest(corpus, field)):
+            raise UserError(
+                f"{field} = {str(corpus.path or corpus.name)!r}: its content has changed since {folder.name} began; "
+                "allowed: the corpus as it was"
+            )
+
+
+def _corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
+    return {"corpus": spec.corpus, **public_corpora(spec)}
