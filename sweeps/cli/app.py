@@ -105,6 +105,7 @@ def list_sweeps(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_js
         try:
             record = sweep.record
             about |= {"state": sweep.state, "recipe": record.recipe, "trials": len(sweep.trials())}
+            about["error"] = record.error
         except UserError as error:
             about |= {"state": "broken", "error": str(error)}
             broken.append(f"{sweep.name} cannot be read: {error}")

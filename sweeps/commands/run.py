@@ -17,7 +17,15 @@ from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import Interrupts
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
+from sweeps.execution.prepare import (
+    Prepared,
+    check_encoders,
+    encode_missing,
+    ensure_attack,
+    locate,
+    own_units,
+    read_missing,
+)
 from sweeps.execution.ray_liveness import ray_liveness
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.secret_trials import release_best
@@ -33,6 +41,7 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.search.random_stopping import check_candidates, draw_number
+from sweeps.search.target_epsilon import check_batches
 from sweeps.state.corpora import check_corpora, keep_corpora
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord
@@ -123,6 +132,7 @@ def start_sweep(
         prepared = locate(recipe.baseline(), sweep.cache)
         with spoken_of("reading the corpora", progress.say):
             corpora = read_missing(recipe.baseline(), prepared)
+        check_batches(trials, own_units(recipe.baseline(), prepared, corpora))
         with ray_session(sweep.log):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)

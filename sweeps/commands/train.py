@@ -12,7 +12,15 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, locate, read_missing
+from sweeps.execution.prepare import (
+    Prepared,
+    check_encoders,
+    encode_missing,
+    ensure_attack,
+    locate,
+    own_units,
+    read_missing,
+)
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import delta_remark, measured
@@ -24,6 +32,7 @@ from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.search.target_epsilon import check_batches
 from sweeps.state.corpora import check_corpora, keep_corpora
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin
@@ -93,6 +102,8 @@ def train(
     prepared = locate(spec, made.cache)
     with spoken_of("reading the corpora", progress.say):
         corpora = read_missing(spec, prepared)
+    if not with_valid:
+        check_batches([spec], own_units(spec, prepared, corpora))
     if origin is not None and not _same_people(origin, spec, storage):
         if spec.training.method != "sgd":
             progress.say(f"another corpus than that of sweep {origin.sweep}: this training is no part of its ε")

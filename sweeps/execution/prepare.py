@@ -142,6 +142,19 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     return found
 
 
+def own_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
+    """Training utterances, or users where they are the unit, of the corpus' own: how many canaries join them is secret.
+
+    Args:
+        found: what `read_missing` has read.
+    """
+    users, new = spec.edp.unit == "user", found.get(prepared.corpus)
+    if new is not None:
+        return len(new.train_users) if users else len(new.train)
+    there = EncodedCorpus.open(prepared.corpus)
+    return (there.own_users if users else None) or there.size("train") - there.planted
+
+
 def encode_missing(
     spec: TrialSpec,
     prepared: Prepared,

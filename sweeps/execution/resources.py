@@ -14,6 +14,9 @@ from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from trainables.execution.client import GroupSpec
 from trainables.spec import TrainingSpec
 
+_EXACT = 1e-9
+"""What sums of shares may be off by: 3 x 0.65 is more than 1.95."""
+
 # More processes than this on a core spend their time on switching.
 _MIN_CPUS_PER_WORKER = 0.1
 
@@ -119,10 +122,10 @@ def _cpus_per_worker(workers: int, resources: ResourcesSpec, cpus: float) -> flo
         per_cpu, least = min(1.0, math.floor(usable / workers * 1e3) / 1e3), _MIN_CPUS_PER_WORKER
     else:
         per_cpu = least = resources.cpus_per_worker
-    if per_cpu < least or workers * per_cpu > usable:
+    if per_cpu < least or workers * per_cpu > usable + _EXACT:
         raise UserError(
             f"training.workers = {workers} can never run: the cluster has {cpus:g} CPUs and a worker needs at "
-            f"least {least:g}; allowed: at most {int(usable / least)} workers"
+            f"least {least:g}; allowed: at most {int(usable / least + _EXACT)} workers"
         )
     return per_cpu
 
@@ -139,8 +142,8 @@ def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: flo
             "training.device = cuda, but the cluster has no GPU; allowed: auto, cpu, or resources.scales_to, "
             "which says what the autoscaler may add"
         )
-    if per_gpu > 0 and training.workers * per_gpu > gpus:
-        most = int(gpus / per_gpu)
+    if per_gpu > 0 and training.workers * per_gpu > gpus + _EXACT:
+        most = int(gpus / per_gpu + _EXACT)
         raise UserError(
             f"training.workers = {training.workers} at resources.gpus_per_worker = {per_gpu:g} can never run: the "
             f"cluster has {gpus:g} GPUs; allowed: "

@@ -32,6 +32,7 @@ from sweeps.progress.prometheus import Meter
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.early_stopping import start_stopper
 from sweeps.search.searcher import StudySearcher
+from sweeps.search.study_trials import COST
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -140,5 +141,11 @@ def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
     """Refuses a study without a complete trial; also one that failed before, and of which nothing is left to run."""
     trials = study.get_trials(deepcopy=False)
     if TrialState.COMPLETE not in [trial.state for trial in trials]:
-        why = [trial.user_attrs.get("reason", "") for trial in trials]
-        raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1] if why else 'none was started'}")
+        why = [trial.user_attrs.get("reason", "") for trial in trials] or ["none was started"]
+        costs = [trial.user_attrs[COST] for trial in trials if COST in trial.user_attrs]
+        if len(costs) == len(trials) > 0:
+            why = [
+                f"the cheapest of {len(costs)} would have an epsilon of {min(costs):.4g}, and epsilon_budget = "
+                f"{sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, for which z0 is solved"
+            ]
+        raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1]}")

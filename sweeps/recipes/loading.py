@@ -141,12 +141,14 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
     """`data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
 
     Raises:
-        UserError: for what is no `key=value`.
+        UserError: for what is no `key=value`, or has no value: an unset variable of a shell's would pass for null.
     """
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip() or "://" in key:
             raise UserError(f"--set {short(override)}: allowed: key=value, such as training.epochs=2")
+        if not text.strip():
+            raise UserError(f"--set {short(override)}: no value; allowed: one, or null for the setting's own default")
         *folders, last = _split(key.strip())
         place = data
         for folder in folders:
@@ -184,7 +186,9 @@ def _value(text: str) -> Any:
 
 
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
+    named = _section(data, "corpus").get("path") is None
     data = apply_overrides(data, overrides)
+    _name_again(data, {override.partition("=")[0].strip() for override in overrides}, named)
     refuse_unknown(kind, data, "")
     refuse_secrets(data, "")
     _settle_paths(data)
@@ -192,6 +196,18 @@ def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> 
         return kind.model_validate(data)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
+
+
+def _name_again(data: dict[str, Any], given: set[str], named: bool) -> None:
+    """Another corpus is called by its own name: the file's, where the recipe's own corpus is one that goes by its name
+    alone (`named`), of whose utterances there were so many. What the recipe says of itself is of that one."""
+    if not given & {"corpus", "corpus.name", "corpus.path"}:
+        return
+    data.pop("description", None)
+    corpus = _section(data, "corpus")
+    if named and corpus.get("path") is not None and "corpus" not in given:
+        for field in {"name", "utterances"} - {key.removeprefix("corpus.") for key in given}:
+            corpus.pop(field, None)
 
 
 def _settle_paths(data: dict[str, Any]) -> None:

@@ -103,6 +103,10 @@ def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], fron
     } | {name: cost for name, cost in costs.items() if cost is not None}
 
 
+_FEW = 5
+"""Numbers of trials that are named; of more, how many."""
+
+
 def print_sweep(sweep: Sweep, console: Console) -> None:
     """State, trials and front, for a person."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
@@ -116,9 +120,15 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     print_line(console, f"sweep {sweep.name}: {state}; {shown} of {wanted}")
     if state == "interrupted":
         print_line(console, f"whatever drove it is gone; go on with: {sweep.command('resume')}")
+    if record.error is not None:
+        print_line(console, f"  {state}: {record.error}")
+    same: dict[tuple[str, str | None], list[int]] = {}
     for trial in trials:
         if trial.state in ("stopped", "failed", "refused"):
-            print_line(console, f"  trial {trial.number} {trial.state}: {trial.reason}")
+            same.setdefault((trial.state, trial.reason), []).append(trial.number)
+    for (ended, reason), numbers in same.items():
+        few = ", ".join(map(str, numbers[:_FEW])) + (f" and {len(numbers) - _FEW} more" if len(numbers) > _FEW else "")
+        print_line(console, f"  trial{'s' * (len(numbers) > 1)} {few} {ended}: {reason}")
     spent = sweep_cost(trials, record.baseline, recipe)
     print_line(console, f"cost of trials and baseline: {cost_text(spent)}")
     if (reason := over_budget(spent, recipe)) is not None:

@@ -25,6 +25,9 @@ Outcome = TrialResult | str
 
 Keep = Callable[[optuna.Trial, TrialState, list[float] | None], None]
 
+COST = "refused_epsilon"
+"""Of a trial that was refused for its ε, that ε."""
+
 _REFUSALS = 50
 """So many refused configurations in a row end the search: there may be nothing within the budget."""
 
@@ -155,6 +158,8 @@ class StudyTrials:
         trial.set_user_attr("state", "refused")
         trial.set_user_attr("run_id", self._track_refusal(number_of(trial), refusal))
         trial.set_user_attr("reason", str(refusal))
+        if refusal.cost is not None:
+            trial.set_user_attr(COST, refusal.cost)
         self._study.tell(trial, state=TrialState.FAIL)
 
     def _failed(self, trial: optuna.Trial, reason: str) -> str:

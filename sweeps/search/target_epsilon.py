@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +21,12 @@ from trainables.spec import TrialSpec
 
 
 class Refused(ValueError):
-    """A configuration that must not start; its text says why. `params` are what is known of it."""
+    """A configuration that must not start; its text says why. `params` are what is known of it; `cost` is its ε, where
+    that is over the budget."""
 
-    def __init__(self, reason: str, params: dict[str, Any]) -> None:
+    def __init__(self, reason: str, params: dict[str, Any], cost: float | None = None) -> None:
         super().__init__(reason)
-        self.params = params
+        self.params, self.cost = params, cost
 
 
 def schedule_of(spec: TrialSpec, units: int) -> dict[str, Any]:
@@ -43,6 +45,24 @@ def schedule_of(spec: TrialSpec, units: int) -> dict[str, Any]:
         "rate": min(1.0, batch / units),
         "single_example": batch == clips and not users,
     }
+
+
+def check_batches(trials: Iterable[TrialSpec], units: int) -> None:
+    """Refuses trials of which those of some method all ask for more than the corpus has; of the others' configurations
+    some may be refused when they are drawn.
+
+    Raises:
+        UserError: as `schedule_of`.
+    """
+    why: dict[str, UserError | None] = {}
+    for spec in trials:
+        try:
+            schedule_of(spec, units)
+            why[spec.training.method] = None
+        except UserError as error:
+            why.setdefault(spec.training.method, error)
+    for refusal in filter(None, why.values()):
+        raise refusal
 
 
 def planned(spec: TrialSpec, units: int) -> Ledger:
@@ -84,5 +104,5 @@ def settle(recipe: Recipe, params: dict[str, Any], units: int) -> Settled:
         cost = epsilon(ledger, spec.edp.delta)
         # A target that equals the budget is met to within the accuracy of the bisection.
         if cost > budget * (1 + 1e-6):
-            raise Refused(f"epsilon {cost:.4g} is over the budget of {budget:g}", params)
+            raise Refused(f"epsilon {cost:.4g} is over the budget of {budget:g}", params, cost)
     return Settled(params, spec)

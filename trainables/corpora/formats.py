@@ -34,9 +34,10 @@ def detect_format(path: Path) -> str:
     known = "; ".join(
         ["three_file: " + ", ".join(THREE_FILES)] + [f"{k}: *{', *'.join(v)}" for k, v in SUFFIXES.items()]
     )
+    how = "set corpus.format (data check: --format)"
     if found:
-        raise problem(path, None, f"holds corpora of several formats ({', '.join(found)}); set corpus.format")
-    raise problem(path, None, f"no corpus of a known format is there; set corpus.format, or name files so: {known}")
+        raise problem(path, None, f"holds corpora of several formats ({', '.join(found)}); {how}")
+    raise problem(path, None, f"no corpus of a known format is there; {how}, or name files so: {known}")
 
 
 def corpus_files(path: Path, format: str) -> list[Path]:

@@ -139,7 +139,8 @@ def _all_utterances(spec: CorpusSpec, field: str) -> tuple[list[Record], list[Ut
         return records, utterances
     if spec.utterances > len(utterances):
         raise UserError(
-            f"{field}.utterances = {spec.utterances}: {spec.name} has {len(utterances)}; allowed: at most that many"
+            f"{field}.utterances = {spec.utterances}: {spec.name} has {len(utterances)}; allowed: at most "
+            "that many, or null for all"
         )
     return records, sample_corpus(utterances, spec.utterances, spec.seed)
 

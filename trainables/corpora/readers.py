@@ -155,6 +155,9 @@ def _jsonl(path: Path) -> Iterator[Record]:
             raise problem(path, line, "not an utterance: a number of thousands of digits") from None
         if not isinstance(row, dict):
             raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
+        if "tokens" not in row and "text" in row:
+            what = "the key tokens is missing, a list of words; a text as one string is read from CSV and Parquet"
+            raise problem(path, line, f"{what}; needed: tokens, and tags or intent")
         needed = needed or ("tokens", *([key for key in ("tags", "intent") if key in row] or ("tags", "intent")))
         for key in ("tokens", "tags", "intent"):
             if key in needed and key not in row:
@@ -211,6 +214,10 @@ def _conll(path: Path) -> Iterator[Record]:
     intent, first = "", 0
     user: str | None = None
     for line, text in enumerate([*read_lines(path), ""], start=1):
+        if line == 1 and text.startswith('{"'):  # its words and its user are nobody's to read in a message
+            raise problem(
+                path, line, "JSON; needed: a token and its tag, or corpus.format = jsonl (data check: --format)"
+            )
         columns = split_blanks(text)
         comment = _COMMENT.match(text) if not tokens else None
         if comment:

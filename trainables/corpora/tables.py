@@ -126,7 +126,11 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path) -> dict[str, st
     Raises:
         UserError: for a column that is asked for and not there or there twice, no text, or neither intent nor tags.
     """
+    known = {name for names in NAMES.values() for name in names} | set(columns.model_dump().values())
+    # Of a file without a header the first line is an utterance, and may name who said it.
     there = f"it has {', '.join(map(repr, header))}"
+    if not any(name in known or name.strip().lower() in known for name in header):
+        there = f"none of the {len(header)} names in its first line is known: is that a header?"
     lowered = {name.strip().lower(): name for name in reversed(header)}
     chosen: dict[str, str] = {}
     for kind, names in NAMES.items():
@@ -142,7 +146,9 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path) -> dict[str, st
     if "text" in lacking or len(lacking) == 2:
         allowed = "; ".join(f"corpus.columns.{kind}, or {', '.join(NAMES[kind])}" for kind in lacking)
         what = "text" if "text" in lacking else "intent or tags"
-        raise problem(path, None, f"no column of {what}; {there}; allowed: {allowed}")
+        raise problem(
+            path, None, f"no column of {what}; {there}; allowed: {allowed} (of data check: --column KIND=NAME)"
+        )
     return chosen
 
 

@@ -25,12 +25,22 @@ _MOST_WORKERS = 1024
 
 class PlainSpec(Frozen):
     """Training without privacy where its settings are not the private ones: a learning rate that was chosen for clipped
-    gradients of full batches would throw a model off whose gradients are not clipped."""
+    gradients of full batches would throw a model off whose gradients are not clipped.
 
-    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 15
-    batch_size: Annotated[int, Field(ge=1)] = 64
-    optimizer: Annotated[Literal["adam", "adamw", "sgd"], Field(description="with its default settings")] = "adam"
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-2
+    What is null is the private setting, and with `model.features` that of `PLAIN_HEADS`.
+    """
+
+    epochs: Annotated[int | None, Field(ge=1, le=MOST_EPOCHS, description="null: as above; 15")] = None
+    batch_size: Annotated[int | None, Field(ge=1, description="null: as above; 64")] = None
+    optimizer: Annotated[
+        Literal["adam", "adamw", "sgd"] | None,
+        Field(description="with its default settings; null: as above; adam"),
+    ] = None
+    learning_rate: Annotated[float | None, Field(gt=0, description="null: as above; 0.03")] = None
+
+
+PLAIN_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
+"""How heads on the states of a frozen encoder are trained without privacy."""
 
 
 class TrainingSpec(Frozen):
@@ -107,7 +117,7 @@ class TrainingSpec(Frozen):
         PlainSpec | None,
         Field(
             description="of the SGD baseline, the shadow and reference models; null: the settings above, and with "
-            "model.features the defaults here"
+            "model.features those of heads"
         ),
     ] = None
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
@@ -145,7 +155,7 @@ class TrainingSpec(Frozen):
 
     @model_validator(mode="after")
     def _plain_batches_are_shared_evenly(self) -> TrainingSpec:
-        if self.plain is not None and self.plain.batch_size % self.workers:
+        if self.plain is not None and (self.plain.batch_size or 0) % self.workers:
             raise ValueError(
                 f"plain.batch_size = {self.plain.batch_size} is not a multiple of workers = {self.workers}"
             )
@@ -168,10 +178,28 @@ class TrainingSpec(Frozen):
             changes |= {"optimizer": "adam", "noise_floor": None}
         return self.model_copy(update=changes)
 
-    def as_plain(self, plain: PlainSpec) -> TrainingSpec:
-        """`plain`, on the same machines with the same seed."""
-        same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
-        return TrainingSpec(method="sgd", micro_batches=self.workers, **same, **plain.model_dump())
+    def plainly(self, heads: bool) -> TrainingSpec:
+        """Without privacy, as `plain` says.
+
+        Args:
+            heads: whether heads on the states of a frozen encoder are trained, for which the private settings are none.
+        """
+        own = self.without_privacy()
+        changes: dict[str, Any] = {} if self.plain is None else self.plain.model_dump(exclude_none=True)
+        if heads:
+            same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
+            even = -(-PLAIN_HEADS["batch_size"] // self.workers) * self.workers
+            return TrainingSpec(
+                method="sgd", micro_batches=self.workers, **same, **{**PLAIN_HEADS, "batch_size": even, **changes}
+            )
+        if not changes:
+            return own
+        if changes.get("optimizer", own.optimizer) != own.optimizer:
+            changes |= {"momentum": None, "weight_decay": None}
+        if "epochs" in changes:
+            changes["decay_epochs"] = None
+        kept = own.model_dump(exclude={"plain", "micro_batches"})
+        return TrainingSpec.model_validate({**kept, **changes, "micro_batches": self.workers})
 
     @property
     def clips(self) -> int | None:

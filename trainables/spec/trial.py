@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from edp.spec import EDPSpec, Frozen, UserError
 from trainables.spec.corpus import CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, ModelSpec
-from trainables.spec.training import MOST_EPOCHS, PlainSpec, TrainingSpec
+from trainables.spec.training import MOST_EPOCHS, TrainingSpec
 
 CanaryKind = Literal["values", "new_tokens", "outliers"]
 
@@ -47,11 +47,7 @@ class TrialSpec(Frozen):
         without clip and noise; of what is plain already, itself."""
         if self.training.method == "sgd":
             return self.training
-        plain = self.training.plain
-        if plain is None and isinstance(self.model, BERTSpec) and self.model.features is not None:
-            workers = self.training.workers
-            plain = PlainSpec(batch_size=-(-64 // workers) * workers)
-        return self.training.without_privacy() if plain is None else self.training.as_plain(plain)
+        return self.training.plainly(isinstance(self.model, BERTSpec) and self.model.features is not None)
 
     def check_users(self, users: int | None) -> None:
         """Refuses a corpus with so many users to train on, None: not known, where they are the unit.

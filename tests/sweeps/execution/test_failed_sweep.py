@@ -12,8 +12,44 @@ from rich.console import Console
 
 from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.progress.live_table import Progress
+from sweeps.results.summary import print_sweep
 from sweeps.search.study import open_study
+from sweeps.search.study_trials import COST
 from tests.support import studies
+
+
+def test_a_budget_that_nothing_meets_is_told_by_the_cheapest(tmp_path: Path) -> None:
+    sweep, recipe = studies.sweep(tmp_path, "search.trials=3", "epsilon_budget=1")
+    sweep.update(wanted=3)
+    study = open_study(sweep, recipe)
+    for cost in (900.0, 12.0, 40.0):
+        trial = study.ask()
+        trial.set_user_attr("reason", f"epsilon {cost} is over the budget of 1")
+        trial.set_user_attr(COST, cost)
+        study.tell(trial, state=TrialState.FAIL)
+    words = (
+        "the cheapest of 3 would have an epsilon of 12, and epsilon_budget = 1; allowed: a larger one, or edp.epsilon"
+    )
+    unused: Any = None
+    with pytest.raises(SweepFailed, match=words):
+        run_trials(sweep, recipe, unused, unused, unused, unused, Progress(Console(file=io.StringIO())))
+
+
+def test_the_reason_of_a_failure_is_shown_and_the_same_refusal_once(tmp_path: Path) -> None:
+    sweep, recipe = studies.sweep(tmp_path, "search.trials=2")
+    sweep.update(wanted=2, state="failed", error="no trial of one came to an end: too large")
+    study = open_study(sweep, recipe)
+    for number in range(7):
+        trial = study.ask()
+        trial.set_user_attr("reason", "too large" if number != 1 else "too small")
+        trial.set_user_attr("state", "refused")
+        study.tell(trial, state=TrialState.FAIL)
+    said = io.StringIO()
+    print_sweep(sweep, Console(file=said, width=200))
+    lines = said.getvalue().splitlines()
+    assert "  failed: no trial of one came to an end: too large" in lines
+    assert "  trials 0, 2, 3, 4, 5 and 1 more refused: too large" in lines
+    assert "  trial 1 refused: too small" in lines
 
 
 def test_a_resume_with_nothing_left_to_run_fails_as_the_run_did(tmp_path: Path) -> None:

@@ -292,3 +292,21 @@ def test_a_word_that_looks_like_a_number_is_written_as_a_word(tmp_path: Path) ->
     file = tmp_path / "own.yaml"
     write_yaml(spec, file)
     assert load_recipe(str(file), [])[1] == spec
+
+
+def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.jsonl"
+    mine.touch()
+    _, found = load_recipe("quickstart", [f"corpus.path={mine}"])
+    assert (found.corpus.name, found.corpus.utterances, found.description) == ("mine", None, "")
+    _, found = load_recipe("quickstart", [f"corpus.path={mine}", "corpus.name=ours", "corpus.utterances=90"])
+    assert (found.corpus.name, found.corpus.utterances) == ("ours", 90)
+    _, found = load_recipe("quickstart", ["corpus.utterances=90"])
+    assert (found.corpus.name, found.corpus.utterances) == ("video", 90)
+    assert found.description
+    # One that is by its path already has moved, and is the same.
+    recipe = tmp_path / "recipe.yaml"
+    write_yaml(load_recipe("quickstart", [f"corpus.path={mine}", "corpus.name=ours"])[1], recipe)
+    moved = mine.rename(tmp_path / "moved.jsonl")
+    _, found = load_recipe(str(recipe), [f"corpus.path={moved}"])
+    assert found.corpus.name == "ours"

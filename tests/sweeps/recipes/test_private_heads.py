@@ -89,6 +89,15 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
     assert found.trial({**next(corners(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
 
 
+def test_what_training_plain_does_not_say_is_the_private_setting() -> None:
+    """Of a model that is trained whole: its rate is no rate of heads."""
+    settings = ["training.learning_rate_decay=linear", "training.plain.epochs=2", "training.plain.batch_size=40"]
+    _, found = load_recipe("atis_bert", settings)
+    plain = found.baseline().training
+    assert (plain.epochs, plain.batch_size, plain.optimizer, plain.learning_rate) == (2, 40, "adam", 2e-4)
+    assert (plain.learning_rate_decay, plain.method) == ("linear", "sgd")
+
+
 def test_its_plan_is_one_step_an_epoch_of_everybody() -> None:
     found = recipe()
     plan = schedule_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), units=2641)

@@ -171,6 +171,16 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
         {"c.conll": "# intent: i\na O\nb\n"},
         "c.conll, line 3: 'b' is one column",
     ),
+    "JSON that is read as words and tags": (
+        "conll",
+        {"c.conll": OK_JSON},
+        "c.conll, line 1: JSON; needed: a token and",
+    ),
+    "a text as one string": (
+        "jsonl",
+        {"c.jsonl": '{"text": "play it", "label": "i"}'},
+        "c.jsonl, line 1: the key tokens is missing, a list of words; a text as one string is",
+    ),
     "a block without intent": (
         "conll",
         {"c.conll": "# intent: i\na O\n\nb O\nc O\n"},

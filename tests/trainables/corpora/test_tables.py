@@ -21,6 +21,11 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
         {"c.csv": "a,intent\nx,y\n"},
         "c.csv: no column of text; it has 'a', 'intent'; allowed: corpus",
     ),
+    "a table without a header, whose first line may name who said it": (
+        "csv",
+        {"c.csv": "good morning,greeting,Erika Mustermann\nbye,leave,Max Mustermann\n"},
+        "c.csv: no column of text; none of the 3 names in its first line is known: is that a header?; allowed: corpus",
+    ),
     "a table without labels": (
         "csv",
         {"c.csv": "text,id\nx,y\n"},
