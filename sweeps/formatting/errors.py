@@ -20,6 +20,16 @@ _WORDS = {
     "model_attributes_type": "allowed: a mapping of settings",
 }
 """For what is a tuple, a dictionary or a model to Pydantic."""
+_PARTS = {
+    "corpus": "a corpus, such as {name: snips} or {path: mine.jsonl}",
+    "corpus.name": "the name of a corpus that comes along, such as snips, or corpus.path",
+    "model": "{kind: clc, …} or {kind: bert, …}",
+    "model.embeddings": "{corpus: {name: snips}}, a public corpus, or {path: …}, a file of word vectors",
+    "model.vocabulary": "a public corpus, such as {name: snips}",
+    "shadow": "{corpus: {name: snips}}, a public corpus that the attacker learns from",
+    "shadow.corpus": "a public corpus that the attacker learns from, such as {name: snips}",
+}
+"""What a recipe must have."""
 
 
 def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
@@ -50,7 +60,8 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
         message = _WORDS.get(kind) or problem["msg"].removeprefix("Value error, ")
     path = _as_written(".".join(map(str, place)), searched)
     if kind in ("extra_forbidden", "missing"):
-        return f"{path}: {message}"
+        wanted = f"; allowed: {_PARTS[path]}" if kind == "missing" and path in _PARTS else ""
+        return f"{path}: {message}{wanted}"
     if kind == "value_error":
         return f"{path}: {message}" if path and path not in message else message
     message = message[0].lower() + message[1:]

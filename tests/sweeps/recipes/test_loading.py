@@ -116,7 +116,7 @@ def test_a_mistake_is_refused_in_one_line(settings: str, says: list[str]) -> Non
         (b"- a\n", "holds no settings"),
         (b"a: 1\nb: [", "line 2: not YAML"),
         (b"\xff\xfe", "not UTF-8"),
-        (b"corpus: {name: health}", "missing"),
+        (b"corpus: {name: health}", "model: missing; allowed: {kind: clc"),
     ],
 )
 def test_a_broken_recipe_file_is_refused_in_one_line(text: bytes, says: str, tmp_path: Path) -> None:
