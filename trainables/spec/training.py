@@ -231,7 +231,7 @@ class TrainingSpec(Frozen):
         if self.method == "dpsgd" and clips > examples:
             raise UserError(
                 f"training.batch_size = {clips}: the corpus has {examples} {called} to train on, and method dpsgd "
-                "divides by the batch size; allowed: at most that many, or full"
+                "divides by the batch size; allowed: at most that many, or full with edp.sampling=shuffle"
             )
         if clips < self.workers:
             raise UserError(

@@ -103,7 +103,7 @@ def test_a_batch_of_more_utterances_than_there_are_is_refused_where_the_step_is_
 ) -> None:
     (reason,) = run(corpus, tmp_path / "out", 1, training={"method": "dpsgd", "batch_size": 64})
     assert reason.startswith("training.batch_size = 64: the corpus has 54 utterances to train on")
-    assert reason.endswith("allowed: at most that many, or full")
+    assert reason.endswith("allowed: at most that many, or full with edp.sampling=shuffle")
 
 
 @pytest.mark.slow
