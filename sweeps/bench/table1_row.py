@@ -69,7 +69,7 @@ _BERT_POINTS = [
 more noise. Its norm grows with the weights, of which BERT has 22 million: at 4e-4 SGD's SER of 6 on SNIPS is 29."""
 _EPOCHS_AND_NOISE = {
     "bert_nlu_eval": [(6, 4e-5), (4, 3e-5), (5, 4e-5), (4, 2e-5), (5, 5e-5)],
-    "clc_nlu_eval": [(20, 2e-4), (12, 1e-5), (12, 2e-4)],
+    "clc_nlu_eval": [(20, 2e-4), (12, 1e-5), (12, 2e-4), (8, 1e-5), (6, 1e-5), (8, 2e-4), (5, 1e-5)],
 }
 """What rows begin with where noise alone does not reach all of the paper's points: epochs are searched there too."""
 _GENERATED_EPOCHS = 2
