@@ -36,7 +36,10 @@ def pick(
         typer.Option("--require-guarantee", help="refuse a point without one: ε above 10, or the recipe's target"),
     ] = False,
     output: Annotated[
-        Path, typer.Option(parser=file_named, metavar="FILE", help="where to write the configuration; - prints it")
+        Path,
+        typer.Option(
+            "--output", "-o", parser=file_named, metavar="FILE", help="where to write the configuration; - prints it"
+        ),
     ] = Path("picked.yaml"),
     force: Annotated[bool, typer.Option("--force", help="replace a FILE that is there")] = False,
     model_name: Register = None,

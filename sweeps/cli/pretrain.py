@@ -52,7 +52,8 @@ def pretrain(
     if as_json:
         print_json(found)
         return
-    line = f"wrote {found['output']}: {found['steps']:,} steps, loss {found['loss'][-1][1]:.3f}; use it with: "
+    loss = found["loss"][-1][1]
+    line = f"wrote {found['output']}: {found['steps']:,} steps, mean loss of the last {loss:.3f}; use it with: "
     print_line(out, f"{line}--set {shlex.quote('model.pretrained=' + found['output'])}")
     if found["model"] is not None:
         print_line(out, f"registered as {found['model']['uri']}")

@@ -125,7 +125,11 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
 def _estimate(jobs: list[tuple[Point, TrialSpec, Path]]) -> str:
     """How long they take, by what the points' own trainings took."""
     seconds = sum(point.metrics.get("trial_seconds", math.nan) for point, _, _ in jobs)
-    return f", about {timedelta(seconds=round(seconds))} (h:mm:ss)" if jobs and math.isfinite(seconds) else ""
+    return (
+        f", about {timedelta(seconds=round(seconds))} (h:mm:ss) once they run"
+        if jobs and math.isfinite(seconds)
+        else ""
+    )
 
 
 def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
@@ -155,7 +159,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
             progress.expect(len(jobs), 0, max(spec.training.epochs for _, spec, _ in jobs))
             shown = stack.enter_context(progress)
             for place, (point, spec, folder) in enumerate(jobs):
-                shown.trial(place, "running", {"trial": point.name, "seed": spec.training.seed})
+                shown.trial(place, "running", point.params, called=f"{point.name}, seed {spec.training.seed}")
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
                     with _open(tracker, sweep, point, spec, folder, between.run_id) as tracked:

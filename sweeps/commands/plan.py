@@ -151,7 +151,9 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, 
             Recipe.model_validate(apply_overrides(recipe.model_dump(mode="json"), _settings(way, recipe)))
             runs[way.name] = way
         except ValidationError as error:
-            refused[way.name] = one_line(error)
+            other = recipe.search.stand_in if way.name == "stand_in" else None
+            where = f"with search.stand_in = {other.name} in the corpus' place, " if other is not None else ""
+            refused[way.name] = where + one_line(error)
     return runs, refused
 
 

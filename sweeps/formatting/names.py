@@ -91,10 +91,11 @@ def as_path(text: str | Path) -> Path:
 
 
 def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file, whatever stands in its path: a `?` would begin the options, a `$` a variable."""
-    from sqlalchemy.engine import URL  # slow to import, and most who check a name do without
+    """The URL of a SQLite file, whatever stands in its path: a `?` would begin the options, a `$` a variable.
 
-    return URL.create("sqlite", database=str(path)).render_as_string()
+    Nothing else is quoted: MLflow makes the folder of a file that is not there yet from the URL as it stands.
+    """
+    return "sqlite:///" + "".join(f"%{ord(letter):02X}" if letter in "%?#$" else letter for letter in str(path))
 
 
 def _encodable(text: str) -> bool:

@@ -29,6 +29,7 @@ _SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
 
 @dataclass
 class _Row:
+    called: str
     state: str
     params: dict[str, Any]
     epoch: int = 0
@@ -108,14 +109,19 @@ class Progress:
         params: dict[str, Any] | None = None,
         metrics: Mapping[str, float] | None = None,
         reason: str = "",
+        called: str | None = None,
     ) -> None:
-        """A trial's state has changed."""
-        row = self._rows.setdefault(number, _Row(state, params or {}))
+        """A trial's state has changed.
+
+        Args:
+            called: what a person knows it by, where `number` is none of a sweep's.
+        """
+        row = self._rows.setdefault(number, _Row(called or str(number), state, params or {}))
         row.state, row.reason = state, reason
         if state == "running":
-            self.waits(f"trial {number}")
+            self.waits(f"trial {row.called}")
         elif state != "waiting":
-            self.waits_no_more(f"trial {number}")
+            self.waits_no_more(f"trial {row.called}")
         if params is not None:
             row.params = params
         if metrics is not None:
@@ -125,7 +131,7 @@ class Progress:
         if self._live is not None:
             self._live.update(self._table())
         elif state in ("running", "interrupted", "complete", "stopped", "failed", "refused"):
-            self.say(f"trial {number} {state}: {self._news(row)}")
+            self.say(f"trial {row.called} {state}: {self._news(row)}")
 
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """A trial has done an epoch."""
@@ -200,10 +206,10 @@ class Progress:
         caption = f"{MARK}: ε of 1e4 or more is no formal guarantee." + ("" if audited else " No audit so far.")
         table = figures_table(f"trials ({self._left()})", caption, heads, "configuration")
         table.columns[1].justify = "left"
-        for number, row in rows:
+        for _, row in rows:
             metrics, epochs = row.metrics, f"{row.epoch}/{self.epochs}"
             cells = {
-                "trial": str(number),
+                "trial": row.called,
                 "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
                 "epoch": epochs,
                 "SER": f"{metrics['ser']:.1%}" if "ser" in metrics else "",

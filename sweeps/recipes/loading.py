@@ -156,9 +156,12 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
             if inner is None:
                 inner = place[folder] = {}
             if not isinstance(inner, dict):
-                raise UserError(
-                    f"--set {short(override)}: {folder[:80]} is {short(inner)}, which has no settings below it"
+                below = (
+                    f"a list; allowed: all of it at once, as {folder[:80]}=[…]"
+                    if isinstance(inner, list)
+                    else f"{short(inner)}, which has no settings below it"
                 )
+                raise UserError(f"--set {short(override)}: {folder[:80]} is {below}")
             place = inner
         place[last] = _value(text)
     return data

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import SplitResult, parse_qs, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qs, parse_qsl, quote, urlsplit
 
 from edp.spec import UserError
 from sweeps.formatting.names import short
@@ -74,7 +74,9 @@ class Bucket:
 
         self._root = ""
         with self._asking("be opened"):
-            self._fs, root = fs.FileSystem.from_uri(self.address + more * patient)
+            # Of a folder of this machine blanks and letters of any script may stand in its path.
+            address = quote(self.address, safe="/:%") if parts.scheme == "file" else self.address + more * patient
+            self._fs, root = fs.FileSystem.from_uri(address)
         self._root = root.rstrip("/")
         self._local = isinstance(self._fs, fs.LocalFileSystem)
 

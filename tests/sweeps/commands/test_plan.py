@@ -68,6 +68,10 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
             "--trials = 3: --set search.trials=4 is",
         ),
         (["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in=null"], "plan = 'stand_in': allowed"),
+        (
+            ["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in={name: health, utterances: 130}"],
+            "plan = 'stand_in': with search.stand_in = health in the corpus' place, shadow.corpus = health: it is",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_made(

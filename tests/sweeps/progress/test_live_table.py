@@ -54,6 +54,19 @@ def test_elsewhere_there_are_plain_lines() -> None:
     assert lines[3] == "trial 1 interrupted: saved after epoch 0 of 3"
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_no_trial_of_the_sweep_has_a_name_of_its_own(terminal: bool) -> None:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, force_terminal=terminal, width=140))
+    progress.expect(1, 0, 3)
+    with progress:
+        progress.trial(0, "running", PARAMS, called="7@3, seed 1")
+        assert set(progress.waiting) == {"trial 7@3, seed 1"}
+        progress.trial(0, "complete", metrics=RESULT)
+    assert "7@3, seed 1" in written.getvalue()
+    assert terminal or "trial 7@3, seed 1 complete: SER 20.0%" in written.getvalue()
+
+
 def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early() -> None:
     written = io.StringIO()
     progress = Progress(Console(file=written, width=80))

@@ -310,3 +310,8 @@ def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
     moved = mine.rename(tmp_path / "moved.jsonl")
     _, found = load_recipe(str(recipe), [f"corpus.path={moved}"])
     assert found.corpus.name == "ours"
+
+
+def test_a_list_is_given_whole() -> None:
+    with pytest.raises(UserError, match=r"stages is a list; allowed: all of it at once, as stages=\[…\]"):
+        apply_overrides({"stages": [{"steps": 1}]}, ["stages.0.steps=2"])

@@ -263,3 +263,11 @@ def test_a_pull_that_broke_off_is_no_change_of_ones_own(machine: Machine, monkey
     assert len(came) == 6
     machine("b")
     assert contents(there) == contents(here) == {"one/a": b"3", "one/b": b"3", "one/3": b"3"}
+
+
+def test_a_folder_of_this_machine_may_have_any_letters_in_its_path(tmp_path: Path) -> None:
+    for spelled in ("año störe", "a%C3%B1o%20st%C3%B6re"):
+        store = Bucket(f"file://{tmp_path}/{spelled}")
+        store.put("in/a", b"one")
+        assert store.sizes("in") == {"a": 3}
+    assert [place.name for place in tmp_path.iterdir()] == ["año störe"]
