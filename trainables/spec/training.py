@@ -184,7 +184,6 @@ class TrainingSpec(Frozen):
         Args:
             heads: whether heads on the states of a frozen encoder are trained, for which the private settings are none.
         """
-        own = self.without_privacy()
         changes: dict[str, Any] = {} if self.plain is None else self.plain.model_dump(exclude_none=True)
         if heads:
             same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
@@ -192,6 +191,7 @@ class TrainingSpec(Frozen):
             return TrainingSpec(
                 method="sgd", micro_batches=self.workers, **same, **{**PLAIN_HEADS, "batch_size": even, **changes}
             )
+        own = self.without_privacy()
         if not changes:
             return own
         if changes.get("optimizer", own.optimizer) != own.optimizer:
