@@ -69,7 +69,7 @@ _BERT_POINTS = [
 more noise. Its norm grows with the weights, of which BERT has 22 million: at 4e-4 SGD's SER of 6 on SNIPS is 29."""
 _EPOCHS_AND_NOISE = {
     "bert_nlu_eval": [(6, 4e-5), (4, 3e-5), (5, 4e-5), (4, 2e-5), (5, 5e-5)],
-    "clc_nlu_eval": [(12, 1e-5), (8, 1e-5), (6, 1e-5), (5, 1e-5), (8, 2e-4)],
+    "clc_nlu_eval": [(36, 1e-6), (28, 1e-6), (20, 1e-6)],
 }
 """What rows begin with where noise alone does not reach all of the paper's points: epochs are searched there too."""
 _GENERATED_EPOCHS = 2
@@ -168,7 +168,7 @@ def paper_mechanism(run: Run) -> tuple[str, list[str]]:
         settings += ["model.pretrained=minilm", "model.layers=4", "training.sub_chunks=2"]
     points: list[dict[str, Any]] | None = _BERT_POINTS if run.model == "bert" else None
     if run.row in _EPOCHS_AND_NOISE:
-        settings.append("space.training.epochs={int: [4, 20]}")
+        settings.append("space.training.epochs={int: [4, 48]}")
         both = _EPOCHS_AND_NOISE[run.row]
         points = [{"C": 1.0, "z0": z0, "decay": "none", "training.epochs": epochs} for epochs, z0 in both]
     if points is not None:
