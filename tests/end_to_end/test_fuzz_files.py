@@ -301,14 +301,19 @@ def _break(file: Path, fault: Any, draw: Any) -> None:
 def test_a_broken_file_of_ones_own_is_a_line(
     whole: Path, fenced: Path, tally: Counter[str], data: st.DataObject
 ) -> None:
-    for name in os.listdir(whole / "own"):
-        shutil.rmtree(fenced / name) if (fenced / name).is_dir() else (fenced / name).unlink(missing_ok=True)
-        shutil.copy(whole / "own" / name, fenced / name)
+    _restore(whole / "own", fenced)
     name = data.draw(st.sampled_from(sorted(OWN)), label="file")
     _break(fenced / name, data.draw(st.sampled_from([*FAULTS, "gone", "folder", "link"]), label="fault"), data.draw)
     more = [] if OWN[name][0] == "data" else ["--storage", "made"]
     with tried(tally, (name, OWN[name])):
         tally[run_line(*OWN[name], *more).check().how] += 1
+
+
+def _restore(own: Path, place: Path) -> None:
+    """The files of `own`, in the place of what an example has made of them: a link to itself, a folder."""
+    for name in os.listdir(own):
+        shutil.rmtree(place / name) if (place / name).is_dir() else (place / name).unlink(missing_ok=True)
+        shutil.copy(own / name, place / name)
 
 
 @pytest.mark.slow
@@ -326,8 +331,7 @@ def test_whole_files_are_read(words: list[str], whole: Path, fenced: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_whole_files_of_ones_own_are_read(name: str, whole: Path, fenced: Path) -> None:
-    for one in os.listdir(whole / "own"):
-        shutil.copy(whole / "own" / one, fenced / one)
+    _restore(whole / "own", fenced)
     more = [] if OWN[name][0] == "data" else ["--storage", "made"]
     ended = run_line(*OWN[name], *more).check()
     assert ended.code == (0 if OWN[name][0] == "data" else None), ended
