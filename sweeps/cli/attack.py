@@ -72,7 +72,7 @@ def _table(document: dict[str, Any], limits: Sequence[tuple[str, str]]) -> Table
     from sweeps.formatting.leakage import tpr_text
 
     table = Table(
-        title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0)
+        title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     table.add_column("attack", no_wrap=True)
     for name in ("AUC", *(words for _, words in limits)):

@@ -91,3 +91,13 @@ def test_the_three_epsilons_stand_in_one_line(
     about = {"strongest": "a", "references": 4, "reference_training": "sgd", "output": "here"}
     cli_attack.show_attacks(document(**epsilons) | about | {"attacks": [result.document() for result in results]})
     assert words in written.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 70, 80, 100, 140])
+def test_the_table_cuts_no_interval(results: list[AttackResult], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(cli_attack, "out", Console(file=written, width=width))
+    about = {"strongest": "a", "references": 4, "reference_training": "sgd", "output": "here"}
+    cli_attack.show_attacks(document() | about | {"attacks": [result.document() for result in results]})
+    assert "…" not in written.getvalue()
+    assert ("at most 0.1 % FPR" in written.getvalue()) == (width >= 100)
