@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,14 @@ from edp.spec import UserError
 from sweeps.attacking.figures import write_attack_page
 from sweeps.attacking.models import predictions_of, train_references
 from sweeps.attacking.target import Target, of_point, trained_on
-from sweeps.execution.prepare import Prepared, cache_key, encode_missing, locate, read_missing
+from sweeps.execution.prepare import Prepared, cache_key, encode_missing, open_corpora
 from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.shell import command_line
-from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.parts import MOST_REFERENCES
 from sweeps.results.front import pareto_front
-from sweeps.state.corpora import check_corpora
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun
@@ -74,14 +73,12 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
         )
     if target.run_id is not None:
         check_store(target.tracking_uri)
-    check_corpora(target.sweep.folder, target.spec)
-    prepared = locate(target.spec, target.sweep.cache)
-    with spoken_of("reading the corpora", lambda line: print_line(console, line)):
-        corpora = read_missing(target.spec, prepared)
+    say = functools.partial(print_line, console)
+    prepared, corpora = open_corpora(target.spec, target.sweep.cache, target.sweep.folder, say)
     if not prepared.attack.is_file():
         raise UserError(f"run = {target.name}: its shadow attack {prepared.attack} is gone; allowed: train it again")
     with ray_session(target.sweep.log):
-        encode_missing(target.spec, prepared, corpora, lambda line: console.print(line, highlight=False))
+        encode_missing(target.spec, prepared, corpora, say)
         return attack_in_session(target, prepared, references, kind, console)
 
 

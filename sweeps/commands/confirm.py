@@ -18,21 +18,19 @@ from rich.table import Table
 
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
-from sweeps.execution.prepare import Prepared, encode_missing, ensure_attack, locate, read_missing
+from sweeps.execution.prepare import Prepared, encode_missing, ensure_attack, open_corpora
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text, user_cell
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
-from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.confirmed import DECIDE, estimate, seed_folder
 from sweeps.results.front import pareto_front
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.state.corpora import check_corpora
 from sweeps.state.lock import driver_lock
 from sweeps.state.picks import heading_of
 from sweeps.state.records import ConfirmedRun, Point
@@ -141,10 +139,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     """Runs what is missing, one after the other; returns why some came to nothing."""
     recipe = sweep.recipe
     base = recipe.baseline()
-    check_corpora(sweep.folder, base)
-    prepared = locate(base, sweep.cache)
-    with spoken_of("reading the corpora", progress.say):
-        corpora = read_missing(base, prepared)
+    prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
     failures = []
     with ray_session(sweep.log):
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))

@@ -17,15 +17,7 @@ from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import Interrupts
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import (
-    Prepared,
-    check_encoders,
-    encode_missing,
-    ensure_attack,
-    locate,
-    own_units,
-    read_missing,
-)
+from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
 from sweeps.execution.ray_liveness import ray_liveness
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.secret_trials import release_best
@@ -34,7 +26,6 @@ from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.formatting.names import check_name
 from sweeps.formatting.secrets import redacted
 from sweeps.formatting.signals import exit_code, stopped_by
-from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
@@ -42,7 +33,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.search.random_stopping import check_candidates, draw_number
 from sweeps.search.target_epsilon import check_batches
-from sweeps.state.corpora import check_corpora, keep_corpora
+from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord
 from sweeps.state.shell import default_tracking_uri
@@ -129,9 +120,7 @@ def start_sweep(
         trials = list(_corner_trials(recipe))
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
-        prepared = locate(recipe.baseline(), sweep.cache)
-        with spoken_of("reading the corpora", progress.say):
-            corpora = read_missing(recipe.baseline(), prepared)
+        prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         check_batches(trials, own_units(recipe.baseline(), prepared, corpora))
         with ray_session(sweep.log):
             placed = placement(recipe.training, recipe.resources, recipe.search)
@@ -205,10 +194,7 @@ def resume_sweep(
             _attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep
-        check_corpora(sweep.folder, recipe.baseline())
-        prepared = locate(recipe.baseline(), sweep.cache)
-        with spoken_of("reading the corpora", progress.say):
-            corpora = read_missing(recipe.baseline(), prepared)
+        prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         with ray_session(sweep.log):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
@@ -223,10 +209,7 @@ def _attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progr
     if not not_attacked(sweep):
         return
     base = recipe.baseline()
-    check_corpora(sweep.folder, base)
-    prepared = locate(base, sweep.cache)
-    with spoken_of("reading the corpora", progress.say):
-        corpora = read_missing(base, prepared)
+    prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
     with ray_session(sweep.log):
         encode_missing(base, prepared, corpora, progress.say, _corner_trials(recipe))
         attack_front(sweep, prepared, tracker, progress)

@@ -12,28 +12,19 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import (
-    Prepared,
-    check_encoders,
-    encode_missing,
-    ensure_attack,
-    locate,
-    own_units,
-    read_missing,
-)
+from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import delta_remark, measured
 from sweeps.formatting.names import check_model_name, folder_name
 from sweeps.formatting.secrets import redacted
-from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.search.target_epsilon import check_batches
-from sweeps.state.corpora import check_corpora, keep_corpora
+from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin
 from sweeps.state.shell import default_tracking_uri
@@ -98,10 +89,7 @@ def train(
         )
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
-    check_corpora(made.folder, spec)
-    prepared = locate(spec, made.cache)
-    with spoken_of("reading the corpora", progress.say):
-        corpora = read_missing(spec, prepared)
+    prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
     if not with_valid:
         check_batches([spec], own_units(spec, prepared, corpora))
     if origin is not None and not _same_people(origin, spec, storage):

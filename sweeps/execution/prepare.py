@@ -14,6 +14,8 @@ import numpy as np
 
 from edp.spec import UserError
 from sweeps.execution.frozen_states import ensure_states
+from sweeps.progress.bar import spoken_of
+from sweeps.state.corpora import check_corpora
 from trainables.attacks.canary import make_canaries, plant, toss_coins
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.corpora import corpus_digest, is_generated, load_corpus
@@ -140,6 +142,21 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     if spec.canaries.count and prepared.corpus in found:
         found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries, spec.corpus.seed)
     return found
+
+
+def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[Prepared, dict[Path, Splits]]:
+    """Where the corpora are or will be, and those that are not encoded yet.
+
+    Args:
+        folder: of the sweep or training that reads them, which must have begun on the same ones.
+
+    Raises:
+        UserError: as `check_corpora`, `locate` and `read_missing`.
+    """
+    check_corpora(folder, spec)
+    prepared = locate(spec, cache)
+    with spoken_of("reading the corpora", say):
+        return prepared, read_missing(spec, prepared)
 
 
 def own_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
