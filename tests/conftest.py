@@ -74,7 +74,7 @@ def _lane(file: Path) -> int:
     text = file.read_text()
     if "pytest.mark.ray" not in text:
         return _NO_RAY
-    return _WAITS if "pytest.mark.timeout(3600)" in text else _RAY
+    return _WAITS if "pytest.mark.timeout(1200)" in text else _RAY
 
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is switched off
@@ -83,10 +83,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return _RayInTwoProcesses(config, log)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until everything is imported
     if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes are the session's too
         reaper.start()
+        config.pluginmanager.register(_FailuresAtOnce(config))
+
+
+class _FailuresAtOnce:
+    """What fails is told when it does: a run that is stopped from outside prints no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            terminal = self._config.get_terminal_writer()
+            terminal.line(f"\n{report.nodeid} ({report.when}, {report.duration:.0f} s)\n{report.longreprtext}")
+            terminal.flush()
 
 
 @functools.cache

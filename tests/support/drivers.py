@@ -41,7 +41,7 @@ class Driver:
         assert line in self.said(), self.said()
 
     def end(self) -> int:
-        return self.process.wait(timeout=1200)
+        return self.process.wait(timeout=400)
 
     def kill_everything(self) -> None:
         """What the driver has left behind is its own process group."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 900) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 400) -> Any:
     """What `what` gives as soon as it is true. Fails after `seconds`."""
     end = time.monotonic() + seconds
     while not (found := what()):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.many_nodes import EPOCHS, NODES
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
 
 def test_three_trials_at_once_a_node_each_and_one_outlives_its_node(tmp_path: Path) -> None:
