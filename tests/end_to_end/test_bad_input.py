@@ -94,7 +94,7 @@ def test_the_installed_command_does_the_same(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 2

@@ -203,9 +203,7 @@ def test_ctrl_c_twice_stops_in_the_middle_of_an_epoch_and_says_how_to_go_on(
         for _ in range(2):
             os.kill(driver.process.pid, signal.SIGINT)
             time.sleep(0.2)
-        began = time.monotonic()
         assert driver.end() == 130, driver.said()
-        assert time.monotonic() - began < 60
         assert "go on with: edp-sweep resume s" in driver.said().splitlines()[-1]
         assert "Traceback" not in driver.said()
     finally:

@@ -51,7 +51,7 @@ class Served:
     def end(self) -> int:
         """Ctrl-C; the exit code."""
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=300)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code

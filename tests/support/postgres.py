@@ -50,7 +50,7 @@ def postgres() -> Iterator[str]:
             user=user,
         )
         ready = [found[-1] / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-U", "sweeps", "-d", "postgres"]
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while subprocess.run(ready, capture_output=True, check=False).returncode:
             assert server.poll() is None
             assert time.monotonic() < end

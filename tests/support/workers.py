@@ -38,7 +38,7 @@ def _main(function: Callable, rank: int, world: int, store: str, results: Any, a
         results.put((rank, None, traceback.format_exc()))
 
 
-def run_to_its_death(function: Callable, *args: Any, timeout: float = 120) -> int | None:
+def run_to_its_death(function: Callable, *args: Any, timeout: float = 400) -> int | None:
     """The exit code of a process of `function(0, 1, *args)`, the one worker of its group."""
     results = _CONTEXT.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +52,7 @@ def run_to_its_death(function: Callable, *args: Any, timeout: float = 120) -> in
     return process.exitcode
 
 
-def run_workers(function: Callable, world: int, *args: Any, timeout: float = 120) -> list[Any]:
+def run_workers(function: Callable, world: int, *args: Any, timeout: float = 400) -> list[Any]:
     """`[function(rank, world, *args) for each rank]`, each in its own process of one gloo group.
 
     Raises:

@@ -39,6 +39,6 @@ def test_a_signal_ends_a_command_with_its_name_and_its_code(number: signal.Signa
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         os.kill(process.pid, number)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=400)
     assert process.returncode == code
     assert err.strip() == line

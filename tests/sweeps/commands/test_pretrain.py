@@ -108,7 +108,7 @@ def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
             assert first.poll() is None, "ended before it was stopped"
             time.sleep(0.005)
         os.kill(first.pid, number)
-        _, err = first.communicate(timeout=120)
+        _, err = first.communicate(timeout=400)
     assert not (storage / "encoders").exists()
     if number == signal.SIGINT:
         assert first.returncode == 130
