@@ -1,4 +1,4 @@
-"""A hook of MkDocs: writes the table of all settings of a recipe into its page, from the specs themselves."""
+"""A hook of MkDocs: writes the tables of all settings, of a recipe and of a pretraining, from the specs themselves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sweeps.recipes.recipe import Recipe
+from pydantic import BaseModel
 
-PLACE = "<!-- settings of a recipe -->"
+from sweeps.recipes.recipe import Recipe
+from trainables.pretraining.spec import PretrainSpec
+
+PLACES: dict[str, type[BaseModel]] = {
+    "<!-- settings of a recipe -->": Recipe,
+    "<!-- settings of a pretraining -->": PretrainSpec,
+}
 _OWN_WORDS = {
     "space": "what is searched: any setting below `training`, `edp` and `model`, by its path",
     "description": "for people",
@@ -28,23 +34,26 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def settings() -> list[Setting]:
-    """Every setting of a recipe, in the order of its specs."""
-    schema = Recipe.model_json_schema()
+def settings(spec: type[BaseModel] = Recipe) -> list[Setting]:
+    """Every setting, in the order of its specs."""
+    schema = spec.model_json_schema()
     return list(_settings(schema, schema["$defs"], "", ""))
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """MkDocs calls this for each page."""
-    return markdown.replace(PLACE, table()) if PLACE in markdown else markdown
+    for place, spec in PLACES.items():
+        if place in markdown:
+            markdown = markdown.replace(place, table(spec))
+    return markdown
 
 
-def table() -> str:
-    """All settings, as a table of Markdown for each part of a recipe."""
+def table(spec: type[BaseModel] = Recipe) -> str:
+    """All settings, as a table of Markdown for each part."""
     lines: list[str] = []
-    for part, found in groupby(sorted(settings(), key=lambda one: _part(one) != ""), key=_part):
+    for part, found in groupby(sorted(settings(spec), key=lambda one: _part(one) != ""), key=_part):
         lines += [
-            f"### `{part}`" if part else "### Of the whole sweep",
+            f"### `{part}`" if part else "### Of the whole",
             "",
             "| setting | allowed | default | meaning |",
             "|---|---|---|---|",
@@ -64,11 +73,13 @@ def _part(one: Setting) -> str:
 def _settings(schema: Schema, defs: dict[str, Schema], path: str, kind: str) -> Iterator[Setting]:
     for name, field in schema["properties"].items():
         here = f"{path}.{name}" if path else name
-        opened = [way for way in _ways(field) if (spec := _name(way)) and (spec != "CorpusSpec" or not path)]
+        listed = field.get("items", {})
+        ways = [listed] if _name(listed) else _ways(field)
+        opened = [way for way in ways if (spec := _name(way)) and (spec != "CorpusSpec" or (not path and not listed))]
         for way in opened:
             spec = defs[_name(way)]
             one_of = spec["properties"].get("kind", {}).get("const", kind)  # of a union; canaries have a kind, too
-            yield from _settings(spec, defs, here, one_of)
+            yield from _settings(spec, defs, f"{here}[]" if listed else here, one_of)
         if not opened:
             meaning = next(
                 (way["description"] for way in (field, *_ways(field)) if "description" in way), _OWN_WORDS.get(here, "")

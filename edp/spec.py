@@ -128,8 +128,8 @@ class EDPOptions(Frozen):
         int | None,
         Field(
             ge=1,
-            description="of unit = user: most utterances of a user that an epoch trains on, drawn by training.seed and "
-            "the user's number alone; null: all",
+            description="of unit = user: most utterances of a user that an epoch trains on, drawn by training.seed, "
+            "the epoch and the user's number; null: all",
         ),
     ] = None
     clip: Clipping = "fixed"

@@ -124,14 +124,17 @@ def _percent(mean: float, values: Sequence[float]) -> str:
 
 def verdicts(entries: Sequence[Entry]) -> list[str]:
     """Whether our points are at or below each of the paper's in SER and MIA AUC, and by how much, in points of a per
-    cent."""
+    cent. An attack that is worse than guessing counts as guessing."""
+
+    def gaps_of(ours: Entry, theirs: Entry) -> tuple[float, float]:
+        return ours.ser - theirs.ser, max(ours.mia_auc, 0.5) - max(theirs.mia_auc, 0.5)
+
     paper = [one for one in entries if one.point.startswith("paper_")]
     lines = []
     for name in ("edp_front", _RECOMMENDED):
         ours = [one for one in entries if one.point == name]
         for theirs in paper if ours else ():
-            best = min(ours, key=lambda one: max(one.ser - theirs.ser, one.mia_auc - theirs.mia_auc))
-            gaps = (best.ser - theirs.ser, best.mia_auc - theirs.mia_auc)
+            gaps = min((gaps_of(one, theirs) for one in ours), key=max)
             verb = "dominates" if max(gaps) <= 0 else "does not dominate"
             words = ", ".join(
                 f"{what} {abs(100 * gap):.1f} points {'lower' if gap <= 0 else 'higher'}"

@@ -148,6 +148,8 @@ def test_a_verdict_says_by_how_much_a_point_dominates_or_misses() -> None:
     assert "does not dominate paper, no decay: SER 1.0 points higher, MIA AUC 10.0 points lower" in line
     (line,) = verdicts([*paper, entry("edp_front", 0.9, 0.5), entry("edp_front", 0.044873, 0.609245)])
     assert "searched, dominates paper, no decay: SER 1.0 points lower, MIA AUC 1.0 points lower" in line
+    (line,) = verdicts([*paper, entry("private_8", 0.044873, 0.3)])
+    assert "MIA AUC 11.9 points lower" in line, "an attack that is worse than guessing is as good as guessing"
 
 
 @pytest.mark.slow

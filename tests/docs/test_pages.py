@@ -94,8 +94,10 @@ def test_the_reference_has_every_public_name_once(package: str) -> None:
 
 def test_every_setting_stands_in_the_table() -> None:
     hook = runpy.run_path(str(DOCS / "settings.py"))
-    page = hook["on_page_markdown"]((DOCS / "recipes.md").read_text())
-    assert hook["PLACE"] not in page
+    page, models = (hook["on_page_markdown"]((DOCS / name).read_text()) for name in ("recipes.md", "models.md"))
+    assert not any(place in page + models for place in hook["PLACES"])
+    for path in ("objective", "stages[].learning_rate", "training.warm_up"):
+        assert models.count(f"| `{path}`") == 1, path
     for path in ("corpus.path", "model.features.whiten", "training.micro_batches", "edp.z0", "search.stop.margin"):
         assert page.count(f"| `{path}`") == 1, path
     assert page.count("| `model.layers` (of `") == 2, "of either kind of model"
