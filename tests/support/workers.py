@@ -19,8 +19,12 @@ _CONTEXT.set_forkserver_preload(
     [
         "torch._dynamo",
         "tests.support.tiny",
+        "trainables.models.bert",
+        "trainables.models.clc",
         "trainables.attacks.canary",
         "trainables.attacks.shadow",
+        "dp_accounting.pld",
+        "dp_accounting.rdp",
         "scipy.stats",
     ]
 )

@@ -14,7 +14,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from edp.spec import UserError
-from trainables.encoders.architecture import check_top_layers
 from trainables.models.joint import JointModel
 from trainables.spec import BERTSpec, ModelSpec
 
@@ -67,6 +66,8 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
                 f"model.trainable = bitfit: {type(encoder).__name__} has no biases; allowed: all, heads, lora, top_k"
             )
     elif spec.trainable == "top_k":
+        from trainables.encoders.architecture import check_top_layers  # transformers takes seconds to import
+
         check_top_layers(spec, len(_layers(encoder)))
         for layer in _layers(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
             layer.requires_grad_(True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -233,3 +235,10 @@ def test_a_model_says_when_it_is_given_the_other_models_inputs(tmp_path: Path) -
     with pytest.raises(AssertionError, match="BERT reads sub-words"):
         build(BERT, bert)(clc.batch("train", np.arange(2)))
     assert features(CLC).size == 8
+
+
+@pytest.mark.slow
+def test_a_clc_does_not_import_transformers() -> None:
+    """It takes seconds, in each of a sweep's workers."""
+    script = "import sys, trainables.models.clc; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
