@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -164,6 +164,12 @@ def _class(config: PreTrainedConfig) -> type[PreTrainedModel]:
 
 def _without_pooler(kind: type[PreTrainedModel]) -> dict[str, bool]:
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind).parameters else {}
+
+
+def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
+    """Mean state (B, H) of each utterance's sub-words, the special ones too."""
+    mask_bs1 = mask_bs[:, :, None].to(state_bsh.dtype)
+    return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
 
 
 def _ready(model: PreTrainedModel) -> PreTrainedModel:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from trainables.data.batch import Batch, PieceInputs
-from trainables.encoders.architecture import load_encoder, read_config
+from trainables.encoders.architecture import load_encoder, mean_state, read_config
 from trainables.encoders.pretrained import check_states, frozen_folder
 from trainables.spec import BERTSpec
 
@@ -64,12 +64,6 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
         else:
             found.append(_mean_of_pieces(state_bsh, first_bt, real_bt1[:, :, 0], inputs.pieces_b.to(device)))
     return found
-
-
-def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
-    """Mean state (B, H) of each utterance's sub-words, the special ones too."""
-    mask_bs1 = mask_bs[:, :, None].to(state_bsh.dtype)
-    return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
 
 
 def _mean_of_pieces(state_bsh: Tensor, first_bt: Tensor, real_bt: Tensor, pieces_b: Tensor) -> Tensor:

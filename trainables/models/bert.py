@@ -1,5 +1,5 @@
-"""A Transformer encoder with an intent head on its first piece ([CLS] or <s>) and the CRF on the first sub-word of each
-token (Dupuy et al., section 4.2, where it is BERT).
+"""A Transformer encoder with an intent head on its first piece ([CLS] or <s>), or on the mean of all, and the CRF on
+the first sub-word of each token (Dupuy et al., section 4.2, where it is BERT and its first piece).
 
 Shapes: b utterances, t tokens, s sub-words, h hidden.
 """
@@ -13,7 +13,7 @@ from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, PieceInputs
-from trainables.encoders.architecture import config_to_json, empty_encoder, load_encoder
+from trainables.encoders.architecture import config_to_json, empty_encoder, load_encoder, mean_state
 from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import MAX_PIECES
 from trainables.models.dropout import take_along
@@ -39,6 +39,7 @@ class BERT(JointModel):
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout, head=spec.head)
         take_along(encoder, self.draws, first=1)
         self.encoder = encoder
+        self.reads_mean = spec.sentence == "mean"
         self.pretrained_source = source
         train_part(self, spec)
 
@@ -55,7 +56,8 @@ class BERT(JointModel):
                 input_ids=inputs.piece_bs, attention_mask=inputs.piece_mask_bs.long()
             ).last_hidden_state
         token_bth = hidden_bsh.gather(1, inputs.first_bt[:, :, None].expand(-1, -1, hidden_bsh.shape[2]))
-        return hidden_bsh[:, 0], token_bth
+        sentence_bh = mean_state(hidden_bsh, inputs.piece_mask_bs) if self.reads_mean else hidden_bsh[:, 0]
+        return sentence_bh, token_bth
 
 
 def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedModel, str]:

@@ -19,8 +19,8 @@ from trainables.corpora.labels import words_of
 from trainables.data.batch import Batch, PieceInputs
 from trainables.data.batching import make_batch
 from trainables.data.features import make_table
+from trainables.encoders.architecture import mean_state
 from trainables.encoders.word_pieces import WordPieces
-from trainables.frozen.encoder import mean_state
 from trainables.pretraining.data import IGNORED, Column, Pool
 
 _NAME_SIZE = 192

@@ -138,6 +138,10 @@ class BERTSpec(Frozen):
     ] = None
     top_layers: Annotated[int | None, Field(ge=1, description="k of top_k; null: 1")] = None
     head: HeadSpec = HeadSpec()
+    sentence: Annotated[
+        Literal["first", "mean"],
+        Field(description="what intents are read from without `features`: the first piece's last state, or all's mean"),
+    ] = "first"
     features: Annotated[
         FeaturesSpec | None,
         Field(description="of trainable = heads: the encoder's states are computed once; null: in every step"),
@@ -155,6 +159,11 @@ class BERTSpec(Frozen):
         if self.pretrained is None:
             raise ValueError(
                 "model.features: states of a random start say nothing; allowed: null, or an encoder in model.pretrained"
+            )
+        if self.sentence == "mean":
+            raise ValueError(
+                "model.sentence = mean has no meaning with model.features, which have their own; "
+                "allowed: first, or model.features.sentence"
             )
         return self
 

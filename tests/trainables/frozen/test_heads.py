@@ -184,6 +184,10 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     [
         ({"trainable": "all"}, r"model\.features has no meaning with model\.trainable = all; allowed: null, or"),
         ({"pretrained": None}, r"states of a random start say nothing; allowed: "),
+        (
+            {"sentence": "mean"},
+            r"model\.sentence = mean has no meaning with model\.features",
+        ),
         ({"features": {"layers": "2+2", "public": [{"name": "health"}]}}, r"names a layer twice; allowed: each once"),
         ({"features": {"layers": "2,4", "public": [{"name": "health"}]}}, r"should match pattern"),
         ({"features": {"public": []}}, r"at least 1 item"),

@@ -66,12 +66,15 @@ def literal(folder: Path, tokens: list[str]) -> tuple[list[Tensor], list[int]]:
 @pytest.mark.slow
 def test_hidden_states_are_those_of_transformers_with_its_own_tokenizer(folder: Path, tmp_path: Path) -> None:
     _, net = built(spec_of(folder), tmp_path)
+    _, mean = built(spec_of(folder, sentence="mean"), tmp_path / "mean")
     batch = batch_of(folder, UTTERANCES)
     with torch.no_grad():
         sentence_bh, token_bth = net.encode(batch)
+        mean_bh, _ = mean.encode(batch)
     for row, tokens in enumerate(UTTERANCES):
         states, begins = literal(folder, tokens)
         torch.testing.assert_close(sentence_bh[row], states[-1][0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mean_bh[row], states[-1].mean(0), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(token_bth[row, : len(tokens)], states[-1][begins], rtol=1e-4, atol=1e-4)
 
 
