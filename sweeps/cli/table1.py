@@ -26,7 +26,7 @@ def table1(
         typer.Option(
             min=2,
             max=100_000,
-            help="of each search; by default 6; of the paper's mechanism 2 with BERT, 3 with CLC on NLU-eval",
+            help="of each search; by default 6; of the paper's mechanism 2 with BERT, and on NLU-eval",
         ),
     ] = None,
     utterances: Annotated[int, typer.Option(min=200, max=1_000_000, help="of a generated corpus")] = 20_000,

@@ -83,7 +83,7 @@ def test_a_row_is_recipes_of_the_projects_own(row: str, utterances: int, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("row", "trials"), [("clc_snips", 6), ("clc_nlu_eval", 3), ("bert_snips", 2), ("bert_video", 2)]
+    ("row", "trials"), [("clc_snips", 6), ("clc_nlu_eval", 2), ("bert_snips", 2), ("bert_video", 2)]
 )
 def test_a_row_of_no_given_trials_has_as_many_as_an_hour_and_a_half_holds(
     row: str, trials: int, tmp_path: Path
