@@ -110,7 +110,8 @@ def _allowed(way: Schema) -> str:
     }
     bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     limits = ", ".join(f"{sign} {way[key]:,}" for key, sign in bounds.items() if key in way)
-    return f"{words[way['type']]} {limits}".strip()
+    multiple = f", a multiple of {way['multipleOf']:g}" if "multipleOf" in way else ""
+    return f"{words[way['type']]} {limits}{multiple}".strip()
 
 
 def _default(field: Schema) -> str:

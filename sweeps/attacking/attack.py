@@ -77,7 +77,7 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
     prepared, corpora = open_corpora(target.spec, target.sweep.cache, target.sweep.folder, say)
     if not prepared.attack.is_file():
         raise UserError(f"run = {target.name}: its shadow attack {prepared.attack} is gone; allowed: train it again")
-    with ray_session(target.sweep.log):
+    with ray_session(target.sweep.log, say):
         encode_missing(target.spec, prepared, corpora, say)
         return attack_in_session(target, prepared, references, kind, console)
 

@@ -53,7 +53,7 @@ def pretrain(
         print_json(found)
         return
     loss = found["loss"][-1][1]
-    line = f"wrote {found['output']}: {found['steps']:,} steps, mean loss of the last {loss:.3f}; use it with: "
-    print_line(out, f"{line}--set {shlex.quote('model.pretrained=' + found['output'])}")
+    line = f"the encoder is in {found['output']}: {found['steps']:,} steps, mean loss of the last {loss:.3f}"
+    print_line(out, f"{line}; use it with: --set {shlex.quote('model.pretrained=' + found['output'])}")
     if found["model"] is not None:
         print_line(out, f"registered as {found['model']['uri']}")

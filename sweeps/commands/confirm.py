@@ -18,6 +18,7 @@ from rich.table import Table
 
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
+from sweeps.commands.run import going_on_with
 from sweeps.execution.prepare import Prepared, encode_missing, ensure_attack, open_corpora
 from sweeps.execution.resources import placement
 from sweeps.execution.session import ray_session, worker_group
@@ -26,6 +27,7 @@ from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.progress.live_table import Progress
+from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.confirmed import DECIDE, estimate, seed_folder
@@ -64,6 +66,7 @@ def confirm(
     Raises:
         UserError: before anything starts; also while another process drives the sweep.
         TrialError: when nothing could be trained.
+        SweepStopped: when it was stopped; it names the command that goes on.
     """
     record, recipe = sweep.record, sweep.recipe
     if recipe.search.secret:
@@ -79,7 +82,9 @@ def confirm(
     points = pareto_front(sweep.trials(), recipe.search.objectives) if named is None else [named_point(sweep, named)]
     if not points:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
-    with driver_lock(sweep.folder, sweep.name):
+    words = [*([] if named is None else [named]), "--seeds", str(seeds)]
+    again = sweep.command("confirm", *words, tracking_uri=tracking_uri)
+    with driver_lock(sweep.folder, sweep.name), going_on_with(again):
         return _confirmed(sweep, points, seeds, progress, tracking_uri or record.tracking_uri)
 
 
@@ -141,13 +146,14 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     base = recipe.baseline()
     prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
     failures = []
-    with ray_session(sweep.log):
+    with ray_session(sweep.log, progress.say):
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
         progress.say(f"{placed.line}; Ray's log: {sweep.log}")
         encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
         with (
             _between(tracker, sweep, base, prepared) as between,
             worker_group(sweep, placed, progress) as workers,
+            stall_reporter(progress, placed.group),
             ExitStack() as stack,
         ):
             ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)

@@ -101,6 +101,8 @@ def run_plan(
         SweepStopped: when it was stopped; it names the command that goes on.
     """
     stem, recipe = load_recipe(recipe_name, overrides)
+    if recipe.edp.epsilon is None:
+        raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --set edp.epsilon=8")
     priced, units = _priced(recipe, None, progress.say)
     runs, refused = runnable(recipe, priced)
     allowed = ", ".join((*runs, "cheapest")) if runs else "none"
@@ -108,6 +110,8 @@ def run_plan(
         raise UserError(f"plan = {way_name!r}: {refused[way_name]}; ways that run here: {allowed}")
     if way_name not in (*runs, "cheapest") or not runs:
         reasons = [] if runs else [f"; {other}: {why}" for other, why in refused.items()]
+        if recipe.search.stand_in is None:
+            reasons.append("; stand_in: with search.stand_in, a public corpus")
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}{''.join(reasons)}")
     way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]

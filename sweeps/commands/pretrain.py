@@ -33,7 +33,7 @@ from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.tracker import Tracker
 from trainables.pretraining.spec import PretrainSpec
-from trainables.records.files import disk_full, why_not
+from trainables.records.files import disk_full, read_json_if_any, why_not
 
 _LINE_S = 30.0
 _LOG_STEPS = 20
@@ -52,7 +52,8 @@ def pretrain(
     console: Console,
     model_name: str | None = None,
 ) -> dict[str, Any]:
-    """Trains an encoder on public corpora. What was stopped or killed goes on when it is started again.
+    """Trains an encoder on public corpora. What was stopped or killed goes on when it is started again; what is whole
+    is not trained again, and may still be registered.
 
     Args:
         output: the new folder; None: named by the recipe, in the storage.
@@ -76,33 +77,39 @@ def pretrain(
         check_model_name(model_name)
     brought_down(storage)
     folder = (output or storage / "encoders" / stem).resolve()
-    if folder.exists():
-        raise UserError(f"output = {str(folder)!r}: it is there already; allowed: a new folder (--output)")
+    earlier = _same_before(folder, spec)
     device_of(spec.training.device)
     pieces, encoder = pieces_of(spec), start_of(spec)
     corpora = [read_utterances(corpus, f"corpora.{i}") for i, corpus in enumerate(spec.corpora)]
     pool, digest = make_pool(spec.corpora, corpora, pieces), encoder_digest(encoder)
+    if earlier is not None and (earlier["started_from"]["sha256"], earlier["corpora"]) != (digest, list(pool.corpora)):
+        raise _taken(folder, "of another start, or other corpora")
     check_storage(storage)
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
     tracker = Tracker(uri, "pretrain", storage / "mlflow-artifacts", console.print)
     work = storage.resolve() / "cache" / f"pretraining-{_key(spec, digest, list(pool.corpora))}"
     total = sum(stage.steps for stage in spec.stages)
-    print_line(console, _beginning(spec, pool.corpora, work))
+    if earlier is None:
+        print_line(console, _beginning(spec, pool.corpora, work))
+    else:
+        print_line(console, f"{folder} was trained so before: nothing is left to train")
+        if model_name is None:
+            return earlier | {"output": str(folder), "run_id": None, "tracking_uri": redacted(uri), "model": None}
     with driver_lock(work, stem):
         tags = _tags(spec, pool.corpora)
         with open_job(tracker, folder.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
-            with _interruptible() as asked, _shown(console, total) as show:
-                on_step = _told(tracked, show, total)
-                try:
-                    record = train(
-                        spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=lambda: bool(asked)
-                    )
-                except PretrainingStopped:
-                    print_line(console, "stopped; the same command goes on from here")
-                    raise interrupt_of(asked[0]) from None
-            about = describe(spec, pool, record, digest)
-            with _in_new_folder(folder):
-                write_folder(folder, encoder, pieces, spec, about, corpora)
+            about = earlier
+            if about is None:
+                with _interruptible() as asked, _shown(console, total) as show:
+                    on_step, checkpoint = _told(tracked, show, total), work / "checkpoint.pt"
+                    try:
+                        record = train(spec, pool, encoder, checkpoint, on_step=on_step, stopped=lambda: bool(asked))
+                    except PretrainingStopped:
+                        print_line(console, "stopped; the same command goes on from here")
+                        raise interrupt_of(asked[0]) from None
+                about = describe(spec, pool, record, digest)
+                with _in_new_folder(folder):
+                    write_folder(folder, encoder, pieces, spec, about, corpora)
             tracked.files(sorted(folder.iterdir()), _ARTIFACT)
             try:
                 model = _register(tracker, tracked.run_id, model_name, folder, about) if model_name else None
@@ -117,6 +124,29 @@ def pretrain(
         "tracking_uri": redacted(uri),
         "model": model.document() if model is not None else None,
     }
+
+
+def _same_before(folder: Path, spec: PretrainSpec) -> dict[str, Any] | None:
+    """What a pretraining with these settings left there; None where nothing is.
+
+    Raises:
+        UserError: for anything else that is there.
+    """
+    from trainables.pretraining.folder import settings_of
+    from trainables.pretraining.overlap import ABOUT
+
+    if not folder.exists():
+        return None
+    about = read_json_if_any(folder / ABOUT, dict[str, Any]) if folder.is_dir() else None
+    if about is None:
+        raise _taken(folder, "no encoder of a pretraining")
+    if about["settings"] != settings_of(spec):
+        raise _taken(folder, "of other settings")
+    return about
+
+
+def _taken(folder: Path, what: str) -> UserError:
+    return UserError(f"output = {str(folder)!r}: it is there already, {what}; allowed: a new folder (--output)")
 
 
 def _told(tracked: JobRun, show: Show, total: int) -> Show:

@@ -122,7 +122,7 @@ def start_sweep(
         check_memory(trials, recipe.training.workers)
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         check_batches(trials, own_units(recipe.baseline(), prepared, corpora))
-        with ray_session(sweep.log):
+        with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
@@ -195,7 +195,7 @@ def resume_sweep(
             finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
             return sweep
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
-        with ray_session(sweep.log):
+        with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             sweep.update(state="running", pid=os.getpid(), error=None, **moved)
@@ -210,7 +210,7 @@ def _attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progr
         return
     base = recipe.baseline()
     prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
-    with ray_session(sweep.log):
+    with ray_session(sweep.log, progress.say):
         encode_missing(base, prepared, corpora, progress.say, _corner_trials(recipe))
         attack_front(sweep, prepared, tracker, progress)
 

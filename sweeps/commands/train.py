@@ -19,6 +19,7 @@ from sweeps.formatting.guarantee import delta_remark, measured
 from sweeps.formatting.names import check_model_name, folder_name
 from sweeps.formatting.secrets import redacted
 from sweeps.progress.live_table import Progress
+from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.registry.register import Registered, register
@@ -99,7 +100,7 @@ def train(
     trained_on = ("train", "valid") if with_valid else ("train",)
     model = tracker = None
     try:
-        with claimed(made.folder, made.name), ray_session(made.log):
+        with claimed(made.folder, made.name), ray_session(made.log, progress.say):
             placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
             tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
             _begin(made, spec, origin)
@@ -167,7 +168,7 @@ def _trained(
         tracked.epoch(epoch, metrics)
 
     job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
-    with worker_group(made, placed, progress) as workers:
+    with worker_group(made, placed, progress) as workers, stall_reporter(progress, placed.group):
         ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
         return workers.run(job, on_epoch)
 

@@ -48,7 +48,8 @@ class Placement:
         packed = " on one node" if self.group.one_node else ""
         how = "in one warm worker group" if self.mode == "warm" else f"each in a TorchTrainer of its own{packed}"
         note = f" ({self.note})" if self.note else ""
-        return f"{self.concurrency} trial(s) at once, {self.group.workers} workers each, {share} a worker, {how}{note}"
+        workers = f"{self.group.workers} worker{'s' if self.group.workers > 1 else ''}"
+        return f"{self.concurrency} trial(s) at once, {workers} each, {share} a worker, {how}{note}"
 
 
 def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -> Placement:

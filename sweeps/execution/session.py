@@ -19,13 +19,14 @@ import ray
 from edp.spec import UserError
 from sweeps.execution.resources import Placement
 from sweeps.formatting.secrets import redacted
+from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
 from trainables.execution.client import OnEpoch, OnNews, run_job
 from trainables.execution.drivers import under_name
 from trainables.execution.job_queue import StopSignal, beside_caller, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
-from trainables.records.job import TrialJob, TrialResult
+from trainables.records.job import TrialError, TrialJob, TrialResult
 from trainables.records.waiting import still_waits
 from trainables.training.checkpoint import discard_checkpoint
 
@@ -141,10 +142,11 @@ def own_answer(number: signal.Signals) -> Iterator[None]:
 
 
 @contextmanager
-def ray_session(log: Path) -> Iterator[None]:
+def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
 
     What Ray and Tune print goes to `log`, named after the sweep: they print dozens of lines, also to standard output.
+    `say` hears of a start that takes more than a minute.
     """
     started = not ray.is_initialized()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,7 @@ def ray_session(log: Path) -> Iterator[None]:
             if started:
                 # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
                 # Ray answers SIGTERM by leaving without a word; who has an answer of his own keeps it.
-                with own_answer(signal.SIGTERM):
+                with own_answer(signal.SIGTERM), spoken_of("starting Ray", say, patience_s=60):
                     connect(os.environ.get("RAY_ADDRESS", "local"), job_config=under_name(log.stem))
             yield
         finally:
@@ -183,7 +185,8 @@ def connect(address: str, **options: Any) -> Any:
     """Connects to a cluster, or starts one here (`local`); `options` are of `ray.init`, whose answer this returns.
 
     Raises:
-        UserError: when no cluster answers at `address`, or none can be started.
+        UserError: when no cluster answers at `address`.
+        TrialError: when none can be started.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -198,7 +201,7 @@ def connect(address: str, **options: Any) -> Any:
                 raise
             ray.shutdown()
             if not left:
-                raise UserError(
+                raise TrialError(
                     "Ray does not start on this machine, which may be overloaded; try again later"
                 ) from None
     raise AssertionError("the last try has returned or raised")

@@ -20,6 +20,7 @@ _WORDS = {
     "model_attributes_type": "allowed: a mapping of settings",
 }
 """For what is a tuple, a dictionary or a model to Pydantic."""
+_DIMENSION = "allowed: {choice: […]}, or {uniform: [low, high]}, log_uniform or int likewise"
 _PARTS = {
     "corpus": "a corpus, such as {name: snips} or {path: mine.jsonl}",
     "corpus.name": "the name of a corpus that comes along, such as snips, or corpus.path",
@@ -40,7 +41,13 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     """
     problem = error.errors()[0]
     context = problem.get("ctx", {})
-    place = [part for part in problem["loc"] if str(part) not in _TAGS and _is_field(part)]
+    loc = problem["loc"]
+    # A dimension of the space is called by the dotted path of its setting.
+    place = [
+        part
+        for above, part in zip(("", *loc), loc, strict=False)
+        if str(part) not in _TAGS and (_is_field(part) or above == "space")
+    ]
     value, kind = problem["input"], problem["type"]
     if len(place) > 1 and place[-1] == "bool":  # the first of the types that a choice may have
         place, kind, message = place[:-1], "", "allowed: a number, a text, true or false"
@@ -58,6 +65,8 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
         message = f"allowed: at least {context['min_length']}"
     else:
         message = _WORDS.get(kind) or problem["msg"].removeprefix("Value error, ")
+    if place[:1] == ["space"] and place[1:] and kind in ("dict_type", "model_type", "model_attributes_type"):
+        message = _DIMENSION
     path = _as_written(".".join(map(str, place)), searched)
     if kind in ("extra_forbidden", "missing"):
         wanted = f"; allowed: {_PARTS[path]}" if kind == "missing" and path in _PARTS else ""

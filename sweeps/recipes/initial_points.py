@@ -84,7 +84,9 @@ def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params
     for name, value, dimension in _named(point, space):
         path = f"search.points_to_evaluate[{i}].{name}"
         if dimension is None:
-            raise ValueError(f"{path} = {value!r} is not searched; allowed: {', '.join(space)}")
+            raise ValueError(
+                f"{path} = {value!r} is not searched; allowed: {', '.join(space) or 'none, the space is empty'}"
+            )
         if not dimension.holds(value):
             raise ValueError(f"{path} = {value!r} is not in the space; allowed: {dimension.text()}")
         if shapes and name in SHAPE:

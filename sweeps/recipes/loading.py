@@ -97,7 +97,13 @@ def load_config(path: Path, overrides: list[str]) -> TrialSpec:
     """
     if not path.is_file():
         raise UserError(f"config = {str(path)!r}: no such file; allowed: a YAML file that `edp-sweep pick` wrote")
-    return _validated(TrialSpec, read_yaml(path), overrides)
+    data = read_yaml(path)
+    if own := sorted({"search", "space"} & data.keys()):
+        raise UserError(
+            f"config = {str(path)!r}: it is a recipe, as it has {own[0]}; "
+            "allowed: what `edp-sweep pick` wrote; a recipe runs with edp-sweep run"
+        )
+    return _validated(TrialSpec, data, overrides)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

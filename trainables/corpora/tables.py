@@ -56,8 +56,15 @@ def read_csv(path: Path, text: str, delimiter: str) -> tuple[list[str], Iterator
     try:
         header = list(reader.fieldnames or ())
     except csv.Error as error:
-        raise problem(path, 1, f"not a row of CSV: {error}") from None
+        raise problem(path, 1, f"not a row of CSV: {_why(error)}") from None
     return header, _rows(reader, path)
+
+
+def _why(error: csv.Error) -> str:
+    """Of a lone carriage return Python says how to open the file."""
+    if "new-line character" in str(error):
+        return "a line ends with a carriage return alone; save it with line feeds"
+    return str(error)
 
 
 def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -66,7 +73,7 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[s
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise problem(path, begins, f"not a row of CSV: {error}") from None
+            raise problem(path, begins, f"not a row of CSV: {_why(error)}") from None
         if row is None:
             return
         if None in row or None in row.values():
@@ -87,7 +94,7 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
             table = pyarrow.parquet.read_table(source) if packed else pyarrow.ipc.open_stream(source).read_all()
     except (pyarrow.ArrowException, OSError) as error:
         raise problem(path, None, f"is neither Parquet nor an Arrow stream: {' '.join(str(error).split())}") from None
-    chosen, names = _chosen(table.column_names, columns, path), _class_names(table.schema.metadata)
+    chosen, names = _chosen(table.column_names, columns, path, in_lines=False), _class_names(table.schema.metadata)
     row = 0
     for batch in table.select(list(chosen.values())).to_batches():
         try:
@@ -120,8 +127,8 @@ def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
     return found
 
 
-def _chosen(header: list[str], columns: ColumnsSpec, path: Path) -> dict[str, str]:
-    """The column of each kind that the table has.
+def _chosen(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: bool = True) -> dict[str, str]:
+    """The column of each kind that the table has; `in_lines`: the header is the first line of a text.
 
     Raises:
         UserError: for a column that is asked for and not there or there twice, no text, or neither intent nor tags.
@@ -129,7 +136,7 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path) -> dict[str, st
     known = {name for names in NAMES.values() for name in names} | set(columns.model_dump().values())
     # Of a file without a header the first line is an utterance, and may name who said it.
     there = f"it has {', '.join(map(repr, header))}"
-    if not any(name in known or name.strip().lower() in known for name in header):
+    if in_lines and not any(name in known or name.strip().lower() in known for name in header):
         there = f"none of the {len(header)} names in its first line is known: is that a header?"
     lowered = {name.strip().lower(): name for name in reversed(header)}
     chosen: dict[str, str] = {}
@@ -143,6 +150,10 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path) -> dict[str, st
         if found is not None:
             chosen[kind] = found
     lacking = [kind for kind in ("text", "intent", "tags") if kind not in chosen]
+    for kind, found in chosen.items():
+        other = next(other for other, name in chosen.items() if name == found)
+        if other != kind:
+            raise problem(path, None, f"corpus.columns.{kind} = {found}: that is the column of {other}; {there}")
     if "text" in lacking or len(lacking) == 2:
         allowed = "; ".join(f"corpus.columns.{kind}, or {', '.join(NAMES[kind])}" for kind in lacking)
         what = "text" if "text" in lacking else "intent or tags"
@@ -189,6 +200,8 @@ def _label(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> str
     cell = row[column]
     if isinstance(cell, int) and not isinstance(cell, bool) and column not in names:
         return str(cell)
+    if not isinstance(cell, str) and column not in names:
+        raise _BadCellError(column, f"holds {_shown(cell)}", "a string or a whole number")
     label = _named(cell, column, names).strip()
     if not label or _SURROGATE.search(label):
         raise _BadCellError(column, f"holds {label!r}", "an intent in every row")

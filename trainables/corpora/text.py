@@ -125,6 +125,8 @@ def checked(
     """
     if not tokens:
         raise problem(path, line, "empty utterance: it has no tokens")
+    if any("\0" in token for token in tokens):
+        raise problem(path, line, "a token has a NUL character; is the file damaged?")
     tagged = tags is not None
     tags = ["O"] * len(tokens) if tags is None else tags
     if len(tags) != len(tokens):

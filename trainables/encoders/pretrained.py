@@ -154,9 +154,10 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
         UserError: saying how many layers it has.
     """
     most = spec.layers or config.num_hidden_layers
+    whose = f"model.pretrained = {spec.pretrained} has" if spec.layers is None else "model.layers keeps"
     if spec.features is not None and max(spec.features.layer_numbers) > most:
         raise UserError(
-            f"model.features.layers = {spec.features.layers}: model.pretrained = {spec.pretrained} has {most} layers; "
+            f"model.features.layers = {spec.features.layers}: {whose} {most} layers; "
             f"allowed: numbers from 0 to {most}, joined by +"
         )
 

@@ -26,19 +26,23 @@ from trainables.pretraining.spec import PretrainSpec
 _PACKAGES = ("edp-sweeps", "torch", "transformers")
 
 
+def settings_of(spec: PretrainSpec) -> dict[str, Any]:
+    """What of a pretraining is neither corpus nor start, as `pretraining.json` has it."""
+    return spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
+
+
 def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) -> dict[str, Any]:
     """What `pretraining.json` says. It names no place on this machine.
 
     Args:
         started_from: digest of the encoder that it started from.
     """
-    settings = spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
     earlier, _ = seen_by(pretrained_folder(spec.model.pretrained)[0])
     return {
         "started_from": {"name": Path(spec.model.pretrained).name, "sha256": started_from},
         "corpora": list(pool.corpora),
         "earlier_corpora": earlier,
-        "settings": settings,
+        "settings": settings_of(spec),
         "steps": record.steps,
         "loss": record.curve(),
         "seconds": round(record.seconds, 1),

@@ -53,10 +53,21 @@ class CorpusSpec(Frozen):
     @classmethod
     def _named_after_its_path(cls, given: Any) -> Any:
         """A corpus of one's own is called as its file or folder is, unless it is given a name."""
+        if isinstance(given, dict) and isinstance(given.get("path"), int | float):  # as YAML reads digits
+            raise ValueError(f"path = {given['path']}: allowed: text; a name of digits as ./{given['path']}")
         if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):
             return given
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePath(given["path"]).stem).strip("-._")[:100]
         return {**given, "name": stem or "corpus"}
+
+    @model_validator(mode="after")
+    def _format_is_that_of_a_path(self) -> CorpusSpec:
+        columns = self.columns.model_dump(exclude_none=True) if self.columns is not None else {}
+        given = {} if self.format == "auto" else {"format": self.format}
+        for name, value in (given | {f"columns.{kind}": name for kind, name in columns.items()}).items():
+            if self.path is None:
+                raise ValueError(f"{name} = {value} has no meaning without path; allowed: a path beside it, or neither")
+        return self
 
     @model_serializer(mode="wrap")
     def _without_unset_columns(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -147,8 +147,9 @@ class TrainingSpec(Frozen):
                 f"decay_epochs = {self.decay_epochs} is less than epochs = {self.epochs}; allowed: at least epochs"
             )
         if self.clips is not None and self.clips % self.workers:
+            what = "batch_size" if self.method == "dpsgd" else "micro_batches"
             raise ValueError(
-                f"workers = {self.workers} does not divide micro_batches = {self.clips}; "
+                f"workers = {self.workers} does not divide {what} = {self.clips}; "
                 f"allowed: {', '.join(str(d) for d in _divisors(self.clips))}"
             )
         return self
@@ -157,7 +158,8 @@ class TrainingSpec(Frozen):
     def _plain_batches_are_shared_evenly(self) -> TrainingSpec:
         if self.plain is not None and (self.plain.batch_size or 0) % self.workers:
             raise ValueError(
-                f"plain.batch_size = {self.plain.batch_size} is not a multiple of workers = {self.workers}"
+                f"plain.batch_size = {self.plain.batch_size} is not a multiple of workers = {self.workers}; "
+                f"allowed: multiples of {self.workers}"
             )
         return self
 

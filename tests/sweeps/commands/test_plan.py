@@ -54,6 +54,10 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     ("words", "says"),
     [
         (["plan", "RECIPE", "--set", "edp.epsilon=null"], "epsilon: the recipe has no edp.epsilon"),
+        (
+            ["run", "RECIPE", "--plan", "cheapest", "--set", "edp.epsilon=null"],
+            "no edp.epsilon; allowed: --set edp.epsilon=8\n",
+        ),
         (["plan", "RECIPE", "--epsilon", "-1"], "epsilon = -1: allowed: positive"),
         (
             ["run", "RECIPE", "--plan", "subset"],
@@ -67,7 +71,7 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
             ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
             "--trials = 3: --set search.trials=4 is",
         ),
-        (["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in=null"], "plan = 'stand_in': allowed"),
+        (["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in=null"], "; stand_in: with search.stand_in"),
         (
             ["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in={name: health, utterances: 130}"],
             "plan = 'stand_in': with search.stand_in = health in the corpus' place, shadow.corpus = health: it is",

@@ -95,6 +95,23 @@ def test_one_json_document_a_folder_a_run_and_a_registered_version(
     assert digests.items() <= version.tags.items()
     assert not list((storage / "cache").glob("*/checkpoint.pt"))
 
+    code, out, err = command(*words[:-3])
+    assert (code, "nothing is left to train" in err, str(output) in out) == (0, True, True)
+    code, out, err = command(*words[:-3], "--register", "later", "--json")
+    assert (code, "step" in err) == (0, False), err
+    later = client.get_model_version("later", json.loads(out)["model"]["version"])
+    assert later.tags == version.tags
+    assert sorted(Path(one.path).name for one in client.list_artifacts(later.run_id, "encoder")) == FILES
+    first, *others = settings(place)["corpora"]
+    other = write_recipe(place, tmp_path / "other.yaml", corpora=[{**first, "utterances": 20}, *others])
+    for given, why in (
+        ([str(recipe), "--set", "training.seed=9"], "of other settings"),
+        ([str(other)], "of another start, or other corpora"),
+    ):
+        code, out, err = command("pretrain", *given, *words[2:])
+        assert (code, out) == (2, "")
+        assert f"it is there already, {why}; allowed: a new folder" in err.splitlines()[-1]
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

@@ -48,7 +48,7 @@ from sweeps.formatting.signals import exit_code, stopped_by, terminating
 with terminating():
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
     try:
-        with ray_session(Path(sys.argv[1])):
+        with ray_session(Path(sys.argv[1]), print):
             print("it went on")
     except KeyboardInterrupt as interrupt:
         print(stopped_by(interrupt), exit_code(stopped_by(interrupt)))

@@ -98,6 +98,13 @@ def test_the_default_space_is_the_papers() -> None:
         ("shadow.corpus.name=communication", ["shadow.corpus", "must not be the private corpus"]),
         ("nonsense", ["'nonsense'", "key=value"]),
         ("training.epochs.deep=1", ["training.epochs.deep", "no settings below"]),
+        ("space.training.learning_rate=[1,3]", ["space.training.learning_rate = [1, 3]: allowed: {choice: […]}"]),
+        ("space=[1]", ["space = [1]: allowed: a mapping of settings"]),
+        ("corpus.format=csv", ["corpus: format = csv has no meaning without path"]),
+        ("corpus.columns.text=said", ["corpus: columns.text = said has no meaning without path"]),
+        ("corpus.path=2024", ["path = 2024: allowed: text; a name of digits as ./2024"]),
+        ("training.method=dpsgd training.batch_size=7 training.workers=2", ["does not divide batch_size = 7"]),
+        ("training.plain.batch_size=3 training.workers=2", ["plain.batch_size = 3", "allowed: multiples of 2"]),
     ],
 )
 def test_a_mistake_is_refused_in_one_line(settings: str, says: list[str]) -> None:
@@ -203,6 +210,9 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
     assert yaml.safe_load((tmp_path / "picked.yaml").read_text())["training"]["method"] == "sgd"
     with pytest.raises(UserError, match="no such file"):
         load_config(tmp_path / "other.yaml", [])
+    (tmp_path / "recipe.yaml").write_text("search: {trials: 2}\n")
+    with pytest.raises(UserError, match=r"it is a recipe, as it has search; allowed: what `edp-sweep pick` wrote"):
+        load_config(tmp_path / "recipe.yaml", [])
 
 
 @pytest.mark.parametrize(

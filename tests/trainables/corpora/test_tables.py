@@ -50,6 +50,12 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
         {"c.csv": "tokens,intent\n\"['play', 'it']\",i\n"},
         "c.csv, line 2: column 'tokens' holds \"['play', 'it']\", a list that was written as text; allowed: words with",
     ),
+    "a NUL in a row": ("csv", {"c.csv": "text,intent\nx,y\na\0b,y\n"}, "c.csv, line 3: a token has a NUL character"),
+    "carriage returns alone": (
+        "csv",
+        {"c.csv": "text,intent\rx,y\r"},
+        "c.csv, line 1: not a row of CSV: a line ends with a carriage return alone; save it with line feeds",
+    ),
     "no Parquet": ("parquet", {"c.parquet": "x"}, "c.parquet: is neither Parquet nor an Arrow stream: "),
     "half a Parquet": (
         "parquet",
@@ -76,6 +82,7 @@ def test_a_broken_table_ends_in_one_line_that_names_file_row_and_problem(fault: 
 CELLS: dict[str, tuple[str, list[object], str]] = {
     "a number without a name": ("tags", [[7], [8]], "row 1: column 'tags' holds 7; allowed: a string"),
     "a label below 0": ("label", ["a", None], "row 2: column 'label' holds nothing; allowed: a string"),
+    "half a label": ("label", [0.5, 1.5], "row 1: column 'label' holds 0.5; allowed: a string or a whole number"),
     "no text": (
         "tokens",
         [None, ["a"]],
@@ -93,6 +100,12 @@ def test_a_cell_that_cannot_be_read_is_named_by_file_row_and_column(fault: str, 
     with pytest.raises(UserError) as caught:
         read_corpus(tmp_path, "auto")
     assert str(caught.value).startswith(f"{tmp_path / 'c.parquet'}, {expected}")
+
+
+def test_a_table_that_is_no_text_has_no_first_line(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"foo": ["go on"]}), tmp_path / "c.parquet")
+    with pytest.raises(UserError, match=r"no column of text; it has 'foo'; allowed: corpus\.columns\.text"):
+        read_corpus(tmp_path, "auto")
 
 
 def test_a_number_that_its_column_has_no_name_for_is_refused(tmp_path: Path) -> None:
@@ -115,6 +128,8 @@ def test_columns_of_any_name_are_read_where_the_spec_says_which(tmp_path: Path) 
     assert corpus_digest(spec) != corpus_digest(spec.model_copy(update={"columns": ColumnsSpec(intent="what")}))
     with pytest.raises(UserError, match=r"corpus\.columns\.tags = bio: there is no such column; it has 'said', 'what'"):
         read_corpus(tmp_path, "csv", ColumnsSpec(tags="bio"))
+    with pytest.raises(UserError, match=r"corpus\.columns\.tags = what: that is the column of intent; it has 'said'"):
+        read_corpus(tmp_path, "csv", ColumnsSpec(text="said", intent="what", tags="what"))
     with pytest.raises(UserError, match=r"corpus\.columns: format jsonl has none; allowed with csv, parquet, datasets"):
         read_corpus(writers.jsonl(AWKWARD, tmp_path / "other"), "jsonl", ColumnsSpec(text="said"))
     assert "columns" not in CorpusSpec(name="atis").model_dump(), "or caches would lose their names"
