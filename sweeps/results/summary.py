@@ -284,8 +284,9 @@ def next_steps(sweep: Sweep) -> str:
     # What was planted to audit the search is nobody's, and need not be in what is released.
     unplanted = ["--set", "canaries.count=0"] if sweep.recipe.canaries.count else []
     train = train_line("picked.yaml", "--on", "train+valid", *unplanted, storage=storage, tracking_uri=uri)
+    what = "the recommended configuration" if recommended(sweep).point else "the best one, which has no guarantee"
     steps = [
-        (sweep.command("pick"), "the recommended configuration, as picked.yaml; --max-ser and others limit it"),
+        (sweep.command("pick"), f"{what}, as picked.yaml; --max-ser and others limit it"),
         (sweep.command("report"), "report.html, for a privacy review"),
         (sweep.command("confirm"), "the front again with new seeds: what of it was luck"),
         (train, "the final model"),
