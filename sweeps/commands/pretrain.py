@@ -140,7 +140,7 @@ def _same_before(folder: Path, spec: PretrainSpec) -> dict[str, Any] | None:
     about = read_json_if_any(folder / ABOUT, dict[str, Any]) if folder.is_dir() else None
     if about is None:
         raise _taken(folder, "no encoder of a pretraining")
-    if about["settings"] != settings_of(spec):
+    if about.get("settings") != settings_of(spec):
         raise _taken(folder, "of other settings")
     return about
 
