@@ -62,11 +62,14 @@ class CorpusSpec(Frozen):
 
     @model_validator(mode="after")
     def _format_is_that_of_a_path(self) -> CorpusSpec:
+        if self.path is not None:
+            return self
         columns = self.columns.model_dump(exclude_none=True) if self.columns is not None else {}
         given = {} if self.format == "auto" else {"format": self.format}
-        for name, value in (given | {f"columns.{kind}": name for kind, name in columns.items()}).items():
-            if self.path is None:
-                raise ValueError(f"{name} = {value} has no meaning without path; allowed: a path beside it, or neither")
+        given |= {f"columns.{kind}": name for kind, name in columns.items()}
+        if given:
+            name, value = next(iter(given.items()))
+            raise ValueError(f"{name} = {value} has no meaning without path; allowed: a path beside it, or neither")
         return self
 
     @model_serializer(mode="wrap")
