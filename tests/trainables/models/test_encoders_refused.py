@@ -14,13 +14,11 @@ from transformers import GPT2Config, GPT2Model, T5Config, T5Model
 
 from edp.spec import UserError
 from tests.conftest import Command
-from tests.support.encoder_folders import TEXTS, make_encoder
+from tests.support.encoder_folders import make_encoder
 from tests.support.models import built, spec_of
 from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import WordPieces
 from trainables.spec import BERTSpec, CorpusSpec
-
-UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 
 
 def test_a_tokenizer_without_its_special_tokens_is_refused() -> None:
