@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
 from trainables.records.pareto import objective_value
@@ -146,6 +146,12 @@ class BudgetSpec(Frozen):
     worker_hours: Annotated[float | None, Field(gt=0, description="hours times workers: also counts without GPUs")] = (
         None
     )
+
+    @model_validator(mode="after")
+    def _says_how_much(self) -> BudgetSpec:
+        if self.gpu_hours is None and self.worker_hours is None:
+            raise ValueError("nothing is limited; allowed: gpu_hours, worker_hours or both, or null in its place")
+        return self
 
 
 def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:

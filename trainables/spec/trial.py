@@ -31,6 +31,12 @@ class CanariesSpec(Frozen):
         CanaryKind, Field(description="what they are made of: values in slots, words that nobody knows, wrong labels")
     ] = "values"
 
+    @model_validator(mode="after")
+    def _kind_is_of_some(self) -> CanariesSpec:
+        if self.count == 0 and self.kind != "values":
+            raise ValueError(f"kind = {self.kind} has no meaning without any; allowed: a count of at least 1 beside it")
+        return self
+
 
 class TrialSpec(Frozen):
     """One configuration: what `edp-sweep train` runs, what a sweep's trial runs, what `pick` writes."""
