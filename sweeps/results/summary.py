@@ -181,7 +181,7 @@ def _front_table(
         heads.append("ε audited")
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
-        _caption(intervals, changes, bool(tied), audited, rare, any(p.metrics["ser"] > 1 for p in front))
+        _caption(front, intervals, changes, bool(tied), audited, rare)
         + about_users(front)
         + (f" All have {alike}." if alike else ""),
         heads,
@@ -235,9 +235,10 @@ def tie_lines(tied: dict[str, list[str]], on_front: set[str]) -> list[str]:
     return lines
 
 
-def _caption(intervals: bool, changes: bool, tied: bool, audited: bool, rare: bool, above: bool) -> str:
+def _caption(front: list[Point], intervals: bool, changes: bool, tied: bool, audited: bool, rare: bool) -> str:
+    above = any(point.metrics["ser"] > 1 for point in front)
     return (
-        "2@3: trial 2 after epoch 3. "
+        ("2@3: trial 2 after epoch 3. " if any("@" in point.name for point in front) else "")
         + ("Δ: against the SGD baseline. " if changes else "")
         + ("±: half the 95 % interval. " if intervals else "")
         + ("~: hangs on noise. " if tied else "")

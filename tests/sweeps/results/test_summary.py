@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,19 @@ def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int,
     assert ("ε audited" in page) == audited
     assert ("No audit was run." in page) != audited
     assert "ε of 1e4 or more is no formal guarantee." in " ".join(page.split())
+
+
+@pytest.mark.slow
+def test_the_name_of_an_earlier_epoch_is_explained_where_there_is_one(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, "made", 6)
+    for epochs in (1, 2):
+        trials = [replace(trial, points=trial.points[-epochs:]) for trial in sweep.trials()]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Sweep, "trials", lambda self, trials=trials: trials)
+            names = [point.name for point in front_of(sweep)]
+            page = shown(print_front, sweep)
+        assert any("@" in name for name in names) == (epochs == 2)
+        assert ("2@3: trial 2 after epoch 3." in " ".join(page.split())) == (epochs == 2)
 
 
 @pytest.mark.slow
