@@ -22,6 +22,7 @@ from dashboards.report_attacks import attacks_of
 from dashboards.report_choice import last_pick, served_models, survived
 from dashboards.report_figures import roc_svg
 from dashboards.report_questions import Known, Verified, questions
+from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import (
@@ -207,6 +208,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
+        "clips": _clips(spec, chosen.ledger),
         "attacks": attacks,
         "compared": compared,
         "permitted": permitted_words(chosen.metrics),
@@ -217,6 +219,13 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
         "confirmed": confirmed,
         "config": yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False),
     }
+
+
+def _clips(spec: TrialSpec, ledger: Ledger | None) -> str:
+    """How many a step has, as executed; of whole batches nobody knows without a ledger."""
+    who = "a user" if spec.edp.unit == "user" else "an utterance"
+    clips = ledger.entries[0].mechanism.N if ledger is not None and ledger.entries else spec.training.clips
+    return f"{clips:,} clipped gradients" if clips is not None else f"one clipped gradient {who}"
 
 
 def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import typer
 from edp.spec import UserError
 from sweeps.cli.app import app
 from sweeps.cli.console import complain
+from sweeps.cli.mistyped import mistyped
 from sweeps.cli.remarks import remarks
 from sweeps.cli.stopped import Stopped
 from sweeps.cli.unexpected import logged_threads, unexpected
@@ -48,7 +49,7 @@ def _run() -> int:
         complain(str(error))
         return 2
     except typer.TyperException as error:
-        if message := error.format_message().replace("\n", " ").replace("Value error, ", ""):
+        if message := mistyped(error):
             complain(message)
         return 2
     except Stopped as stop:

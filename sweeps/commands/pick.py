@@ -133,6 +133,7 @@ def keep(
     read_picks(sweep)
     uri = wanted.tracking_uri or record.tracking_uri
     tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False)
+    is_new = not is_printed(wanted.output) and not wanted.output.exists()
     with output(wanted.output) as file:
         file.write(text)
     made = Pick(
@@ -144,7 +145,12 @@ def keep(
         why=why,
         wrote=None if is_printed(wanted.output) else hashlib.sha256(text.encode()).hexdigest(),
     )
-    write_pick(sweep, made)
+    try:
+        write_pick(sweep, made)
+    except OSError:
+        if is_new:
+            wanted.output.unlink(missing_ok=True)  # it would pass for a pick
+        raise
     if point.run_id is not None:
         for earlier in tracker.marked(record.run_id, "picked") - {point.run_id}:
             tracker.tag(earlier, {"picked": "false"})

@@ -169,6 +169,7 @@ def _settings(way: Way, recipe: Recipe) -> list[str]:
     if way.name == "stand_in":
         assert recipe.search.stand_in is not None
         settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
+        settings.append("search.stand_in=null")  # it is the corpus
     return settings
 
 

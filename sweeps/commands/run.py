@@ -44,7 +44,9 @@ from sweeps.tracking.run_note import first_note
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
+from trainables.corpora import load_corpus
 from trainables.corpora.types import Splits
+from trainables.pretraining.overlap import check_public
 from trainables.records.files import disk_full
 from trainables.records.job import TrialStopped
 from trainables.spec import TrialSpec
@@ -121,6 +123,9 @@ def start_sweep(
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
+        if recipe.search.stand_in is not None:  # nothing here reads it: a plan would
+            own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
+            check_public(recipe.corpus, own, {"search.stand_in": recipe.search.stand_in})
         check_batches(trials, own_units(recipe.baseline(), prepared, corpora))
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from trainables.data.encoding import encode
 from trainables.execution.client import OnEpoch
 from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
 from trainables.records.files import read_json, reading
-from trainables.records.job import TrialJob, TrialResult
+from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
 
@@ -236,14 +237,26 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     if prepared.attack.is_file():
         return
     shadow = shadow_trial(spec)
-    run_job(
-        TrialJob(shadow, prepared.shadow, folder),
-        functools.partial(show_epoch, "shadow model", shadow.training.epochs),
-    )
+    with without_privacy("shadow model"):
+        run_job(
+            TrialJob(shadow, prepared.shadow, folder),
+            functools.partial(show_epoch, "shadow model", shadow.training.epochs),
+        )
     seen = folder / "attack_features.npz"
     with reading(seen), np.load(seen) as features:
         attack = fit_attack(features["members"], features["non_members"])
     save_attack(attack, prepared.attack)
+
+
+@contextmanager
+def without_privacy(what: str) -> Iterator[None]:
+    """Says of a training that fails that it is not the private one, and where its settings stand."""
+    try:
+        yield
+    except TrialStopped:
+        raise
+    except TrialError as error:
+        raise TrialError(f"{what}, which is trained without privacy as training.plain says: {error}") from error
 
 
 def cache_key(*parts: object) -> str:

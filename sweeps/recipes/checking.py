@@ -32,7 +32,8 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
         for key, value in data.items():
             if key not in fields:
                 here = f"{path}{key}"[:200]
-                raise UserError(f"{here} = {shown(value)}: unknown setting; {suggestion(str(key), fields)}")
+                what = "unknown setting" if tag is None else f"unknown setting of kind = {tag.default}"
+                raise UserError(f"{here} = {shown(value)}: {what}; {suggestion(str(key), fields)}")
             refuse_unknown(fields[key].annotation, value, f"{path}{key}.")
         return
     parts = typing.get_args(annotation)

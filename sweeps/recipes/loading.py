@@ -195,7 +195,7 @@ def _value(text: str) -> Any:
 
 
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
-    named = _section(data, "corpus").get("path") is None
+    named = {field for field in _CORPORA if _at(data, field).get("path") is None}
     data = apply_overrides(data, overrides)
     _name_again(data, {override.partition("=")[0].strip() for override in overrides}, named)
     refuse_unknown(kind, data, "")
@@ -207,16 +207,26 @@ def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> 
         raise UserError(one_line(error)) from None
 
 
-def _name_again(data: dict[str, Any], given: set[str], named: bool) -> None:
-    """Another corpus is called by its own name: the file's, where the recipe's own corpus is one that goes by its name
-    alone (`named`), of whose utterances there were so many. What the recipe says of itself is of that one."""
-    if not given & {"corpus", "corpus.name", "corpus.path"}:
-        return
-    data.pop("description", None)
-    corpus = _section(data, "corpus")
-    if named and corpus.get("path") is not None and "corpus" not in given:
-        for field in {"name", "utterances"} - {key.removeprefix("corpus.") for key in given}:
-            corpus.pop(field, None)
+_CORPORA = ("corpus", "shadow.corpus", "search.stand_in")
+
+
+def _name_again(data: dict[str, Any], given: set[str], named: set[str]) -> None:
+    """Another corpus is called by its own name: the file's, where the recipe has one there that goes by its name alone
+    (`named`), of whose utterances there were so many. What the recipe says of itself is of its private one."""
+    if given & {"corpus", "corpus.name", "corpus.path"}:
+        data.pop("description", None)
+    for field in named:
+        corpus = _at(data, field)
+        if corpus.get("path") is not None and f"{field}.path" in given and field not in given:
+            for own in ("name", "utterances"):
+                if f"{field}.{own}" not in given:
+                    corpus.pop(own, None)
+
+
+def _at(data: dict[str, Any], field: str) -> dict[str, Any]:
+    for name in field.split("."):
+        data = _section(data, name)
+    return data
 
 
 def _settle_paths(data: dict[str, Any]) -> None:

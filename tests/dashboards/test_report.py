@@ -97,6 +97,15 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
 
 
 @pytest.mark.slow
+def test_of_whole_batches_it_says_how_many_gradients_were_clipped(tmp_path: Path) -> None:
+    whole = sweep_of(tmp_path, "whole", 2, "training.method=dpsgd", "training.batch_size=full")
+    write_report(whole, tmp_path / "report.html")
+    text = words(tmp_path / "report.html")
+    assert "Mechanism: 1,350 clipped gradients a step, C = " in text
+    assert "in the sum of 1,350 clipped gradients" in text
+
+
+@pytest.mark.slow
 def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp_path: Path) -> None:
     chosen = write_report(sweep, tmp_path / "report.html")
     assert chosen.ledger is not None

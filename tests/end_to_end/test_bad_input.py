@@ -60,7 +60,12 @@ pytestmark = pytest.mark.ray
         (["epsilon", "--z0", "1", "--epochs", "3", "--method", "sgd"], "method = 'sgd'"),
         (["data", "check", "/not/there"], "/not/there"),
         (["data", "make", "weather"], "corpus = 'weather'"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], "No such command 'nonsense'; allowed: run, resume, "),
+        (["bench", "nonsense"], "No such command 'nonsense'; allowed: "),
+        (["front", "--nonsense"], "No such option: --nonsense; allowed: --storage, --tracking-uri, --json, --help"),
+        (["confirm", "x", "--seeds", "0"], "--seeds = '0': input should be greater than or equal to 2"),
+        (["epsilon", "--z0", "abc", "--epochs", "3"], "--z0 = 'abc': input should be a valid number"),
+        (["pick", "x", "--alias", "y"], "--alias: 'y' is not one of 'candidate', 'champion'"),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )

@@ -63,13 +63,17 @@ def figures(recipe: Recipe, params: dict[str, Any], rng: np.random.Generator) ->
     }, ledger
 
 
-def sweep_of(storage: Path, name: str, trials: int, *, tracked: bool = True, state: str = "finished") -> Sweep:
+def sweep_of(
+    storage: Path, name: str, trials: int, *settings: str, tracked: bool = True, state: str = "finished"
+) -> Sweep:
     """A sweep of `trials` complete trials in `storage`.
 
     Args:
+        settings: `KEY=VALUE` of its recipe, `quickstart_paper`.
         tracked: whether MLflow has runs of it; its front is only written there then.
     """
-    stem, recipe = load_recipe("quickstart_paper", [f"search.trials={max(trials, 1)}", "search.sampler=random"])
+    own = [f"search.trials={max(trials, 1)}", "search.sampler=random", *settings]
+    stem, recipe = load_recipe("quickstart_paper", own)
     sweep = Sweep.new(storage, name)
     uri = default_tracking_uri(storage)
     tracker = Tracker(uri, stem, storage / "mlflow-artifacts") if tracked else None

@@ -108,6 +108,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if isinstance(error, IsADirectoryError) and path.is_dir():
             raise BrokenFile(f"{path} is a folder; allowed: a file, or nothing") from None
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            error.filename = str(path)  # what is said of a full disk names it; a write knows no name
         raise
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from edp.spec import Frozen
 from trainables.spec.corpus import CorpusSpec
@@ -50,6 +51,12 @@ class HeadSpec(Frozen):
     bio: Annotated[bool, Field(description="I-x is answered after B-x and I-x only, whatever was learnt")] = False
 
 
+def _joined(layers: str) -> str:
+    if not re.fullmatch(r"(0|[1-9]\d*)(\+(0|[1-9]\d*))*", layers):
+        raise ValueError(f"{layers!r} names no hidden states; allowed: their numbers joined by +, such as 2+4")
+    return layers
+
+
 class FeaturesSpec(Frozen):
     """What the heads of a frozen encoder read: hidden states, computed once a corpus, whitened by public moments.
 
@@ -59,8 +66,8 @@ class FeaturesSpec(Frozen):
     layers: Annotated[
         str,
         BeforeValidator(lambda value: str(value) if type(value) is int else value),  # as YAML reads one alone
+        AfterValidator(_joined),
         Field(
-            pattern=r"^(0|[1-9]\d*)(\+(0|[1-9]\d*))*$",
             description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
         ),
     ] = "2+4"

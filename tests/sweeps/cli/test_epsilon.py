@@ -88,6 +88,7 @@ def test_nothing_but_the_answer_is_printed(
         (("--clip", "Automatic"), "'fixed', 'automatic' or 'quantile'"),
         (("--sampling", "poisson", "--rate", "0"), "rate = 0: allowed: 1e-12 to 1"),
         (("--unit", "user", "--method", "edp"), "unit = user clips every user by itself"),
+        (("--rate", "0.3"), "rate = 0.3 has no meaning with sampling = shuffle"),
         (("--band", "3"), "band = 3 has no meaning with noise_correlation = none"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
@@ -134,6 +135,23 @@ def test_picks_that_cannot_be_read_leave_no_file_behind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"picks\.json is broken"):
         pick_point(sweep, {}, Wanted(tmp_path / "picked.yaml"), "0")
     assert not (tmp_path / "picked.yaml").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    sweep_of(tmp_path / "runs", "new", 2)
+    file = tmp_path / "picked.yaml"
+    if there:
+        file.touch()
+    monkeypatch.setattr("sweeps.commands.pick.write_pick", full)
+    with pytest.raises(OSError, match="No space left"):
+        pick_point(Sweep.existing(tmp_path / "runs", "new"), {}, Wanted(file, force=True), "0")
+    assert file.exists() == there
 
 
 @pytest.mark.slow

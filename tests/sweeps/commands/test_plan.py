@@ -15,7 +15,9 @@ from sweeps.commands.plan import _chosen
 from sweeps.state.lock import LOCK
 from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
+from tests.support import writers
 from tests.support.synthetic import sweep_of
+from trainables.corpora import generate
 
 SETTINGS = {
     "edp": {"epsilon": 8, "decay": "none", "alpha": "none"},
@@ -32,6 +34,20 @@ def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(settings))
     return path
+
+
+def test_a_stand_in_that_holds_the_corpus_is_refused_with_a_plan_and_without(
+    recipe: Path, tmp_path: Path, command: Command
+) -> None:
+    path = writers.jsonl(generate("communication", 200, seed=3), tmp_path / "mine")
+    settings = [f"corpus={{path: {path}}}", f"search.stand_in={{name: other, path: {path}}}"]
+    words = [str(recipe), "--storage", str(tmp_path / "runs"), *(x for one in settings for x in ("--set", one))]
+    for way in ([], ["--plan", "stand_in"]):
+        code, out, err = command("run", *words, *way)
+        assert (code, out) == (2, ""), err
+        assert "search.stand_in = other: " in err.splitlines()[-1]
+        assert "(100.00%) stand in it too" in err.splitlines()[-1]
+    assert not list((tmp_path / "runs").rglob("recipe.yaml"))
 
 
 @pytest.mark.slow

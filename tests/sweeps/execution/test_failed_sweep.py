@@ -10,12 +10,14 @@ import pytest
 from optuna.trial import TrialState
 from rich.console import Console
 
+from sweeps.execution.prepare import without_privacy
 from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.progress.live_table import Progress
 from sweeps.results.summary import print_sweep
 from sweeps.search.study import open_study
 from sweeps.search.study_trials import COST
 from tests.support import studies
+from trainables.records.job import TrialError, TrialStopped
 
 
 def test_a_budget_that_nothing_meets_is_told_by_the_cheapest(tmp_path: Path) -> None:
@@ -33,6 +35,14 @@ def test_a_budget_that_nothing_meets_is_told_by_the_cheapest(tmp_path: Path) -> 
     unused: Any = None
     with pytest.raises(SweepFailed, match=words):
         run_trials(sweep, recipe, unused, unused, unused, unused, Progress(Console(file=io.StringIO())))
+
+
+def test_a_training_without_privacy_that_fails_says_that_it_is_one_and_where_it_is_set() -> None:
+    said = "^shadow model, which is trained without privacy as training.plain says: the training loss is nan$"
+    with pytest.raises(TrialError, match=said), without_privacy("shadow model"):
+        raise TrialError("the training loss is nan")
+    with pytest.raises(TrialStopped, match=r"^stopped by Ctrl-C$"), without_privacy("SGD baseline"):
+        raise TrialStopped("stopped by Ctrl-C")
 
 
 def test_the_reason_of_a_failure_is_shown_and_the_same_refusal_once(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def _epsilon(*options: str) -> dict[str, object]:
 
 
 def test_the_command_prices_it_as_independent_noise() -> None:
-    independent = _epsilon("--rate", "0.1")
+    independent = _epsilon()
     assert _epsilon("--rate", "0.1", "--noise-correlation", "banded") == independent
     assert _epsilon("--rate", "0.1", "--noise-correlation", "banded", "--band", "10") == independent
 

@@ -314,6 +314,12 @@ def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
     _, found = load_recipe("quickstart", ["corpus.utterances=90"])
     assert (found.corpus.name, found.corpus.utterances) == ("video", 90)
     assert found.description
+    for field in ("shadow.corpus", "search.stand_in"):
+        _, found = load_recipe("atis_private", [f"{field}.path={mine}"])
+        other = found.shadow.corpus if field == "shadow.corpus" else found.search.stand_in
+        assert other is not None
+        assert (other.name, other.utterances, found.corpus.name) == ("mine", None, "atis")
+        assert found.description
     # One that is by its path already has moved, and is the same.
     recipe = tmp_path / "recipe.yaml"
     write_yaml(load_recipe("quickstart", [f"corpus.path={mine}", "corpus.name=ours"])[1], recipe)

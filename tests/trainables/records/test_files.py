@@ -85,6 +85,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_one_before_and_says_why(tmp_
     words = [sys.executable, "-c", WRITER, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, preexec_fn=limit)
     assert done.stdout.startswith("the disk is full: "), done
+    assert f"({tmp_path / NAME})" in done.stdout, "it names the file"
     found = load_checkpoint(tmp_path, spec())
     assert found is not None
     assert found.step == 1
