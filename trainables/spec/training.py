@@ -101,7 +101,8 @@ class TrainingSpec(Frozen):
         Field(
             description="of the products in training; auto: bfloat16 where the device multiplies it in hardware (a "
             "processor that does not is some fifty times slower with it). Weights, gradients, clip and noise are "
-            "float32 in any case"
+            "float32 in any case. Scores of bfloat16 have three digits: heads with a small clip and a large rate need "
+            "float32"
         ),
     ] = "float32"
     memory_batch: Annotated[

@@ -189,7 +189,7 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
             r"model\.sentence = mean has no meaning with model\.features",
         ),
         ({"features": {"layers": "2+2", "public": [{"name": "health"}]}}, r"names a layer twice; allowed: each once"),
-        ({"features": {"layers": "2,4", "public": [{"name": "health"}]}}, r"should match pattern"),
+        ({"features": {"layers": "2,4", "public": [{"name": "health"}]}}, r"names no hidden states"),
         ({"features": {"public": []}}, r"at least 1 item"),
     ],
 )
