@@ -52,6 +52,9 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for place in _FENCES:
             patch.setattr(place, begin)
+        # Where other tests have started Ray in this process, a command would join it, train, and shut it down.
+        patch.setattr("ray.is_initialized", lambda: False)
+        patch.setattr("ray.shutdown", lambda: None)
         # Typer reads all signatures anew for each command line: nine tenths of the time.
         patch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
         # Optuna reads all its migrations anew for each study that is opened: most of the rest.
