@@ -208,7 +208,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
         "neighbours": NEIGHBOURS[spec.edp.sampling],
         "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
         "steps": chosen.ledger.steps if chosen.ledger is not None else None,
-        "clips": _clips(spec, chosen.ledger),
+        "clips": _clips_in_words(spec, chosen.ledger),
         "attacks": attacks,
         "compared": compared,
         "permitted": permitted_words(chosen.metrics),
@@ -221,7 +221,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
     }
 
 
-def _clips(spec: TrialSpec, ledger: Ledger | None) -> str:
+def _clips_in_words(spec: TrialSpec, ledger: Ledger | None) -> str:
     """How many a step has, as executed; of whole batches nobody knows without a ledger."""
     who = "a user" if spec.edp.unit == "user" else "an utterance"
     clips = ledger.entries[0].mechanism.N if ledger is not None and ledger.entries else spec.training.clips

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.execution.prepare import Prepared, RunJob, without_privacy
+from sweeps.execution.prepare import Prepared, RunJob, blamed_on
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.baseline_run import open_baseline_run
@@ -29,7 +29,7 @@ def run_baseline(
 
     with open_baseline_run(sweep, spec, tracker, corpus_inputs(spec, prepared.corpus, prepared.shadow)) as tracked:
         sweep.update(baseline_run_id=tracked.run_id)
-        with without_privacy("SGD baseline"):
+        with blamed_on("SGD baseline"):
             result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
         tracked.close(spec, folder, result)
     sweep.update(baseline={"run_id": tracked.run_id, **result.metrics}, baseline_tracked=tracked.whole)

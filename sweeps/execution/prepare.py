@@ -237,7 +237,7 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     if prepared.attack.is_file():
         return
     shadow = shadow_trial(spec)
-    with without_privacy("shadow model"):
+    with blamed_on("shadow model"):
         run_job(
             TrialJob(shadow, prepared.shadow, folder),
             functools.partial(show_epoch, "shadow model", shadow.training.epochs),
@@ -249,8 +249,12 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
 
 
 @contextmanager
-def without_privacy(what: str) -> Iterator[None]:
-    """Says of a training that fails that it is not the private one, and where its settings stand."""
+def blamed_on(what: str) -> Iterator[None]:
+    """A training without privacy that fails within says which one it was, and where its settings stand.
+
+    Raises:
+        TrialError: naming `what`; `TrialStopped` goes on as it is.
+    """
     try:
         yield
     except TrialStopped:

@@ -51,7 +51,7 @@ class HeadSpec(Frozen):
     bio: Annotated[bool, Field(description="I-x is answered after B-x and I-x only, whatever was learnt")] = False
 
 
-def _joined(layers: str) -> str:
+def _names_layers(layers: str) -> str:
     if not re.fullmatch(r"(0|[1-9]\d*)(\+(0|[1-9]\d*))*", layers):
         raise ValueError(f"{layers!r} names no hidden states; allowed: their numbers joined by +, such as 2+4")
     return layers
@@ -66,7 +66,7 @@ class FeaturesSpec(Frozen):
     layers: Annotated[
         str,
         BeforeValidator(lambda value: str(value) if type(value) is int else value),  # as YAML reads one alone
-        AfterValidator(_joined),
+        AfterValidator(_names_layers),
         Field(
             description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
         ),

@@ -168,12 +168,12 @@ class Trainer:
         dist.all_reduce(total)
         mean, self.dropped = float(total[0]) / max(1, seen), round(float(total[1]))
         if self.hook is None and not np.isfinite(mean):
-            raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: {self._rate(epoch)}")
+            raise TrialFailed(f"the training loss is {mean} in epoch {epoch}: {self._why_diverged(epoch)}")
         if self.hook is not None and not (largest := _largest(self.ddp.module)) < _DIVERGED:
-            raise TrialFailed(f"a weight is {largest:.3g} in epoch {epoch}: {self._rate(epoch)}")
+            raise TrialFailed(f"a weight is {largest:.3g} in epoch {epoch}: {self._why_diverged(epoch)}")
         return mean
 
-    def _rate(self, epoch: int) -> str:
+    def _why_diverged(self, epoch: int) -> str:
         return f"the learning rate may be too high ({self.spec.training.learning_rate_in(epoch):g})"
 
     def _plan(self, epoch: int) -> None:

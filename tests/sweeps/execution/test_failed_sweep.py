@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 from rich.console import Console
 
-from sweeps.execution.prepare import without_privacy
+from sweeps.execution.prepare import blamed_on
 from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.progress.live_table import Progress
 from sweeps.results.summary import print_sweep
@@ -39,9 +39,9 @@ def test_a_budget_that_nothing_meets_is_told_by_the_cheapest(tmp_path: Path) -> 
 
 def test_a_training_without_privacy_that_fails_says_that_it_is_one_and_where_it_is_set() -> None:
     said = "^shadow model, which is trained without privacy as training.plain says: the training loss is nan$"
-    with pytest.raises(TrialError, match=said), without_privacy("shadow model"):
+    with pytest.raises(TrialError, match=said), blamed_on("shadow model"):
         raise TrialError("the training loss is nan")
-    with pytest.raises(TrialStopped, match=r"^stopped by Ctrl-C$"), without_privacy("SGD baseline"):
+    with pytest.raises(TrialStopped, match=r"^stopped by Ctrl-C$"), blamed_on("SGD baseline"):
         raise TrialStopped("stopped by Ctrl-C")
 
 
