@@ -1,2 +1,1 @@
-"""The page of one sweep: its layout, its charts, and the callbacks between them. Must not
-import reports."""
+"""The Pareto page of one sweep: layout, charts and callbacks. Must not import the report."""

@@ -36,13 +36,13 @@ def create(
     tracking_uri: str | None = None,
     seconds: float = 4.0,
 ) -> Dash:
-    """The app of one sweep.
+    """Build the Dash app of one sweep.
 
     Args:
         output: the file that Pick writes.
-        hosts: names that the page may be asked for under, so that no web site can reach it through a name of its
-            own; any where None.
-        password: of whoever may see it; None: everybody who reaches it.
+        hosts: host names that the page answers to, so that no web site can reach it through a name of its own;
+            None accepts any name.
+        password: required to see the page; None asks for none.
         mlflow: address of the MLflow UI, where there is one.
         tracking_uri: of the store, where it has moved since the sweep.
         seconds: between two looks at the sweep.

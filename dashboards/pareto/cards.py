@@ -1,4 +1,4 @@
-"""The page's cards, in the order that they stand in, empty: the callbacks of `app` fill them in."""
+"""The page's cards, empty, in their order on the page. The callbacks of `app` fill them in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.formatting.figures import MARK
 from sweeps.state.notes import LONGEST
 
 LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
-"""What its user may set a limit to; `cost` is in GPU-seconds where there were GPUs."""
+"""Quantities with a slider, by name. `cost` is in GPU-seconds where the sweep had GPUs."""
 
 _GRAPH: Any = {
     "displaylogo": False,
@@ -22,7 +22,7 @@ _STILL: Any = {"displayModeBar": False, "responsive": True}
 
 
 def aria(**attributes: str) -> dict[str, Any]:
-    """Attributes for screen readers, whose names hold a dash."""
+    """Return the `aria-` attributes for screen readers."""
     return {f"aria-{name}": value for name, value in attributes.items()}
 
 
@@ -31,12 +31,12 @@ def _card(title: str, children: list[Any], **more: Any) -> html.Section:
 
 
 def _chart(name: str, config: Any) -> html.Div:
-    """A chart as tall as the style sheet says of its frame."""
+    """Return an empty chart that is as tall as its frame in the style sheet."""
     return html.Div(dcc.Graph(id=name, config=config), className=f"{name}-chart")
 
 
 def answer() -> html.Section:
-    """What is recommended and why, first of all, and the limits that it is recommended within."""
+    """Return the first card: the recommendation, its reason and the limits."""
     sliders = [
         html.Div(
             [
@@ -91,7 +91,7 @@ def _choice(name: str, label: str, value: str) -> html.Div:
 
 
 def first() -> html.Section:
-    """The first chart: ε against SER."""
+    """Return the card of the first chart, ε against SER."""
     return _card(
         "What a guarantee costs",
         [
@@ -108,7 +108,7 @@ def first() -> html.Section:
 
 
 def scatter(x: str, y: str) -> html.Section:
-    """The second chart, of any two quantities, `x` and `y` at first."""
+    """Return the card of the second chart, which opens with the quantities `x` and `y`."""
     return _card(
         "What leaks",
         [
@@ -127,7 +127,7 @@ def scatter(x: str, y: str) -> html.Section:
 
 
 def parallel() -> html.Section:
-    """All configurations as lines through their settings and figures."""
+    """Return the card of the parallel coordinates, a line a configuration."""
     return _card(
         "The same configurations, setting by setting",
         [
@@ -148,7 +148,7 @@ def parallel() -> html.Section:
 
 
 def search(objective: str) -> html.Section:
-    """What is computed when it is asked for: it takes seconds where trials are many."""
+    """Return the card of what the search learned, which is computed when it is opened: it takes seconds."""
     return html.Section(
         html.Details(
             [
@@ -169,7 +169,7 @@ def search(objective: str) -> html.Section:
 
 
 def sweeps() -> html.Section:
-    """Another sweep beside this one."""
+    """Return the card that compares another sweep with this one."""
     return _card(
         "Beside another sweep",
         [
@@ -191,7 +191,7 @@ def sweeps() -> html.Section:
 
 
 def table() -> html.Section:
-    """All configurations as rows."""
+    """Return the card of the table, a row a configuration."""
     return html.Section(
         [
             html.Div(
@@ -222,7 +222,7 @@ def table() -> html.Section:
 
 
 def details(output: Path) -> html.Section:
-    """The selected configuration, Pick and the note; `output` is what Pick writes."""
+    """Return the card of the selected configuration, with Pick, which writes `output`, and the note."""
     return html.Section(
         [
             html.H2("Nothing selected", id="chosen", **aria(live="polite")),

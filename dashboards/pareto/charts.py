@@ -1,4 +1,4 @@
-"""The charts of the page, and another sweep beside this one in them."""
+"""The callbacks that draw the page's charts, also with another sweep beside this one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sweeps.results.recommendation import leakage_of
 
 
 def charts(app: Dash, source: Source) -> None:
-    """Draws them whenever the sweep, the limits or what is to be shown has changed."""
+    """Register the callbacks that redraw the charts when the sweep, the limits or the selection changes."""
     _beside(app, source)
     _scatters(app, source)
     _parallel(app, source)
 
 
 def _beside(app: Dash, source: Source) -> None:
-    """Another sweep, to be drawn beside this one."""
+    """Register the callbacks that draw another sweep beside this one."""
 
     @app.callback(Output("beside", "options"), Input("version", "data"))
     def sweeps(_: str | None) -> list[str]:
@@ -40,7 +40,7 @@ def _beside(app: Dash, source: Source) -> None:
 
 
 def _scatters(app: Dash, source: Source) -> None:
-    """The chart that the page opens with, and the one whose axes are chosen."""
+    """Register the callbacks of the opening chart and of the chart with chosen axes."""
 
     @app.callback(Output("x", "options"), Output("y", "options"), Output("colour", "options"), Input("version", "data"))
     def options(_: str | None) -> Any:
@@ -81,7 +81,7 @@ def _scatters(app: Dash, source: Source) -> None:
 
 
 def over_epsilon(found: Snapshot) -> str:
-    """What a chart over ε does not show, in a sentence; "" where it shows all."""
+    """Return a sentence on the candidates that a chart over ε cannot show; "" where it shows all."""
     if not found.candidates:
         return "No trial is complete yet; points appear here as they end."
     beyond = sum(math.isinf(candidate.point.metrics["epsilon"]) for candidate in found.candidates.values())
@@ -89,7 +89,7 @@ def over_epsilon(found: Snapshot) -> str:
 
 
 def _parallel(app: Dash, source: Source) -> None:
-    """Setting by setting; and, in all charts, what is selected."""
+    """Register the callbacks of the parallel coordinates and of the selection in all charts."""
 
     @app.callback(
         Output("parallel", "figure"),

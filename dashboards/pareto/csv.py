@@ -1,4 +1,4 @@
-"""All candidates as a table that other programs read."""
+"""The candidates as a CSV file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboards.pareto.source import Source
 
 
 def candidates_csv(snapshot: Snapshot) -> str:
-    """A row a candidate: its name, place, settings (`edp.C`, as `--set` names them) and metrics."""
+    """Return a row a candidate: its name, standing, settings (`edp.C`, as `--set` names them) and metrics."""
     advised = snapshot.advice().point
     rows = [
         {
@@ -31,7 +31,7 @@ def candidates_csv(snapshot: Snapshot) -> str:
 
 
 def download(app: Dash, source: Source) -> None:
-    """Served at an address of its own: the page's policy lets no script make a file."""
+    """Serve the table at its own address, since the page's content policy lets no script make a file."""
 
     def csv() -> Response:
         name = f"{source.sweep.name}.csv"

@@ -1,4 +1,4 @@
-"""What the page shows, as plain data: a sweep's candidates, its front, its baseline. Nothing here draws."""
+"""The page's data: a sweep's candidates, front and baseline, and the quantities to draw. Nothing here draws."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Axis:
 
     @property
     def short(self) -> str:
-        """For a narrow column."""
+        """The label for a narrow column."""
         head, _, rest = self.label.partition(" (")
         side = {
             "honest)": " honest",
@@ -59,7 +59,7 @@ METRICS = (
     Axis("gpu_seconds", "GPU-seconds", better="lower"),
     Axis("worker_seconds", "Worker-seconds", better="lower"),
 )
-"""The metrics that are drawn, where a sweep has them."""
+"""Metrics that the charts offer where a sweep has them."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Candidate:
     dominated_by: str | None
     """Key of a candidate of the front that is nowhere worse; None on the front."""
     tied_with: tuple[str, ...] = ()
-    """Keys of the front's candidates that it is not told apart from, beyond noise (`sweeps.results.ties.ties`)."""
+    """Keys of the front's candidates that it is tied with within noise (`sweeps.results.ties.ties`)."""
 
     @property
     def key(self) -> str:
@@ -97,13 +97,13 @@ class Candidate:
         return f"Trial {self.trial}" if self.point.last else f"Trial {self.trial}, epoch {self.point.epoch}"
 
     def value(self, key: str) -> Any:
-        """A metric or a hyperparameter; NaN where there is none. An ε of 0 counts as 1e-12, as for the search."""
+        """Return a metric or a hyperparameter; NaN where there is none. An ε of 0 counts as 1e-12, as in the search."""
         if key in self.metrics:
             return max(self.metrics[key], 1e-12) if key.startswith("epsilon") else self.metrics[key]
         return self.point.epoch if key == "epoch" else self.params.get(key, math.nan)
 
     def interval(self, key: str) -> tuple[float, float] | None:
-        """Confidence interval of a metric, where one was estimated."""
+        """Return the confidence interval of a metric, where one was estimated."""
         low, high = self.metrics.get(f"{key}_lower"), self.metrics.get(f"{key}_upper")
         return (low, high) if low is not None and high is not None else None
 
@@ -120,17 +120,17 @@ class Snapshot:
     candidates: dict[str, Candidate]
     baseline: dict[str, float]
     curves: dict[int, tuple[dict[str, float], ...]]
-    """What each epoch of a trial reported."""
+    """Metrics of each epoch, by trial."""
     epsilon_of_sweep: float
-    """NaN where it is not known."""
+    """NaN where it is unknown."""
     axes: dict[str, Axis] = field(default_factory=dict)
-    """What can be drawn, metrics first."""
+    """Quantities that can be drawn, metrics first."""
     again: dict[str, Metrics] = field(default_factory=dict)
-    """What new seeds gave, by a candidate's key (`sweeps.results.confirmed.new_seeds`)."""
+    """Means over new seeds, by a candidate's key (`sweeps.results.confirmed.new_seeds`)."""
     notes: dict[str, str] = field(default_factory=dict)
-    """What people wrote, by a candidate's key."""
+    """People's notes, by a candidate's key."""
     problem: str = ""
-    """Why the sweep can no longer be read; all else is what it was before."""
+    """Reason why the sweep can no longer be read; everything else is then as it was before."""
 
     @property
     def front(self) -> list[Candidate]:
@@ -138,11 +138,11 @@ class Snapshot:
         return [c for c in self.candidates.values() if c.on_front]
 
     def axis(self, key: str) -> Axis:
-        """The axis of a key; a plain one where it is no metric and nothing was measured yet."""
+        """Return the axis of a key; a plain one where nothing was measured yet."""
         return self.axes.get(key) or next((axis for axis in METRICS if axis.key == key), Axis(key, key))
 
     def advice(self, limits: Limits | None = None) -> Recommendation:
-        """What is recommended within limits, by the rule that `edp-sweep pick` has too."""
+        """Return the recommendation within limits, by the same rule as `edp-sweep pick`."""
         return recommend(
             [c.point for c in self.front],
             target=self.recipe.edp.epsilon,
@@ -154,12 +154,12 @@ class Snapshot:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether something can be drawn on a number line."""
+    """Return True if `value` can be drawn on a number line."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def snapshot(sweep: Sweep) -> Snapshot:
-    """What is known of a sweep now."""
+    """Read a sweep as it is now."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     cost = epsilon_of_sweep(sweep, trials)
     states = ("complete", "stopped", "running", "interrupted", "failed", "refused")
@@ -182,7 +182,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
 
 
 def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> dict[str, Candidate]:
-    """Every kept epoch by its point's name: the front first, by the first objective, then the others in that order."""
+    """Return every kept epoch by its point's name: the front first, then the others, each by the first objective."""
     front = pareto_front(trials, objectives)
     tied = ties(trials, front, objectives)
     values = {p.name: objective_values(objectives, p.metrics) for p in front}
@@ -197,7 +197,7 @@ def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> 
 
 
 def drawable(found: list[Candidate]) -> dict[str, Axis]:
-    """The quantities that at least one candidate has, and that differ, where they are hyperparameters."""
+    """Return the metrics that at least one candidate has, and the hyperparameters that vary."""
     axes = {a.key: a for a in METRICS if any(is_number(c.value(a.key)) for c in found)}
     if not any(c.metrics.get("gpu_seconds") for c in found):
         axes.pop("gpu_seconds", None)  # no GPU was there
@@ -216,28 +216,28 @@ def drawable(found: list[Candidate]) -> dict[str, Axis]:
 
 
 def opening_axes(recipe: Recipe) -> tuple[str, str]:
-    """The metrics of the first two objectives; MIA AUC, or SER, beside one alone."""
+    """Return the metrics of the first two objectives; a single one gets MIA AUC, or SER, beside it."""
     first, *others = (metric_of(objective) for objective in recipe.search.objectives)
     return first, others[0] if others else "ser" if first == "mia_auc" else "mia_auc"
 
 
 def is_categorical(axis: Axis, found: list[Candidate]) -> bool:
-    """Whether a hyperparameter has values that are no numbers."""
+    """Return True if a hyperparameter has values that are no numbers."""
     return any(not isinstance(c.params[axis.key], int | float) for c in found if axis.key in c.params)
 
 
 def cost_key(axes: dict[str, Axis]) -> str:
-    """What a configuration cost: GPU-seconds, or workers' seconds where there was no GPU."""
+    """Return the key of the cost axis: GPU-seconds, or worker-seconds where there was no GPU."""
     return "gpu_seconds" if "gpu_seconds" in axes else "worker_seconds"
 
 
 def limited(axes: dict[str, Axis]) -> list[Axis]:
-    """What its user may set a limit to."""
+    """Return the axes that have a slider."""
     return [axes[key] for key in ("epsilon", "ser", "mia_auc", cost_key(axes)) if key in axes]
 
 
 def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
-    """Low and high end of a limit's slider, rounded outwards, and its step; in log10 where the axis is logarithmic."""
+    """Return the ends of a slider, rounded outwards, and its step; in log10 where the axis is logarithmic."""
     values = [float(c.value(axis.key)) for c in found if is_number(c.value(axis.key))] or [1.0]
     values = [math.log10(v) for v in values] if axis.log else values
     low, high = min(values), max(values)
@@ -250,14 +250,14 @@ def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
 
 
 def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
-    """Whether a candidate is within all limits, as what is recommended is: new seeds' figures take the place of the
-    sweep's. What it was not measured on, it does not keep."""
+    """Return True if a candidate keeps all limits. Means over new seeds replace the sweep's figures, as in the
+    recommendation. A metric that was not measured counts as over its limit."""
     figures = candidate.metrics | snapshot.again.get(candidate.key, {})
     return all(figures.get(name, math.inf) <= most for name, most in limits.items())
 
 
 def text(axis: Axis, value: Any) -> str:
-    """A value as a person reads it; an ε that guarantees nothing is marked (`sweeps.formatting.figures.MARK`)."""
+    """Format a value; an ε that guarantees nothing is marked (`sweeps.formatting.figures.MARK`)."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, int | float):

@@ -10,7 +10,7 @@ from sweeps.formatting.guarantee import NO_GUARANTEE
 
 
 def epsilons(candidate: Candidate, theme: str) -> Figure:
-    """What is known of a candidate's ε, as ranges on a logarithmic axis: at least, at most, and the paper's claim."""
+    """Draw a candidate's bounds on ε as ranges on a logarithmic axis: audited, honest and the paper's claim."""
     t = THEMES[theme]
     rows = [
         ("paper: at most", candidate.metrics.get("epsilon_paper", math.nan), "most"),
@@ -75,7 +75,7 @@ CURVES = {
 
 
 def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figure:
-    """What a trial reported after each epoch, one small chart below the other; the candidate's own epoch is marked."""
+    """Draw the metrics that a trial reported after each epoch, one small chart a metric. Mark the candidate's epoch."""
     history = {key: [(int(e.get("epoch", i + 1)), e[key]) for i, e in enumerate(curve) if key in e] for key in CURVES}
     t = THEMES[theme]
     names = [key for key in CURVES if any(math.isfinite(v) for _, v in history.get(key, []))]

@@ -1,7 +1,8 @@
-"""Who may ask the page for what: names, a password, origins; and what a browser is told to refuse.
+"""Access control of the page: host names, password, origins, and the headers that tell a browser what to refuse.
 
-A page on this machine can be reached by every web site that its user visits. So it answers to its own names only (a
-site may point a name of its own here), takes orders from itself only (`Origin`), and is shown in no other page.
+Every web site that a user visits can send requests to a page on this machine. So the page answers to its own host
+names only (a site may point its own name here: DNS rebinding), takes orders from itself only (`Origin`), and cannot
+be framed by another page.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dashboards.pareto.layout import THEME
 from sweeps.cli.unexpected import unexpected
 
 _MOST_BYTES = 1_000_000
-"""Of what a browser sends."""
+"""Upper bound on a request's size."""
 
 _HEADERS = {
     "X-Frame-Options": "DENY",
@@ -33,11 +34,12 @@ _HEADERS = {
 
 
 def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
-    """Lets in who may come in. To be called when all callbacks are there: their scripts are allowed by their hashes.
+    """Add access control and security headers to the app. Call it after all callbacks are registered, since the content
+    policy allows their scripts by hash.
 
     Args:
-        hosts: names that the page may be asked for under; any where None.
-        password: of every request, under any user's name; None: nobody is asked for one.
+        hosts: host names that the page answers to; None accepts any.
+        password: required with every request, under any user name; None asks for none.
     """
     server: Flask = app.server
     server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
@@ -71,7 +73,7 @@ def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
 
 
 def same(given: Any, token: str) -> bool:
-    """Whether `given` is the token, told in a time that says nothing of how much of it is."""
+    """Return True if `given` is the token. The comparison takes constant time."""
     return isinstance(given, str) and hmac.compare_digest(given.encode(), token.encode())
 
 
@@ -81,7 +83,7 @@ def _knows(password: str) -> bool:
 
 
 def _is_call(app: Dash) -> bool:
-    """Whether the request is JSON that calls one of the page's callbacks, with the arguments that it takes."""
+    """Return True if the request is JSON that calls one of the page's callbacks with its arguments."""
     try:
         body = request.get_json(silent=True)
     except RecursionError:
@@ -101,7 +103,7 @@ def _is_call(app: Dash) -> bool:
 
 
 def _fits(given: Any, declared: list[dict[str, Any]]) -> bool:
-    """Whether values came for what a callback reads, in its order."""
+    """Return True if the values match the declared inputs of a callback, in order."""
     if not isinstance(given, list) or len(given) != len(declared):
         return False
     for one, wanted in zip(given, declared, strict=True):
@@ -130,7 +132,7 @@ def _policy(app: Dash) -> str:
 
 
 def _name(host: str) -> str | None:
-    """Of a `Host` header, without its port and in lower case; None where it is no host's."""
+    """Return the host name of a `Host` header in lower case, without its port; None if it is malformed."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:  # brackets that do not close

@@ -1,4 +1,4 @@
-"""The page's skeleton: everything that is there from the start and is filled in by the callbacks of `app`."""
+"""The page's skeleton, which the callbacks of `app` fill in."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def page(
     axes: tuple[str, str] = ("ser", "mia_auc"),
     token: str = "",
 ) -> html.Div:
-    """The whole page of sweep `name`, asked for again every `seconds` while the sweep runs.
+    """Return the whole page of sweep `name`, refreshed every `seconds` while the sweep runs.
 
     Args:
         axes: metrics that it opens on, across and up.

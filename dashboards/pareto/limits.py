@@ -1,4 +1,4 @@
-"""The sliders of the page: what they limit, and what is recommended of what lies within."""
+"""The callbacks of the sliders and of the recommendation within their limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboards.pareto.source import Source
 
 
 def state(app: Dash, source: Source) -> None:
-    """What the sweep is doing, and what is recommended of what lies within the limits."""
+    """Register the callbacks of the state line and of the recommendation."""
 
     @app.callback(Output("version", "data"), Input("tick", "n_intervals"), State("version", "data"))
     def look(_: int | None, known: str | None) -> Any:
@@ -44,7 +44,7 @@ def state(app: Dash, source: Source) -> None:
 
 
 def limits(app: Dash, source: Source) -> None:
-    """The sliders: their ranges, which grow with the sweep, and what they let through."""
+    """Register the callbacks of the sliders, whose ranges grow with the sweep."""
     names = list(LIMITS)
 
     @app.callback(
@@ -98,7 +98,7 @@ def _limit_axis(snapshot: Snapshot, name: str) -> Axis:
 
 
 def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:
-    """The place on its slider of a limit that the page's address holds."""
+    """Return the slider position of a limit that the page's address holds; None if it holds no number."""
     try:
         value = float(link.get(name, ""))
         return math.log10(value) if axis.log else value

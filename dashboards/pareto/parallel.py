@@ -12,11 +12,11 @@ from dashboards.pareto.style import SCALES, THEMES, Figure, base_layout, shade_o
 
 _BINS = 8
 _MANY = 300
-"""Lines; of more, the dominated ones say nothing when they are pointed at: that alone would be a megabyte."""
+"""Lines with a hover text. With more, only the front's have one: the texts alone would take a megabyte."""
 
 
 def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis, theme: str) -> Figure:
-    """Parallel coordinates: a line a candidate across all that was searched and measured.
+    """Draw parallel coordinates: a line a candidate across its settings and metrics.
 
     Drawn as lines, rather than with Plotly's own chart of that name: that one needs WebGL, cannot be clicked, and
     tells the front from the rest by colour alone.
@@ -68,7 +68,7 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
 
 
 class _places:
-    """Where on its axis, 0 to 1, a value stands; `marks` are the labels beside the axis."""
+    """Return the position, 0 to 1, of a value on its axis; `marks` are the labels beside the axis."""
 
     def __init__(self, axis: Axis, snapshot: Snapshot) -> None:
         found = [c.value(axis.key) for c in snapshot.candidates.values()]
@@ -104,7 +104,7 @@ class _places:
 
 
 def _lines(members: list[Candidate], axes: list[Axis], places: dict[str, _places], name: str) -> Figure:
-    """One trace for many lines, with a gap after each."""
+    """Return one trace of many lines, with a gap after each."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     keys: list[str | None] = []

@@ -1,4 +1,4 @@
-"""The parts of the page that are words and tables."""
+"""The page's sentences and tables."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sweeps.recipes.parts import metric_of
 from sweeps.results.summary import TPR
 
 ROWS = 25
-"""Of the table, a page."""
+"""Rows of the table on a page."""
 
 _NOT_IN_TABLE = ("mia_tpr_at_1pct_fpr", "intent_accuracy", "slot_f1", "epoch")
 _COSTS = ("gpu_seconds", "worker_seconds")
 
 
 def state_line(snapshot: Snapshot) -> str:
-    """What the sweep is doing, and what looking at all of it costs."""
+    """Return the sweep's state, its counts of trials and its ε in one line."""
     if snapshot.problem:
         return f"can no longer be read, and is shown as it was: {snapshot.problem}"
     record, recipe = snapshot.record, snapshot.recipe
@@ -34,7 +34,7 @@ def state_line(snapshot: Snapshot) -> str:
 
 
 def remain_line(snapshot: Snapshot, limits: Limits) -> str:
-    """How many candidates the limits leave."""
+    """Return a sentence that counts the candidates within the limits."""
     found = list(snapshot.candidates.values())
     left = [c for c in found if within(snapshot, c, limits)]
     front = sum(c.on_front for c in left)
@@ -42,7 +42,7 @@ def remain_line(snapshot: Snapshot, limits: Limits) -> str:
 
 
 def hint(x: Axis, y: Axis) -> str:
-    """Where in the scatter to look."""
+    """Return a sentence that says which corner of the scatter is best."""
     side = {"lower": "left", "higher": "right"}.get(x.better)
     end = {"lower": "Lower", "higher": "Upper"}.get(y.better)
     where = f"{end} {side} is better. " if side and end else ""
@@ -50,7 +50,7 @@ def hint(x: Axis, y: Axis) -> str:
 
 
 def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
-    """Where a candidate stands."""
+    """Return a sentence on a candidate's place: on the front, dominated, or tied."""
     names = ", ".join(snapshot.candidates[key].name for key in candidate.tied_with)
     if candidate.on_front:
         words = "Pareto-optimal: nothing measured is better in one objective without being worse in another."
@@ -61,7 +61,7 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
 
 
 def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> list[Any]:
-    """A configuration, what it reached, and what it guarantees."""
+    """Return the elements that show a configuration, its metrics and its guarantee."""
     spec = candidate.point.spec
     rows = []
     for axis in snapshot.axes.values():
@@ -108,7 +108,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
 
 
 def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
-    """What was found to leak, how, and what the ledger permits."""
+    """Return lines on the measured leakage, the attack behind it, and the bound that the ledger gives."""
     metrics, lines = candidate.metrics, []
     if TPR in metrics:
         found = tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr"))
@@ -128,7 +128,7 @@ def _change(axis: Axis, value: float, baseline: float | None) -> str:
 def table_members(
     snapshot: Snapshot, limits: Limits, dominated: bool, key: str | None, descending: bool
 ) -> list[Candidate]:
-    """The candidates of the table, in its order; without a key, the front first."""
+    """Return the table's candidates in its order; without a key, the front first."""
     found = [c for c in snapshot.candidates.values() if (c.on_front or dominated) and within(snapshot, c, limits)]
     if key is None:
         return found
@@ -144,7 +144,7 @@ def table(
     key: str | None,
     descending: bool,
 ) -> Any:
-    """The candidates as a table: what the charts show, for the keyboard and for screen readers."""
+    """Return the candidates as a table, which the keyboard and screen readers can use in place of the charts."""
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
     cost = cost_key(snapshot.axes)  # one column of two keeps the last settings in view

@@ -1,4 +1,4 @@
-"""All candidates over two quantities."""
+"""The scatter chart of all candidates over two quantities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweeps.results.front import mechanisms
 from sweeps.results.recommendation import GUESSING
 
 _INTERVALS = 60
-"""So many points of the front have their intervals drawn; more would hide each other."""
+"""Largest front whose intervals are drawn; more would hide each other."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
@@ -37,14 +37,13 @@ def scatter(
     beside: Snapshot | None = None,
     narrow: bool = False,
 ) -> Figure:
-    """All candidates over two quantities, coloured by a third if it varies; the front's, within limits, in full.
+    """Draw all candidates over two quantities, coloured by a third if it varies.
 
-    What is selected is marked by `assets/page.js`, which finds it by its key: to draw all points anew takes seconds
-    where there are thousands.
+    `assets/page.js` marks the selected point, which it finds by its key: to redraw thousands of points takes seconds.
 
     Args:
-        beside: another sweep, whose front is drawn too.
-        narrow: on a telephone, where the key to the colours stands above.
+        beside: another sweep whose front is drawn too.
+        narrow: for a telephone: the colour bar goes above the chart.
     """
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
     traces = _groups(
@@ -95,7 +94,7 @@ def _groups(
     theme: str,
     narrow: bool,
 ) -> list[Figure]:
-    """What is outside the limits, dominated, and on the front: a trace each, and one for the key to the colours."""
+    """Return a trace each for candidates outside the limits, dominated and on the front, and one for the colour bar."""
     t = THEMES[theme]
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
@@ -149,7 +148,7 @@ def _groups(
 
 
 def _strangers(beside: Snapshot, members: list[Candidate], x: Axis, y: Axis, colour: Axis, ink: str) -> Figure:
-    """The front of another sweep. It is looked at, not selected: it carries no keys."""
+    """Return the trace of another sweep's front. Its points have no keys, since they cannot be selected."""
     return (
         {"type": "scatter", "mode": "markers", "name": f"front of {beside.record.name}"}
         | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
@@ -187,7 +186,7 @@ def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
 
 
 def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list[Figure], list[Figure]]:
-    """What an ε is worth, as bands behind the points, with a word on each that has room for it."""
+    """Return shapes and labels that shade the tiers of ε behind the points."""
     low, high = axis_range(x, values)
     tiers = [*((math.log10(top), words) for top, words in WORTH), (math.inf, "no formal guarantee")]
     shapes: list[Figure] = []
@@ -217,7 +216,7 @@ def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list
 
 
 def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
-    """Dashed: the SGD baseline, on each axis that it has a value on. Dotted: an attack that guesses."""
+    """Return dashed lines at the SGD baseline and dotted lines at an attack that guesses."""
     t = THEMES[theme]
     shapes, notes = [], []
     known = [
@@ -255,7 +254,7 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
 def _clip_notes(
     snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, width: list[float], theme: str
 ) -> list[Figure]:
-    """Beside one point of each kind what it clips, where the front's points differ in that."""
+    """Return a label beside one point of each clipping mode, where the front has several."""
     shown = {c.key: c for c in drawn}
     notes = []
     for key, words in mechanisms([c.point for c in snapshot.front]).items():
@@ -271,7 +270,7 @@ def _clip_notes(
 
 
 def _on(axis: Axis, value: float) -> float:
-    """Where a value is on an axis, as Plotly's notes have it: its log10 on a logarithmic one."""
+    """Return a value's position for Plotly's annotations: its log10 on a logarithmic axis."""
     return math.log10(value) if axis.log else value
 
 

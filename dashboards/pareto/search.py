@@ -1,4 +1,4 @@
-"""What the search learned: which settings matter, slices, and what more trials brought."""
+"""Charts of what the search learned: importance of settings, slices, hypervolume over trials."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_lay
 from sweeps.recipes.parts import Objective, metric_of
 
 _FEWEST = 4
-"""Complete trials; of fewer nothing can be said."""
+"""Fewest complete trials for which importance is computed."""
 
 
 def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that have values."""
+    """Return the trials that have values."""
     return [trial for trial in trials if trial.state == TrialState.COMPLETE]
 
 
 def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, dict[str, float]]:
-    """By objective, the importance of each setting, in sum 1 (Optuna's PED-ANOVA); {} of too few trials."""
+    """Return the importance of each setting by objective, in sum 1 (Optuna's PED-ANOVA); {} for too few trials."""
     study = _study(trials, objectives)
     if len(study.trials) < _FEWEST:
         return {}
@@ -46,7 +46,10 @@ def _value(i: int, trial: FrozenTrial) -> float:
 
 
 def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[float]:
-    """After each complete trial, the share of the final hypervolume; the reference is the worst of each objective."""
+    """Return the share of the final hypervolume after each complete trial.
+
+    The reference point is the worst value of each objective.
+    """
     values = np.array([trial.values for trial in complete(trials)])
     if len(values) < 2:
         return []
@@ -70,14 +73,14 @@ def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective])
 
 
 def _study(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> optuna.Study:
-    """A study in memory of those that are complete: what is looked at is not written to."""
+    """Return an in-memory study of the complete trials, so that the sweep's own study is not written to."""
     study = optuna.create_study(directions=["minimize"] * len(objectives))
     study.add_trials(complete(trials))
     return study
 
 
 def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
-    """Bars side by side, one an objective."""
+    """Draw the importances as bars, one an objective."""
     if not found:
         return blank(theme)
     names = sorted(
@@ -104,7 +107,7 @@ def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
 
 
 def slices_chart(snapshot: Snapshot, objective: Axis, theme: str) -> Figure:
-    """The objective against each setting that was searched, of every trial's last epoch."""
+    """Draw the objective of every trial's last epoch against each searched setting."""
     settings = [
         axis for axis in snapshot.axes.values() if any(axis.key in c.params for c in snapshot.candidates.values())
     ]
@@ -149,7 +152,7 @@ def _slice(members: list[Candidate], axis: Axis, objective: Axis, theme: str) ->
 
 
 def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -> Figure:
-    """The hypervolume over trials."""
+    """Draw the hypervolume over trials."""
     if not shares:
         return blank(theme)
     what = "hypervolume" if len(objectives) > 1 else f"gain in {objectives[0]}"
@@ -173,7 +176,7 @@ def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -
 
 
 def search(app: Dash, source: Source) -> None:
-    """Computed when the part is opened, and again where the sweep has grown since; the last of each is kept."""
+    """Register the callbacks, which compute when the card is opened and again once the sweep has grown."""
 
     @functools.lru_cache(maxsize=2)
     def learned(version: str) -> tuple[dict[str, dict[str, float]], list[float], int]:

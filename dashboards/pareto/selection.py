@@ -1,4 +1,4 @@
-"""Choosing a candidate, and picking it."""
+"""The callbacks that select, compare, annotate and pick a candidate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sweeps.state.shell import train_line
 
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
-    """Clicks select a candidate, and what is known of it is shown."""
+    """Register the callbacks that select a candidate by click and show its details."""
     # In the browser, for the reason that sorting is.
     app.clientside_callback(
         ClientsideFunction("edp", "select"),
@@ -34,7 +34,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         prevent_initial_call=True,
     )
 
-    # The page opens on what is recommended, and follows it until somebody chooses.
+    # The page opens on the recommendation and follows it until the user selects a point.
     @app.callback(
         Output("selected", "data", allow_duplicate=True),
         Output("advised", "data"),
@@ -90,7 +90,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
 
 
 def address(app: Dash, source: Source) -> None:
-    """The page's address holds what is selected, what it is compared with, and the limits."""
+    """Register the callbacks that keep selection, comparison and limits in the page's address."""
     app.clientside_callback(ClientsideFunction("edp", "read"), Output("link", "data"), Input("url", "hash"))
     app.clientside_callback(
         ClientsideFunction("edp", "write"),
@@ -103,7 +103,7 @@ def address(app: Dash, source: Source) -> None:
 
 
 def comparing(app: Dash, source: Source) -> None:
-    """Two configurations side by side: one is kept while another is selected."""
+    """Register the callbacks that compare two configurations: one is pinned while another is selected."""
 
     @app.callback(
         Output("pinned", "data"),
@@ -137,7 +137,7 @@ def comparing(app: Dash, source: Source) -> None:
 
 
 def notes(app: Dash, source: Source, token: str) -> None:
-    """What people write of a configuration is kept in the sweep's folder: by the page alone, as Pick is."""
+    """Register the callbacks that keep people's notes in the sweep's folder. Like Pick, they need the page's token."""
 
     @app.callback(
         Output("note", "value"), Output("save-note", "disabled"), Output("noted", "children"), Input("selected", "data")
@@ -167,7 +167,8 @@ def notes(app: Dash, source: Source, token: str) -> None:
 
 
 def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:
-    """Pick writes the file and, under a name, registers the model: for whoever has the page, and so its token.
+    """Register the callback of Pick, which writes the file and, given a name, registers the model. It needs the page's
+    token.
 
     A model without a guarantee is registered at the second click: the first one says what it lacks.
     """

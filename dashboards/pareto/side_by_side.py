@@ -12,7 +12,7 @@ _ESTIMATED: tuple[Objective, ...] = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr")
 
 
 def side_by_side(snapshot: Snapshot, one: Candidate, other: Candidate) -> html.Table:
-    """What was measured of both, how far apart that is with its 95 % interval, and the settings that differ."""
+    """Return a table of two candidates: metrics, 95 % intervals of the differences, and the settings that differ."""
     rows = [
         _row(axis.short, axis, one, other, _apart(axis, one, other))
         for axis in snapshot.axes.values()
@@ -33,7 +33,7 @@ def _row(name: str, axis: Axis, one: Candidate, other: Candidate, apart: str = "
 
 
 def _apart(axis: Axis, one: Candidate, other: Candidate) -> str:
-    """The first less the second, where both were estimated with an interval: else there is no noise to speak of."""
+    """Return the difference, with an interval where both metrics have one."""
     for name in _ESTIMATED:
         if name == axis.key and one.interval(name) and other.interval(name):
             low, high = difference(one.metrics, other.metrics, name)

@@ -1,4 +1,4 @@
-"""A sweep that the page reads again when it has changed."""
+"""The sweep behind the page, read again when it has changed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Source:
         return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"
 
     def read(self) -> tuple[str, Snapshot]:
-        """The sweep, and a version that changes when it does.
+        """Return a version that changes when the sweep does, and the sweep's snapshot.
 
         Raises:
             UserError: where it cannot be read, and never could.
@@ -77,7 +77,7 @@ class Source:
             return replace(before, problem=str(error))
 
     def run_page(self, mlflow: str, run_id: str | None, tracking_uri: str | None = None) -> str:
-        """Address of a run in the MLflow UI at `mlflow`; that of the UI itself where the store does not answer."""
+        """Return the address of a run in the MLflow UI at `mlflow`; the UI's own where the store does not answer."""
         record = self.sweep.record
         try:
             if self._experiment is None:

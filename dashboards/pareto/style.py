@@ -1,5 +1,4 @@
-"""The look that the page's charts share. They are the plain dictionaries that Plotly reads: building them as objects
-takes ten times longer."""
+"""The charts' common style. Figures are plain dictionaries: building Plotly's objects takes ten times longer."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ SCALES = {
 
 
 def base_layout(theme: str, **more: Any) -> Figure:
-    """What all charts share, in a theme's colours."""
+    """Return the layout that all charts share, in a theme's colours."""
     t = THEMES[theme]
     return {
         "paper_bgcolor": t["paper"],
@@ -39,7 +38,7 @@ def base_layout(theme: str, **more: Any) -> Figure:
 
 
 def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figure:
-    """A chart's axis for a quantity that takes `values`."""
+    """Return the style of an axis whose quantity takes `values`."""
     t = THEMES[theme]
     return {
         "title": {"text": axis.label, "standoff": 10},
@@ -56,13 +55,13 @@ def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figu
 
 
 def decades(values: list[float], most: int = 8) -> int:
-    """A tick at so many powers of ten that no more than `most` are drawn."""
+    """Return the step between ticks, in powers of ten, that draws at most `most` of them."""
     logs = [math.log10(v) for v in values if v > 0] or [0.0]
     return max(1, math.ceil((max(logs) - min(logs)) / most))
 
 
 def axis_range(axis: Axis, values: list[float]) -> list[float]:
-    """The values with some room, so that nothing is cut at an edge; in log10 where the axis is logarithmic."""
+    """Return the values' range with a margin; in log10 where the axis is logarithmic."""
     found = [math.log10(v) if axis.log else v for v in values if is_number(v) and (v > 0 or not axis.log)] or [0.0, 1.0]
     low, high = min(found), max(found)
     room = 0.07 * (high - low) or 0.1 * abs(high) or 0.5
@@ -70,7 +69,7 @@ def axis_range(axis: Axis, values: list[float]) -> list[float]:
 
 
 def shade_of(candidate: Candidate, axis: Axis) -> float | None:
-    """What a candidate is coloured by: a value, its log10 where the axis is logarithmic; None where it has none."""
+    """Return the number that sets a candidate's colour, in log10 where the axis is logarithmic; None without one."""
     value = candidate.value(axis.key)
     if not is_number(value) or (axis.log and value <= 0):
         return None
@@ -78,12 +77,12 @@ def shade_of(candidate: Candidate, axis: Axis) -> float | None:
 
 
 def varies(shades: list[float], axis: Axis) -> bool:
-    """Whether colours tell anything: not where z0 was solved for to within a little of one ε."""
+    """Return True if colours tell candidates apart. They do not where every z0 was solved for one target ε."""
     return max(shades) - min(shades) > (0.01 if axis.log else 0.0)
 
 
 def blank(theme: str) -> Figure:
-    """A chart of nothing."""
+    """Return an empty chart."""
     colour = THEMES[theme]["paper"]
     nothing = {"xaxis": {"visible": False}, "yaxis": {"visible": False}}
     return {"data": [], "layout": nothing | {"paper_bgcolor": colour, "plot_bgcolor": colour}}

@@ -1,4 +1,4 @@
-"""Another sweep of the same storage beside this one."""
+"""Another sweep of the same storage, to compare with this one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SER = next(axis for axis in METRICS if axis.key == "ser")
 
 
 def others(source: Source) -> list[str]:
-    """The other sweeps beside this one, by name."""
+    """Return the names of the storage's other sweeps."""
     return [sweep.name for sweep in all_sweeps(source.sweep.folder.parent) if sweep.name != source.sweep.name]
 
 
@@ -28,7 +28,7 @@ def _source(storage: Path, name: str) -> Source:
 
 
 def beside(source: Source, name: str | None) -> Snapshot | None:
-    """The sweep of this name; None where there is none that can be read."""
+    """Return the snapshot of the sweep `name`; None if it cannot be read."""
     if name not in others(source):
         return None
     try:
@@ -38,7 +38,7 @@ def beside(source: Source, name: str | None) -> Snapshot | None:
 
 
 def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
-    """What both searched, what they recommend, and the lowest SER that each has for an ε."""
+    """Return a table that compares two sweeps: what they searched, their lowest SER by ε, and their recommendations."""
     rows = [("corpus", *(s.recipe.corpus.name for s in (one, other)))]
     rows += [("model", *(s.recipe.model.kind.upper() for s in (one, other)))]
     rows += [("trials", *(", ".join(f"{n} {state}" for state, n in s.counts.items()) for s in (one, other)))]

@@ -1,1 +1,1 @@
-"""Figures, epsilons, tables and errors as text. Imports nothing else of the sweeps."""
+"""Metrics, epsilons, tables, names and errors as text. Imports no other room of the sweeps."""

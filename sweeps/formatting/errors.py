@@ -1,4 +1,4 @@
-"""A user's mistake as one line: which field, what stands there, what is allowed."""
+"""User errors in one line: field, value, what is allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = {
     "model_type": "allowed: a mapping of settings",
     "model_attributes_type": "allowed: a mapping of settings",
 }
-"""For what is a tuple, a dictionary or a model to Pydantic."""
+"""Messages by Pydantic's error type, where its own would speak of Python types."""
 _DIMENSION = "allowed: {choice: […]}, or {uniform: [low, high]}, log_uniform or int likewise"
 _PARTS = {
     "corpus": "a corpus, such as {name: snips} or {path: mine.jsonl}",
@@ -30,14 +30,14 @@ _PARTS = {
     "shadow": "{corpus: {name: snips}}, a public corpus that the attacker learns from",
     "shadow.corpus": "a public corpus that the attacker learns from, such as {name: snips}",
 }
-"""What a recipe must have."""
+"""Required parts of a recipe, with an example each."""
 
 
 def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
-    """The first problem of a pydantic error: `path = value: what is wrong`.
+    """Return the first problem of a Pydantic error as `path = value: what is wrong`.
 
     Args:
-        searched: settings whose value came from a recipe's space, which is then what is named.
+        searched: settings whose value came from a recipe's space; the message then names the space.
     """
     problem = error.errors()[0]
     context = problem.get("ctx", {})
@@ -78,11 +78,11 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
 
 
 _POSTGRES = ("psycopg", "psycopg2", "asyncpg", "pg8000")
-"""Drivers of PostgreSQL: our extra brings the first one, which postgresql:// takes."""
+"""Drivers of PostgreSQL. The extra `postgres` installs the first one, which postgresql:// uses."""
 
 
 def missing_driver(error: ImportError) -> str:
-    """What to install for a database whose driver is not there."""
+    """Return a message that says which database driver to install."""
     seen: BaseException | None = error
     while seen is not None and getattr(seen, "name", None) is None:
         seen = seen.__cause__ or seen.__context__
@@ -103,19 +103,19 @@ def _as_written(path: str, searched: Collection[str]) -> str:
 
 
 def _is_field(part: Any) -> bool:
-    """Pydantic puts the names of union members and validators among the fields."""
+    """Return True for a field's name. Pydantic mixes names of union members and validators among them."""
     return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
 
 
 def shown(value: Any) -> str:
-    """A value as a message holds it: short, and without secrets."""
+    """Return a value shortened for a message, without secrets."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return short(value)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`; did you mean x?` where something known is close, else what is known."""
+    """Return `did you mean x?` if a known name is close, else the list of known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"allowed: {', '.join(known)}"

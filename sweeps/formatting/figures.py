@@ -1,4 +1,4 @@
-"""Figures, epsilons and configurations as a person reads them."""
+"""Metrics, epsilons and configurations as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.formatting.guarantee import NO_GUARANTEE
 
 
 def number(value: float) -> str:
-    """Three digits, and all of them before the point below 10,000: 1002, not 1e+03."""
+    """Format a number with three digits; below 10,000 with all digits before the point (1002, not 1e+03)."""
     if math.isnan(value):
         return "unknown"
     if math.isinf(value):
@@ -20,57 +20,56 @@ def number(value: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """ε as a person reads it, labelled where it guarantees nothing."""
+    """Format ε, labelled where it guarantees nothing."""
     if math.isinf(epsilon):
         return "∞ (no formal guarantee)"
     return f"{epsilon:.2e} (no formal guarantee)" if epsilon >= NO_GUARANTEE else number(epsilon)
 
 
 def epsilon_over(epsilon: float, limit: float) -> str:
-    """ε that is more than a limit, in as many digits as show that it is."""
+    """Format an ε over a limit with enough digits to show that it is over."""
     shown = epsilon_text(epsilon)
     return f"{epsilon:.10g}" if shown == number(limit) else shown
 
 
 MARK = "†"
-"""Stands for "no formal guarantee" where a table has no room for the words; its caption says so."""
+"""Stands for "no formal guarantee" in narrow columns; the table's caption says so."""
 
 
 def epsilon_cell(epsilon: float) -> str:
-    """ε for a narrow column."""
+    """Format ε for a narrow column."""
     if math.isinf(epsilon):
         return f"∞ {MARK}"
     return f"{epsilon:.1e} {MARK}" if epsilon >= NO_GUARANTEE else number(epsilon)
 
 
 def utility_words(metrics: Mapping[str, Any]) -> str:
-    """How useful a model is, in what its task is measured by."""
+    """Return the utility metrics of a model's task in words."""
     error = "SER" if "slot_f1" in metrics else "SER (error rate)"
     names = {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
     return ", ".join(f"{words} {metrics[name]:.2%}" for name, words in names.items() if name in metrics)
 
 
 def audited_text(metrics: Mapping[str, Any]) -> str:
-    """What an audit has shown, a lower bound of ε; nothing where there was none."""
+    """Format the audit's lower bound of ε; "" without an audit."""
     return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
 
 
 def user_cell(metrics: Mapping[str, Any]) -> str:
-    """ε of a user for a narrow column; nothing where users are not known."""
+    """Format a user's ε for a narrow column; "" where users are unknown."""
     return epsilon_cell(metrics["epsilon_user"]) if "epsilon_user" in metrics else ""
 
 
-NO_USERS = "users are not known: who contributed several utterances is protected less"
+NO_USERS = "users are not known: a person with several utterances is protected less"
 
 
 def users_remark(metrics: Mapping[str, Any]) -> list[str]:
-    """What must be said of an ε of examples where nobody knows whose they are."""
+    """Return the remark that an ε per utterance needs where the corpus does not say whose they are."""
     return [NO_USERS] if "epsilon_user" not in metrics and metrics.get("epsilon", math.inf) < NO_GUARANTEE else []
 
 
 def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
-    """The three epsilons of a model: what is guaranteed, to a user too where users are known; what the paper would
-    claim; what an attacker has shown."""
+    """Return a model's epsilons in words: honest, of a user where users are known, the paper's claim, and audited."""
     honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
     audited = audited_text(metrics)
     return [
@@ -82,7 +81,7 @@ def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
-    """What a run guarantees, in words: for tags and lists that have no other column for it."""
+    """Return a run's guarantee in words, with ε rounded up to four digits."""
     if edp.reproducible_noise is not None:
         return "not private: the noise is reproducible"
     epsilon = metrics["epsilon"]
@@ -95,12 +94,12 @@ def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
 
 
 def relative_change(value: float, baseline: float) -> float:
-    """In percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
+    """Return the change in percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
     return 100 * (value - baseline) / baseline if baseline else math.nan
 
 
 def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
-    """A configuration in one line; `short`: settings by the last part of their paths, where that is one's own."""
+    """Return a configuration in one line. `short` names a setting by the last part of its path where that is unique."""
     lasts = [name.rpartition(".")[2] for name in params]
     names = {name: last if short and lasts.count(last) == 1 else name for name, last in zip(params, lasts, strict=True)}
     shown = {names[k]: v for k, v in params.items() if not (k == "tau" and v == 0)}
@@ -108,7 +107,7 @@ def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
 
 
 def shared_params(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What several configurations have in common, to be said once; nothing of a single one."""
+    """Return the settings that several configurations share; {} for a single one."""
     first, *others = configurations or [{}]
     if not others:
         return {}
@@ -116,6 +115,6 @@ def shared_params(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]
 
 
 def enumerated(names: Sequence[str], most: int | None = None) -> str:
-    """Names as a sentence lists them: `1, 2 and 3`; of more than `most` so many, and how many there are besides."""
+    """Return names as a sentence lists them (`1, 2 and 3`): at most `most`, then how many more there are."""
     shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1] if shown else "")))

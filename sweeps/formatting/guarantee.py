@@ -1,4 +1,4 @@
-"""Whether an ε is a formal guarantee, and how every JSON document says so."""
+"""Tiers of ε, and how JSON documents state a guarantee."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 NO_GUARANTEE = 1e4
-"""An ε of this size or more is no formal guarantee, and is labelled so wherever it is listed."""
+"""From here on an ε is no formal guarantee and is labelled so."""
 
 MEANINGFUL = 10.0
-"""Up to here an ε is called a guarantee."""
+"""Largest ε that is called a guarantee."""
 
 WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if any"))
-"""What an ε up to so much is worth: the tiers of Ponomareva et al. (2023). Beyond: no formal guarantee."""
+"""Tiers of ε by upper end (Ponomareva et al. 2023). Beyond the last: no formal guarantee."""
 
 
 def measured(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The two keys that `--json` has of whatever was measured.
+    """Return `metrics` and `formal_guarantee` for a JSON document.
 
-    `formal_guarantee` stands beside the metrics, which are numbers; it is None where there is no ε, as of a trial that
-    failed.
+    `formal_guarantee` is None where there is no ε, as in a failed trial.
     """
     guarantee = metrics["epsilon"] < NO_GUARANTEE if "epsilon" in metrics else None
     return {"metrics": metrics, "formal_guarantee": guarantee}
 
 
 def delta_remark(delta: float, unit: str, examples: int) -> str | None:
-    """What is to be said of a δ with which one of so many training utterances could be published; None of a smaller."""
+    """Return a warning for a δ of 1/examples or more, which permits publishing an utterance outright; else None."""
     if unit != "example" or delta * examples < 1:
         return None
     return (

@@ -1,4 +1,4 @@
-"""What attacks and audits found of a model, beside what its ledger permits, as a person reads it."""
+"""Results of attacks and audits as text, beside the bound that the ledger gives."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from sweeps.formatting.figures import number
 
 Figures = Mapping[str, Any]
-"""Metrics of a model, or a document of attacks: without a key, or with None for it, nothing is known."""
+"""Metrics of a model, or a document of attacks. A missing key, or None, means unknown."""
 
 _TRAINED = {"sgd": "without privacy", "own": "as the model under attack was"}
 
 
 def tpr_text(tpr: float, realised: float | None, digits: int = 1) -> str:
-    """A true positive rate with the false positive rate that was realised at its threshold."""
+    """Format a true positive rate with the false positive rate realised at its threshold."""
     words = f"{tpr:.{digits}%}"
     return words if realised is None else f"{words} at {_percent(realised)}"
 
 
 def audit_words(figures: Figures) -> list[str]:
-    """Both bounds of an audit, each with what it assumes; none where there was no audit."""
+    """Return both bounds of an audit with their assumptions; [] without an audit."""
     of_any, of_own = (figures.get(f"epsilon_audited_{name}") for name in ("any_mechanism", "own_noise"))
     if of_any is None or of_own is None:
         return []
@@ -36,7 +36,7 @@ def audit_words(figures: Figures) -> list[str]:
 
 
 def permitted_words(figures: Figures) -> str:
-    """What the ledger permits any attack; nothing where it is not known."""
+    """Return the largest true positive rates that the ledger permits any attack; "" where unknown."""
     at_1, at_01, mu = (
         figures.get(name) for name in ("permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr", "gaussian_mu")
     )
@@ -49,7 +49,7 @@ def permitted_words(figures: Figures) -> str:
 
 
 def compared_words(document: Figures) -> str:
-    """How many models the attacks compared with, and how those were trained; earlier versions did not write it down."""
+    """Return the number of reference models and how they were trained."""
     count, kind, epochs = (document.get(name) for name in ("references", "reference_training", "reference_epochs"))
     if count is None:
         return "reference models: not recorded"
@@ -59,10 +59,10 @@ def compared_words(document: Figures) -> str:
 
 
 def shadow_words(corpus: str) -> str:
-    """How the sweep's own attack was trained."""
+    """Return how the sweep's own attack was trained."""
     return f"a shadow model trained without privacy on {corpus}"
 
 
 def _percent(share: float) -> str:
-    """Three digits."""
+    """Format a share in percent with three digits."""
     return f"{100 * share:.3g} %"

@@ -1,4 +1,4 @@
-"""Lines of text, as they are: nothing of a name or a path is taken for markup, and nothing is cut or broken."""
+"""Lines of text printed as they are: no markup, no cut, no line break."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from sweeps.formatting.secrets import redacted
 
 
 def print_line(console: Console, text: str, *, style: str | None = None) -> None:
-    """Prints a line that a pipe, a log and a narrow terminal get whole; secrets in it are hidden."""
+    """Print a line unbroken, also to a pipe, a log or a narrow terminal. Hide secrets in it."""
     console.print(redacted(text), style=style, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What must not be shown or stored: passwords and tokens in the addresses of stores and servers."""
+"""Redaction of passwords and tokens in the addresses of stores and servers."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _ENDS_PASSWORD = frozenset("?#;")
 _ENDS = re.compile(r"[@&#;/?]")
 _FRAGMENT = re.compile(r"(#)(.+)", re.DOTALL)
 _SHORT = 4
-"""A secret of fewer characters is part of too many words to be looked for in a text."""
+"""Shorter secrets are part of too many words to be searched for in a text."""
 
 Hide = Callable[[str], str]
 
 
 def redacted(text: str, *addresses: str) -> str:
-    """`text` without the passwords and tokens of the addresses in it, whatever part of them they stand in.
+    """Return `text` without the passwords and tokens of the addresses in it, in whatever part of them.
 
-    What cannot be told from a secret is taken for one: the user of `https://`, an option of a driver that is not known,
-    an address that can be read in two ways. A variable of the environment (`$PASSWORD`) is none.
+    Anything that may be a secret is hidden: the user of `https://`, an option of an unknown driver, an address that
+    can be read in two ways. A variable of the environment (`$PASSWORD`) is kept.
 
     Args:
         text: an address, or a text that may hold some; there, one ends at white space.
-        addresses: their secrets are looked for besides, as written and decoded, wherever in `text` they stand: what a
-            driver says of an address takes it apart.
+        addresses: their secrets are hidden too, as written and decoded, wherever they occur in `text`: a driver's
+            error message may quote parts of an address.
     """
     secrets: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Who stopped this process, in words and as an exit code."""
+"""Ctrl-C and SIGTERM: handlers, reasons in words, exit codes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _CODES = {BY_CTRL_C: 130, BY_SIGTERM: 143}
 
 
 _came: set[int] = set()
-"""Signals that `raise_terminated` has answered: inside a call to Ray it leaves a bare KeyboardInterrupt."""
+"""Signals that `raise_terminated` has handled. A call to Ray turns `Terminated` into a bare KeyboardInterrupt."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come: it stops what Ctrl-C would stop, and is no Ctrl-C."""
+    """SIGTERM arrived. It stops what Ctrl-C would stop, with its own reason and exit code."""
 
     def __str__(self) -> str:
         return BY_SIGTERM
 
 
 def raise_terminated(number: int, frame: object) -> None:
-    """A handler of SIGTERM. A machine that goes down sends this, and then waits for seconds only.
+    """Handle SIGTERM. A machine that shuts down sends it and then waits for seconds only.
 
     Raises:
         Terminated: always.
@@ -36,7 +36,7 @@ def raise_terminated(number: int, frame: object) -> None:
 
 @contextmanager
 def terminating() -> Iterator[None]:
-    """Answers SIGTERM while the block runs, in a program's main thread, where nobody else does."""
+    """Handle SIGTERM while the block runs, in the main thread and unless another handler is set."""
     _came.clear()
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -49,15 +49,15 @@ def terminating() -> Iterator[None]:
 
 
 def interrupt_of(number: int) -> KeyboardInterrupt:
-    """What the signal of this number raises."""
+    """Return the exception that the signal of this number raises."""
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 
 def stopped_by(interrupt: BaseException) -> str:
-    """Who it was, as a reason."""
+    """Return the reason in words: SIGTERM or Ctrl-C."""
     return BY_SIGTERM if isinstance(interrupt, Terminated) or signal.SIGTERM in _came else BY_CTRL_C
 
 
 def exit_code(reason: str) -> int:
-    """What a shell is told of a process that ended for `reason`: 128 and the signal's number, or 1."""
+    """Return the exit code for `reason`: 128 plus the signal's number, or 1."""
     return _CODES.get(reason, 1)

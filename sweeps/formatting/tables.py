@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Column, Table
 
 _WORDS = 14
-"""Columns that a configuration is given before anything is left out for it."""
+"""Width reserved for the configuration before other columns are left out."""
 
 
 def figures_table(title: str, caption: str, heads: Sequence[str], last: str | None = None) -> Table:
-    """An empty table with a column of figures for each of `heads`, and one of words where `last` names it."""
+    """Return an empty table with a column of figures for each of `heads` and, if given, a column of words, `last`."""
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=box.SIMPLE_HEAD)
     table.title_style, table.padding = "bold", (0, 1, 0, 0)
     for head in heads:
@@ -24,7 +24,7 @@ def figures_table(title: str, caption: str, heads: Sequence[str], last: str | No
 
 
 def fitting(console: Console, tables: Iterable[Table]) -> Table:
-    """The first of `tables`, the one that holds most first, that `console` shows without a cut; else the last."""
+    """Return the first of `tables` that fits the console; else the last. Order them from widest to narrowest."""
     for table in tables:
         if sum(_least(console, column) for column in table.columns) < console.width:
             break
@@ -32,7 +32,7 @@ def fitting(console: Console, tables: Iterable[Table]) -> Table:
 
 
 def _least(console: Console, column: Column) -> int:
-    """Width that a column needs, with the gap after it."""
+    """Return the width that a column needs, with the gap after it."""
     if not column.no_wrap:
         return _WORDS + 2
     return max(console.measure(cell).maximum for cell in (column.header, *column.cells)) + 2

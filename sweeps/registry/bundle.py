@@ -1,4 +1,4 @@
-"""The files of a model that is served: put together, asked before they are registered, and written as MLflow's."""
+"""The files of a served model: assembled, tested before they are registered, and saved as an MLflow model."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ from trainables.spec import BERTSpec, TrialSpec
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
 _CODE = Path(__file__).parents[2]
 _NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs")
-"""What `sweeps.registry.serving` imports, and MLflow's server around it."""
+"""Packages that `sweeps.registry.serving` imports, and MLflow's server."""
 
 
 def answering(
     name: str, temporary: Path, folder: Path, features: Path, spec: TrialSpec, wrote: dict[str, str], with_encoder: bool
 ) -> tuple[Path, dict[str, str]]:
-    """The bundle in `temporary`, and its parts: whole, as the trial wrote it, and able to answer.
+    """Assemble the bundle in `temporary`, check that its files are those that the trial wrote, and ask it to answer.
+
+    Returns:
+        The bundle's folder, and its private and public parts in words.
 
     Raises:
-        UserError: naming the file that is not.
+        UserError: naming the file that is missing, changed or broken.
     """
     from mlflow.pyfunc.model import PythonModelContext
 
@@ -66,13 +69,13 @@ def answering(
 
 
 def requirements(spec: TrialSpec) -> list[str]:
-    """What a server has to install, in the versions that are installed here."""
+    """Return the requirements of a server, in the versions installed here."""
     names = [*_NEEDED, "transformers" if isinstance(spec.model, BERTSpec) else "gensim"]
     return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in names]
 
 
 def _bundle(bundle: Path, source: Path, features: Path, spec: TrialSpec, with_encoder: bool) -> Path:
-    """Puts together what is served."""
+    """Copy the files that are served."""
     shutil.copytree(features, bundle / "features")
     for name in ("model.pt", "ledger.json"):
         if (source / name).is_file():
@@ -87,7 +90,7 @@ def _bundle(bundle: Path, source: Path, features: Path, spec: TrialSpec, with_en
 
 
 def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
-    """Which part of a model with a frozen encoder knows the corpus, and which is public; {} of others."""
+    """Return which part of a model with a frozen encoder learned from the corpus, and which is public; else {}."""
     if not has_states(spec.model):
         return {}
     saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)["state_dict"]
@@ -99,8 +102,8 @@ def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
 
 
 def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
-    """Writes an MLflow model to `served`, with an example and its answer."""
-    import mlflow.pyfunc  # takes seconds, and only whoever registers needs it
+    """Write an MLflow model to `served`, with an example and its answer."""
+    import mlflow.pyfunc  # takes seconds, and only registering needs it
 
     mlflow.pyfunc.save_model(
         served,
@@ -114,7 +117,7 @@ def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
 
 
 def _encoder(model: Path) -> str:
-    """The architecture of a trained encoder, as Transformers' JSON: a server is to need no pretrained model."""
+    """Return a trained encoder's architecture as Transformers' JSON, so that a server needs no pretrained model."""
     saved = torch.load(model, map_location="cpu", weights_only=True)
     if "encoder" not in saved:
         raise UserError(f"{model} does not say what architecture it is; allowed: one that edp-sweep train makes now")
@@ -123,7 +126,7 @@ def _encoder(model: Path) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """MLflow shows bars and warns of what is meant so: standard output is for results."""
+    """Silence MLflow's progress bars and warnings while the block runs: standard output is for results."""
     before = os.environ.get("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
     os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
     logging.getLogger("mlflow").setLevel(logging.ERROR)

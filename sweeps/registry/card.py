@@ -24,13 +24,13 @@ def model_card(
     picked: Pick | None,
     trained_on: str,
 ) -> str:
-    """The card's text.
+    """Return the card's text in Markdown.
 
     Args:
-        parts: which part of the model knows the corpus, by name; {} of one that has no others.
-        cost: ε of what choosing the configuration took; NaN where it is not known, None where nothing was chosen.
-        picked: who chose it; None for a configuration of somebody's own.
-        trained_on: the splits.
+        parts: private and public parts of the model in words; {} if it has one part only.
+        cost: ε of the sweep that chose the configuration; NaN if unknown, None without a sweep.
+        picked: who chose the configuration; None for one that no sweep chose.
+        trained_on: names of the splits.
     """
     corpus, training, edp = spec.corpus, spec.training, spec.edp
     private = training.method != "sgd"
@@ -48,7 +48,7 @@ def model_card(
     if private:
         lines.append(
             f"- Of whom: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
-            "aggregator is trusted. Whoever contributed several units is protected less."
+            "aggregator is trusted. A person who contributed several units is protected less."
         )
     if cost is not None:
         known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
@@ -76,7 +76,7 @@ def _leaks(metrics: Metrics) -> str:
 
 
 def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None) -> dict[str, str]:
-    """What a version guarantees, in figures and in words, beside what it is good for."""
+    """Return the tags of a version: its guarantee in numbers and words, and its main metrics."""
     edp = spec.edp
     private = spec.training.method != "sgd"
     tags = {
@@ -101,4 +101,4 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
 
 
 NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}
-"""Which data sets a guarantee compares, by the sampling that it is accounted for."""
+"""The neighbouring relation of a guarantee, by sampling."""

@@ -41,20 +41,20 @@ class Registered:
     megabytes: float
     alias: str = "candidate"
     compared: bool = True
-    """Whether the trial had kept digests of the files, so that they are known to be those that it wrote."""
+    """True if the trial kept digests, and the files were compared with them."""
 
     @property
     def uri(self) -> str:
-        """What MLflow's commands take."""
+        """The model's URI for MLflow's commands."""
         return f"models:/{self.name}/{self.version}"
 
     def document(self) -> dict[str, Any]:
-        """What `--json` prints; `compared` only where it is false."""
+        """Return the part of a JSON document; `compared` only where it is false."""
         old = {} if self.compared else {"compared": False}
         return {"name": self.name, "version": self.version, "uri": self.uri} | old
 
     def line(self, tracking_uri: str) -> str:
-        """What happened, and how to serve it."""
+        """Return a line that names the new version and the command that serves it."""
         words = shlex.join(["mlflow", "models", "serve", "-m", self.uri, "--env-manager", "local"])
         serve = f"MLFLOW_TRACKING_URI={shlex.quote(redacted(tracking_uri))} {words}"
         old = "" if self.compared else "; its trial kept no digests: the files load and answer, and were not compared"
@@ -72,7 +72,7 @@ def register_point(
     alias: str = "candidate",
     picked: Pick | None = None,
 ) -> Registered:
-    """Adds a point's model to the registry of the sweep's tracking store, as a version of `name`.
+    """Add a point's model to the registry of the sweep's tracking store, as a version of `name`.
 
     Args:
         tracking_uri: of the store, where it has moved since the sweep.
@@ -106,10 +106,10 @@ def register_point(
 
 
 def check_point(sweep: Sweep, point: Point, name: str) -> None:
-    """What can be said of a registration before anything is written.
+    """Check a registration before anything is written.
 
     Raises:
-        UserError: for a name that is none, a point without a run, and files that are gone.
+        UserError: for an invalid name, a point without a run, or missing files.
     """
     check_model_name(name)
     if point.run_id is None:

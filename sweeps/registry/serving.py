@@ -49,17 +49,17 @@ class Slot(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What the model says of one utterance: of intents alone without slots, of slots alone without an intent."""
+    """The model's answer to one utterance. A task without intents has none; one without slots has an empty list."""
 
     utterance: str
     intent: str | None = None
     intent_score: float | None = None
-    """Its probability."""
+    """The probability of the intent."""
     slots: list[Slot]
 
     @property
     def scores(self) -> list[float]:
-        """Of intent and slots."""
+        """Scores of the intent and the slots."""
         return [score for score in (self.intent_score, *(slot.score for slot in self.slots)) if score is not None]
 
 

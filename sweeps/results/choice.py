@@ -1,4 +1,4 @@
-"""One point of a front, chosen within limits, and the configuration that trains it again."""
+"""The choice of one point of a front within limits, and the configuration that retrains it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trainables.spec import TrialSpec
 
 
 def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
-    """The recommended point within `limits` (metric name to largest value), and why it is that one.
+    """Return the recommended point within `limits` (metric name to largest value) and the reason.
 
-    Where none has a guarantee, it is what the rule comes to without that condition, and the sentence says so.
+    Where no point has a guarantee, the rule is applied without that condition, and the reason says so.
 
     Raises:
-        UserError: when none fits, with the best value that there is for each limit.
+        UserError: if no point fits, with the front's best value for each limit.
     """
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
     if not front:
@@ -37,10 +37,10 @@ def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
 
 
 def named_point(sweep: Sweep, name: str) -> Point:
-    """The point of this name, on the front or not: `7` is the last epoch of trial 7, `7@3` its third.
+    """Return the point of this name, on the front or not: `7` is the last epoch of trial 7, `7@3` its third.
 
     Raises:
-        UserError: naming points that there are.
+        UserError: if there is none, with names of points that exist.
     """
     known = {
         f"{point.trial}@{point.epoch}": point
@@ -60,7 +60,7 @@ def named_point(sweep: Sweep, name: str) -> Point:
 
 
 def picked_spec(point: Point) -> TrialSpec:
-    """What trains `point` again: its trial's configuration, for as many epochs as the point had."""
+    """Return the configuration that retrains `point`: its trial's, for as many epochs as the point had."""
     spec = point.spec
     planned, shorter = spec.training, {"epochs": point.epoch}
     if planned.learning_rate_decay != "none" and point.epoch < planned.epochs:

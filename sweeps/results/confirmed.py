@@ -1,4 +1,4 @@
-"""What `edp-sweep confirm` found: the trainings with new seeds, and their means."""
+"""Results of `edp-sweep confirm`: trainings with new seeds, and their means."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trainables.records.pareto import Metrics
 
 CONFIDENCE = 0.95
 CONFIRM = "confirm"
-"""The folder of a sweep's trainings with new seeds."""
+"""Folder of a sweep's trainings with new seeds."""
 SEEDS = "confirmed_seeds"
 DECIDE = 3
-"""So many seeds or more say something: of two, an interval is as wide as can be."""
+"""Fewest seeds whose mean is shown. The interval of two is too wide to say anything."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean of a figure over seeds, with its 95 % interval (Student's t)."""
+    """Mean of a metric over seeds with its 95 % interval (Student's t)."""
 
     mean: float
     lower: float
@@ -32,7 +32,7 @@ class Estimate:
 
 
 def estimate(values: list[float]) -> Estimate:
-    """The mean of at least two values; where they are infinite, so are mean and interval."""
+    """Return the mean of at least two values with its interval; infinite where the values are."""
     # Not the mean of equal values, which rounding may move: it is compared with theirs.
     mean = values[0] if len(set(values)) == 1 else float(np.mean(values))
     if not math.isfinite(mean) or len(set(values)) == 1:
@@ -43,9 +43,9 @@ def estimate(values: list[float]) -> Estimate:
 
 
 def next_training(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of one more value (Student's t): wider than the mean's, which many values make narrow.
+    """Return the 95 % prediction interval of one more value (Student's t), cut at 0.
 
-    Of figures that cannot be negative.
+    It is wider than the mean's interval, which shrinks as values are added.
     """
     found = estimate(values)
     if not math.isfinite(found.mean):
@@ -55,12 +55,12 @@ def next_training(values: list[float]) -> tuple[float, float]:
 
 
 def seed_folder(sweep: Sweep, point: Point, seed: int | str) -> Path:
-    """Where a point's training with its k-th new seed is."""
+    """Return the folder of a point's training with its k-th new seed."""
     return sweep.folder / CONFIRM / f"{point.trial}-{point.epoch}" / f"seed-{seed}"
 
 
 def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:
-    """The trainings of a point with new seeds.
+    """Return the trainings of a point with new seeds.
 
     Raises:
         BrokenFile: for a file that is not whole.
@@ -70,9 +70,9 @@ def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:
 
 
 def new_seeds(sweep: Sweep, point: Point) -> Metrics:
-    """Means of SER and leakage over new seeds with their intervals, named as metrics, and how many seeds (`SEEDS`).
+    """Return means of SER and leakage over new seeds with their intervals, and the number of seeds (`SEEDS`).
 
-    Empty where there are fewer than three.
+    Return {} for fewer than three seeds.
     """
     runs = [run.metrics for run in confirmed_runs(sweep, point)]
     found: Metrics = {}

@@ -1,8 +1,8 @@
-"""What a sweep has cost, and whether it may start another trial.
+"""The cost of a sweep, held against its budget.
 
-A trial's `gpu_seconds` are its wall-clock seconds times its workers times what each has of a GPU, from the start of its
-processes' work to its last measurement; `worker_seconds` leave the GPUs out, and are what there is on CPUs. A trial
-that failed, runs or was interrupted has cost what its finished epochs had.
+A trial's `gpu_seconds` are its wall-clock seconds times its workers times the GPU share of each, from the start of its
+processes' work to its last measurement. `worker_seconds` leave the GPUs out; on CPUs they are the only cost. A trial
+that failed, runs or was interrupted costs what its finished epochs did.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Cost = dict[str, float]
 
 
 def priced(seconds: Cost, recipe: Recipe) -> Cost:
-    """`seconds` with `money`, where the recipe names a price; in the price's currency."""
+    """Return `seconds` with `money` in the price's currency, if the recipe names a price."""
     price = recipe.resources.price_per_gpu_hour
     return seconds if price is None else {**seconds, "money": seconds["gpu_seconds"] / _HOUR * price}
 
 
 def trial_cost(trial: TrialRecord, recipe: Recipe) -> Cost:
-    """What a trial has cost so far."""
+    """Return the cost of a trial so far."""
     return priced(_seconds(known(trial)), recipe)
 
 
 def sweep_cost(trials: Sequence[TrialRecord], baseline: dict[str, Any] | None, recipe: Recipe) -> Cost:
-    """What all trials and the SGD baseline have cost so far. The shadow model, which sweeps share, is not in it."""
+    """Return the cost of all trials and the SGD baseline so far, without the shadow model, which sweeps share."""
     return priced(Spent(trials, baseline).seconds, recipe)
 
 
 class Spent:
-    """The seconds of a sweep, as its driver hears of them: what a budget is held against reads no study again.
+    """Running total of a sweep's seconds, so that the driver checks its budget without reading the study again.
 
     Args:
         trials: all that are known already.
@@ -51,18 +51,18 @@ class Spent:
             self.hear(trial.number, known(trial))
 
     def hear(self, number: int, metrics: Metrics) -> None:
-        """A trial has reported: an epoch, or what it came to. Seconds are counted from its start."""
+        """Record a trial's latest report. Its seconds count from the trial's start."""
         self._trials[number] = _seconds(metrics)
 
     @property
     def seconds(self) -> Cost:
-        """Of all trials and the baseline."""
+        """Seconds of all trials and the baseline."""
         every = [self._baseline, *self._trials.values()]
         return {name: sum(one[name] for one in every) for name in _COUNTED}
 
 
 def known(trial: TrialRecord) -> Metrics:
-    """What a trial came to; of one that has not ended well, what its last epoch did."""
+    """Return a trial's final metrics; if it has none, those of its last epoch."""
     return trial.metrics or (trial.curve[-1] if trial.curve else {})
 
 
@@ -71,7 +71,7 @@ def _seconds(metrics: Metrics) -> Cost:
 
 
 def over_budget(spent: Cost, recipe: Recipe) -> str | None:
-    """Why no more trials are started, in one line; None while the budget lasts."""
+    """Return the reason why no more trials start; None while the budget lasts."""
     budget = recipe.budget
     if budget is None:
         return None
@@ -88,7 +88,7 @@ def over_budget(spent: Cost, recipe: Recipe) -> str | None:
 
 
 def cost_text(cost: Cost) -> str:
-    """A cost in words."""
+    """Return a cost in words."""
     gpu, worker = cost["gpu_seconds"], cost["worker_seconds"]
     time = f"{gpu / _HOUR:.3g} GPU-hours" if gpu else f"{worker / _HOUR:.3g} worker-hours, no GPU"
     return f"{time}, {cost['money']:,.2f} at the recipe's price" if "money" in cost else time

@@ -18,7 +18,7 @@ from trainables.records.epochs import by_epoch
 
 
 def trials_frame(sweep: Sweep) -> pd.DataFrame:
-    """All trials, a row each, in every state. What a trial has not, such as the metrics of a failed one, is NaN.
+    """Return a row a trial, in every state. Missing values, such as the metrics of a failed trial, are NaN.
 
     Returns:
         Indexed by `trial`, its number. Columns: `state`, `reason`, `run_id`, the settings, the last epoch's metrics on
@@ -41,7 +41,7 @@ def trials_frame(sweep: Sweep) -> pd.DataFrame:
 
 
 def epochs_frame(sweep: Sweep) -> pd.DataFrame:
-    """What the trials reported as they went, a row an epoch.
+    """Return a row an epoch of every trial.
 
     Returns:
         Indexed by `trial` and `epoch`, which counts from 1. Columns: `train_loss`, `epoch_seconds`, `epsilon` and
@@ -57,11 +57,11 @@ def epochs_frame(sweep: Sweep) -> pd.DataFrame:
 
 
 def front_frame(sweep: Sweep) -> pd.DataFrame:
-    """The Pareto-optimal points, a row each, ordered as `sweeps.results.front.pareto_front` orders them.
+    """Return a row a Pareto-optimal point, in the order of `sweeps.results.front.pareto_front`.
 
     Returns:
         Indexed by `point`, its name (`2@3` is trial 2 after epoch 3). Columns: `trial`, `epoch`, `run_id`, the
-        settings, the metrics on the test split, and `tied_with`, names of points that its place is not told from
+        settings, the metrics on the test split, and `tied_with`, names of the points that it is tied with
         (`sweeps.results.ties.ties`).
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives

@@ -1,4 +1,4 @@
-"""The Pareto front of a sweep, and what its pictures say of it."""
+"""The Pareto front of a sweep, and the words on it that pictures share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trainables.spec import TrialSpec
 
 
 def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...]) -> list[Point]:
-    """The kept epochs, of all trials that ended well or were stopped early, that no other one dominates.
+    """Return the non-dominated kept epochs of all trials that completed or were stopped early.
 
     Returns:
-        By the first objective, then the others, then trial and epoch.
+        Points sorted by the first objective, then the others, then trial and epoch.
     """
     points = [point for trial in trials if trial.state in ("complete", "stopped") for point in trial.points]
     values = [objective_values(objectives, point.metrics) for point in points]
@@ -24,13 +24,13 @@ def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...
 
 
 def epsilon_varies(points: Sequence[Point]) -> bool:
-    """Whether ε tells some of these apart: by more than what z0 is solved for to within of a fixed target."""
+    """Return True if the points' ε differ by more than the accuracy to which z0 is solved for one target."""
     found = [objective_values(("log10_epsilon",), point.metrics)[0] for point in points]
     return bool(found) and max(found) - min(found) > 0.01
 
 
 def clip_words(spec: TrialSpec) -> str:
-    """What a configuration clips, in words: `one clip an utterance`, `8 clips a step`; `no clip` without privacy."""
+    """Return a configuration's clipping in words: `one clip an utterance`, `8 clips a step`, `no clip`."""
     if spec.training.method == "sgd":
         return "no clip"
     if spec.training.method == "dpsgd":
@@ -40,7 +40,7 @@ def clip_words(spec: TrialSpec) -> str:
 
 
 def mechanisms(front: Sequence[Point]) -> dict[str, str]:
-    """Where a front's points differ in what they clip: the first point's name of each kind, and its words."""
+    """Map the first point of each clipping mode to its words; {} where the front has one mode only."""
     of_shape: dict[tuple[str, ...], str] = {}  # a spec takes a millisecond, and a front may have hundreds of points
     first: dict[str, str] = {}
     for point in front:

@@ -38,7 +38,7 @@ STYLE: Any = {
 }
 _ONE_COLOUR, _CHOSEN, _SGD = "#31688e", "#d62728", "#555"
 _SIDES: tuple[tuple[float, float, Any], ...] = ((7, 5, "left"), (-7, 5, "right"), (7, -7, "left"), (-7, -7, "right"))
-"""Where a point's name may stand beside it, in points, and which end of it is there."""
+"""Candidate positions of a label: offset in points, and alignment."""
 
 
 def front_svg(
@@ -48,7 +48,7 @@ def front_svg(
     baseline: dict[str, float] | None,
     chosen: Point | None = None,
 ) -> str:
-    """All kept epochs over two objectives, those of the front named, with their 95 % intervals; SGD dashed.
+    """Draw all kept epochs over two objectives, the front named with 95 % intervals, SGD dashed.
 
     Where the front's points differ in what they clip, one of each kind says it. A name needs room.
 
@@ -87,7 +87,7 @@ def front_svg(
 
 
 def svg(figure: Figure) -> str:
-    """The picture alone, without what XML has before it."""
+    """Return the SVG element alone, without the XML prologue."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -95,7 +95,7 @@ def svg(figure: Figure) -> str:
 
 
 def _shades(points: Sequence[Point], colour: Objective) -> dict[str, float]:
-    """By a point's name; infinite ones as the largest. Empty where they do not differ."""
+    """Return a shade of ε by a point's name, infinite ones as the largest; {} where they do not differ."""
     if colour.startswith("log10_epsilon") and not epsilon_varies(points):
         return {}
     values = {point.name: objective_values((colour,), point.metrics)[0] for point in points}
@@ -117,7 +117,7 @@ def _scatter(
 
 
 def _draw_baseline(axes: Axes, x: float, y: float) -> None:
-    """SGD's, dashed, on each axis that it has a value on."""
+    """Draw SGD's value as a dashed line on each axis where it has one."""
     looks: Any = {"color": _SGD, "fontsize": 8, "va": "bottom"}
     if math.isfinite(x):
         axes.axvline(x, color=_SGD, lw=0.9, ls="--")
@@ -128,7 +128,7 @@ def _draw_baseline(axes: Axes, x: float, y: float) -> None:
 
 
 def _name(figure: Figure, axes: Axes, front: Sequence[Point], x: Objective, y: Objective) -> None:
-    """The front's points by their names, each on the first side where it is within the axes and on no other's name.
+    """Label the front's points, each on the first side that is within the axes and covers no other label.
 
     Where there is none, the point goes without one: those that say what is clipped come first.
     """
@@ -152,7 +152,7 @@ def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:
 
 
 def _interval(point: Point, objective: Objective) -> list[list[float]] | None:
-    """How far the 95 % interval reaches below and above, (2, 1), where there is one."""
+    """Return how far the 95 % interval reaches below and above, shape (2, 1); None without one."""
     name = metric_of(objective)
     low, high = (point.metrics.get(f"{name}_{end}") for end in ("lower", "upper"))
     if name != objective or low is None or high is None:

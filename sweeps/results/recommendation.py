@@ -1,4 +1,4 @@
-"""Which point a person is advised to take, and the sentence why. Page, `pick`, `front` and report all ask here."""
+"""The recommended point and the reason, for the page, `pick`, `front` and the report alike."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 
 GUESSING = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
-"""What an attack reaches that knows nothing. Below it nothing leaks less."""
+"""Value of each leakage metric for an attack that guesses. Lower values do not mean less leakage."""
 
 
 def largest_epsilon(target: float | None) -> float:
-    """What an ε may be to count as a guarantee: the recipe's target, where it has one. A target is met to within the
-    accuracy of the bisection."""
+    """Return the largest ε that counts as a guarantee: the recipe's target, if it has one, else 10.
+
+    The tolerance is the accuracy to which z0 is solved for a target."""
     return (MEANINGFUL if target is None else target) * (1 + 1e-6)
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The advice. `point` is None where there is none; `why` says so then, or why it is this one."""
+    """A recommended point with the reason. `point` is None where none is recommended; `why` then says why not."""
 
     point: Point | None
     why: str
     instead: Point | None = None
-    """Where no point has a guarantee: what the rule comes to without that condition."""
+    """Where no point has a guarantee: the point that the rule gives without that condition."""
 
     def document(self) -> dict[str, str | None]:
-        """What `--json` prints of it."""
+        """Return the part of a JSON document."""
         return {"recommended": self.point.name if self.point else None, "why": self.why}
 
 
@@ -50,14 +51,16 @@ def recommend(
     again: Mapping[str, Metrics] | None = None,
     baseline: Mapping[str, float] | None = None,
 ) -> Recommendation:
-    """The point of lowest SER among those with a guarantee that do not leak clearly more than another of them.
+    """Return the point of lowest SER among those with a guarantee that do not leak clearly more than another.
+
+    See `_not_leaking_more` for the test.
 
     Args:
-        target: the ε of the recipe, which then is what counts as a guarantee; else ε <= 10 does.
-        leakage: the metric that says how much leaks.
-        limits: metric name to largest value; points beyond are left out.
-        again: what new seeds gave, by a point's name: it takes the place of what the sweep measured once.
-        baseline: plain SGD's metrics; what an audit proves of it stands beside what it proves of the point.
+        target: the recipe's target ε, up to which an ε counts as a guarantee; None: up to 10.
+        leakage: the metric of leakage.
+        limits: largest value by metric; points over a limit are left out.
+        again: means over new seeds by a point's name, which replace the sweep's single measurement.
+        baseline: metrics of SGD; the reason compares its audited ε with the point's.
     """
     most = MEANINGFUL if target is None else target
     figures = {point.name: point.metrics | (again or {}).get(point.name, {}) for point in front}
@@ -74,7 +77,7 @@ def recommend(
 
 
 def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Recommendation:
-    """The advice on a sweep as it is now, with what `edp-sweep confirm` found."""
+    """Return the recommendation for a sweep as it is now, with the results of `edp-sweep confirm`."""
     recipe = sweep.recipe
     front = pareto_front(sweep.trials(), recipe.search.objectives)
     return recommend(
@@ -88,13 +91,13 @@ def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Reco
 
 
 def leakage_of(recipe: Recipe) -> Objective:
-    """The metric of leakage that is searched for; MIA AUC where none is."""
+    """Return the metric of leakage among the objectives; MIA AUC if there is none."""
     found: list[Objective] = [name for name in recipe.search.objectives if name.startswith("mia_")]
     return (*found, "mia_auc")[0]
 
 
 def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], leakage: Objective) -> list[Point]:
-    """The points that do not leak clearly more than the one that surely leaks least.
+    """Return the points that do not leak clearly more than the one with the lowest upper bound of leakage.
 
     Clearly: the interval of their difference (`sweeps.results.ties.difference`), at 95 % over all comparisons
     (Bonferroni), lies above 0. The least of many estimates is low by luck, and would otherwise sway the choice. An
@@ -160,7 +163,7 @@ def _why(
 
 
 def _audited(found: Point, baseline: Mapping[str, float]) -> str:
-    """What the auditor of planted utterances proves of SGD, and of the point: the leakage of those most at risk."""
+    """Return a sentence that compares the audited ε of SGD and of the point; "" without an audit."""
     name = "epsilon_audited"
     if name not in found.metrics or name not in baseline:
         return ""

@@ -1,4 +1,4 @@
-"""A sweep in words and tables: for the terminal, for `--json`, and for the parent run in MLflow."""
+"""A sweep in words and tables, for the terminal, `--json` and the parent run in MLflow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TPR = "mia_tpr_at_1pct_fpr"
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
-    """What `run`, `resume` and `status` print with `--json`."""
+    """Return the JSON document of `run`, `resume` and `status`."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     return {
@@ -60,7 +60,7 @@ def document(sweep: Sweep) -> dict[str, Any]:
 
 
 def front_document(sweep: Sweep) -> dict[str, Any]:
-    """What `front` prints with `--json`; `sweeps.results.ties.ties` says what `tied_with` means."""
+    """Return the JSON document of `front`. See `sweeps.results.ties.ties` for `tied_with`."""
     recipe = sweep.recipe
     trials = sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
@@ -85,13 +85,13 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
 
 
 def _baseline(sweep: Sweep) -> dict[str, Any] | None:
-    """Plain SGD: its figures beside its run, and no guarantee."""
+    """Return the SGD baseline's metrics with `formal_guarantee` False."""
     found = sweep.record.baseline
     return found and {**found, "formal_guarantee": False}
 
 
 def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
-    """Counts and the sweep's own ε, where it is known, for the parent run."""
+    """Return the metrics of the parent run: counts of trials, and the sweep's ε where it is known."""
     costs = {
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
@@ -104,11 +104,11 @@ def parent_metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], fron
 
 
 _FEW = 5
-"""Numbers of trials that are named; of more, how many."""
+"""Largest number of trials that a line names."""
 
 
 def print_sweep(sweep: Sweep, console: Console) -> None:
-    """State, trials and front, for a person."""
+    """Print the sweep's state, trials and front."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     counts = {
         state: sum(t.state == state for t in trials)
@@ -137,7 +137,7 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
 
 
 def print_front(sweep: Sweep, console: Console) -> None:
-    """The front, and the ε of the whole sweep, to which trials that failed or were stopped have added too."""
+    """Print the front and the ε of the whole sweep, which failed and stopped trials have added to."""
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     if front:
@@ -163,7 +163,7 @@ def _front_table(
     intervals: bool,
     changes: bool,
 ) -> Table:
-    """The front, with the changes against the SGD baseline that the paper's Table 1 reports."""
+    """Return the table of the front, with the changes against SGD that the paper's Table 1 reports."""
     baseline = sweep.record.baseline or {}
     models = sum(len(trial.points) for trial in trials)
     audited = any("epsilon_audited" in point.metrics for point in front)
@@ -198,7 +198,7 @@ def _front_table(
 
 
 def _figures(name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool) -> dict[str, str]:
-    """A model's cells by the heads of their columns."""
+    """Return a model's cells by column."""
     return {
         "trial": name,
         "SER": f"{metrics['ser']:.1%}{_spread(metrics, 'ser', 100, 1) if intervals else ''}",
@@ -221,7 +221,7 @@ def _tpr(metrics: dict[str, Any], intervals: bool) -> str:
 
 
 def tie_lines(tied: dict[str, list[str]], on_front: set[str]) -> list[str]:
-    """What `sweeps.results.ties.ties` found, in words. Two that are each ahead in something are said once."""
+    """Return the ties in words. A mutual tie is said once."""
     lines, order = [], list(tied)
     for i, (name, others) in enumerate(tied.items()):
         alike = [other for other in others if name in tied.get(other, [])]
@@ -250,13 +250,13 @@ def _caption(front: list[Point], intervals: bool, changes: bool, tied: bool, aud
 
 
 def about_users(front: list[Point]) -> str:
-    """What must be said below a front of which nobody knows whose its utterances were; "" where that is known."""
+    """Return the remark on unknown users below a front; "" where users are known."""
     remarks = {remark for point in front for remark in users_remark(point.metrics)}
     return "".join(f" {remark.capitalize()}." for remark in remarks)
 
 
 def _spread(metrics: dict[str, float], name: str, scale: float, digits: int) -> str:
-    """Half the width of a figure's interval, where it has one."""
+    """Return half the width of a metric's interval; "" without one."""
     low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
     return "" if low is None or high is None else f" ±{scale * (high - low) / 2:.{digits}f}"
 
@@ -269,18 +269,18 @@ def _change(value: float, baseline: float | None) -> str:
 
 
 def metrics_line(metrics: dict[str, float]) -> str:
-    """The figures of a trained model in one line."""
+    """Return a trained model's metrics in one line."""
     privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
     return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
 
 def point_line(point: Point) -> str:
-    """A point in one line."""
+    """Return a point in one line."""
     return f"trial {point.trial}, epoch {point.epoch} ({params_text(point.params)}): {metrics_line(point.metrics)}"
 
 
 def next_steps(sweep: Sweep) -> str:
-    """What a person may want to type now."""
+    """Return the commands to type next."""
     storage, uri = sweep.folder.parent, sweep.record.tracking_uri
     # What was planted to audit the search is nobody's, and need not be in what is released.
     unplanted = ["--set", "canaries.count=0"] if sweep.recipe.canaries.count else []

@@ -1,4 +1,4 @@
-"""Which places on the front are certain, and which hang on noise.
+"""Ties: pairs of points whose order on the front is within the measurement's noise.
 
 SER, MIA AUC and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …); ε is computed and has none.
 """
@@ -16,7 +16,7 @@ Metrics = dict[str, float]
 
 
 def difference(one: Metrics, other: Metrics, objective: Objective) -> tuple[float, float]:
-    """95 % interval of `one` less `other` in an objective, from the interval of each (Zou and Donner 2008).
+    """Return the 95 % interval of `one` minus `other` in an objective, from the interval of each (Zou and Donner 2008).
 
     The two are taken to be independent. Trials share their test utterances, which makes them alike, so the interval
     is too wide rather than too narrow. A figure without an interval, as ε, counts as exact.
@@ -34,9 +34,9 @@ def difference(one: Metrics, other: Metrics, objective: Objective) -> tuple[floa
 
 
 def lead_is_noise(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, ...]) -> bool:
-    """Whether `ahead` is better in something, and in nothing that it is better in beyond noise.
+    """Return True if `ahead` leads in some objective, and every lead is within noise.
 
-    That is: wherever its estimate is the lower one, the 95 % interval of the difference reaches 0.
+    A lead is within noise if the 95 % interval of the difference reaches 0.
     """
     values = zip(objectives, objective_values(objectives, ahead), objective_values(objectives, behind), strict=True)
     better = [name for name, a, b in values if a < b]
@@ -46,21 +46,20 @@ def lead_is_noise(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, 
 def ties(
     trials: Sequence[TrialRecord], front: Sequence[Point], objectives: tuple[Objective, ...]
 ) -> dict[str, list[str]]:
-    """Points whose place is not told from noise, and the front's points that they are not told apart from.
+    """Return the points whose place on the front is within noise, with the front's points that they are tied with.
 
-    The front is computed on estimates. A point's place hangs on where one of a pair is ahead of the other:
+    The front is computed on estimates. A point's place depends on which one of a pair is ahead:
 
     - A dominated point p is tied with a point q of the front that dominates it, where q's lead is noise: p may be as
       good as q.
     - A point p of the front is tied with another one, q, where p's own lead over q is noise: q is ahead in something
       else, and p may truly be ahead in nothing.
 
-    ε is exact: where it is an objective, a dominated point is told apart from every q of a smaller ε, however close
-    their SER and MIA AUC are. Where it is none, as at a fixed target, it tells nobody apart.
+    ε is exact. Where it is an objective, a dominated point is never tied with a q of smaller ε, however close their SER
+    and MIA AUC are. Where it is no objective, as at a fixed target, it plays no part.
 
     Returns:
-        A point's name to the names of those that it is tied with, both in order of trial and epoch; points that are
-        tied with none are left out.
+        Names of tied points by a point's name, both in order of trial and epoch, without points that have no tie.
     """
     on_front = {point.name: objective_values(objectives, point.metrics) for point in front}
     ordered = _in_order(front)

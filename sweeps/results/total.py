@@ -1,4 +1,4 @@
-"""ε of all that was run on a sweep's private corpus: its trials, `confirm`'s trainings, and the final models."""
+"""The ε of everything that ran on a sweep's private corpus: trials, `confirm`'s trainings, final models."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trainables.records.epochs import read_curve
 
 
 def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
-    """ε of having looked at all of it: what each training executed, composed in full. The baseline is not in it.
+    """Return the ε of seeing all trainings: what each one executed, composed in full. The baseline is not included.
 
-    Where a secret number of trials was run and only the best released, the bound for that, and what final trainings
-    add: ε adds up then, and so does δ (`cost_line` says so). None where what some training executed is not known: ε is
-    then no smaller than that of the others, and nobody can say how much larger.
+    After a secret number of trials, where only the best is released, return the bound for that plus what final
+    trainings add: both ε and δ add up then (`cost_line` says so). Return None if the steps of some training are
+    unknown: ε is then at least that of the others, without an upper bound.
     """
     known = _known(sweep, trials)
     if known is None:
@@ -31,7 +31,7 @@ def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
 
 
 def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
-    """The same for one user; None also where users are not known."""
+    """Return the same for one user; None also where users are unknown."""
     recipe = sweep.recipe
     if recipe.search.secret:
         return epsilon_of_sweep(sweep, trials) if recipe.edp.unit == "user" else None
@@ -40,7 +40,7 @@ def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | No
 
 
 def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
-    """The trainings whose ledger is missing or broken, in words; "" where there is none."""
+    """Return the trainings whose ledger is missing or broken, in words; "" without any."""
     lost = [str(trial.folder) for trial in _counted(sweep, trials) if trial.ledger is None]
     which = [f"trial{'s' if len(lost) > 1 else ''} {enumerated(lost)}"] if lost else []
     which += [str(place.relative_to(sweep.folder.parent)) for place, ledger in _later(sweep).items() if ledger is None]
@@ -48,7 +48,7 @@ def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
 
 
 def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
-    """The ε of the sweep, and what stands behind it."""
+    """Return the ε of the sweep in one line, with what it is composed of."""
     epsilon = epsilon_of_sweep(sweep, trials)
     known = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
     user = epsilon_user_of_sweep(sweep, trials)
@@ -57,7 +57,7 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
 
 
 def what_counts(sweep: Sweep) -> str:
-    """What the sweep's ε is composed of, in words."""
+    """Return what the sweep's ε is composed of, in words."""
     confirmed, final = len(_confirmed(sweep)), len(final_trainings(sweep))
     later = [f"{confirmed} trainings of confirm"] if confirmed else []
     later += [f"{final} final training{'s' if final > 1 else ''}"] if final else []
@@ -68,19 +68,19 @@ def what_counts(sweep: Sweep) -> str:
 
 
 def _known(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
-    """The ledgers that are composed; None where one of them is not known."""
+    """Return the ledgers to compose; None if one of them is unknown."""
     every = [*(trial.ledger for trial in _counted(sweep, trials)), *_later(sweep).values()]
     found = [ledger for ledger in every if ledger is not None]
     return found if len(found) == len(every) else None
 
 
 def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
-    """Those whose ledgers count: where their number is secret, a bound on the best of them takes their place."""
+    """Return the trials whose ledgers count; none if their number is secret: a bound on the best replaces them."""
     return [] if sweep.recipe.search.secret else trials
 
 
 def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
-    """What was executed after the search, by folder."""
+    """Return the ledgers of trainings after the search, by folder."""
     folders = [*_confirmed(sweep), *final_trainings(sweep)]
     return {folder: executed(folder, read_curve(folder)) for folder in folders}
 

@@ -136,4 +136,4 @@ def test_what_users_are_guaranteed_is_known_before_a_run(command: Command) -> No
     found = json.loads(out)
     assert found["epsilon_user"] == found["epsilon"] == pytest.approx(32.242817, abs=5e-7)
     code, out, _ = command("epsilon", "--z0", "1", "--epochs", "30")
-    assert "who contributed several utterances is protected less" in out
+    assert "a person with several utterances is protected less" in out

@@ -18,7 +18,7 @@ def test_the_epsilon_of_a_user_stands_behind_the_honest_one_where_it_is_known() 
 
 def test_it_is_said_that_nobody_knows_users_unless_there_is_nothing_to_say_it_of() -> None:
     (words,) = users_remark(METRICS)
-    assert words == "users are not known: who contributed several utterances is protected less"
+    assert words == "users are not known: a person with several utterances is protected less"
     assert users_remark(METRICS | {"epsilon_user": 12.0}) == []
     assert users_remark(METRICS | {"epsilon": 1e5}) == users_remark({}) == []
 
