@@ -35,9 +35,9 @@ from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import permitted_metrics, privacy_metrics
+from trainables.records.epochs import read_ledger
 from trainables.records.files import atomic_write, reading
 from trainables.records.job import TrialError
-from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
 

@@ -40,8 +40,8 @@ from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Splits
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.pretraining.overlap import is_shared
+from trainables.records.epochs import write_ledger
 from trainables.records.job import TrialJob, TrialResult
-from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 

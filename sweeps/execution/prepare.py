@@ -108,7 +108,7 @@ def check_encoders(trials: Iterable[TrialSpec]) -> None:
     """
     for spec in trials:
         if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
-            from trainables.models.clippable import check_encoder  # transformers takes seconds to import
+            from trainables.models.bert import check_encoder  # transformers takes seconds to import
 
             check_encoder(spec.model, spec)
 

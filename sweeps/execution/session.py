@@ -22,12 +22,10 @@ from sweeps.formatting.secrets import redacted
 from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
-from trainables.execution.client import OnEpoch, OnNews, run_job
-from trainables.execution.drivers import under_name
+from trainables.execution.client import OnEpoch, OnNews, run_job, under_name
 from trainables.execution.job_queue import StopSignal, beside_caller, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
-from trainables.records.job import TrialError, TrialJob, TrialResult
-from trainables.records.waiting import still_waits
+from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
 
 _TRIES = 3

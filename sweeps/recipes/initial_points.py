@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from sweeps.recipes.dimension import Dimension, Space
 from sweeps.recipes.parts import SearchSpec
-from sweeps.recipes.shapes import SHAPE, Shapes, names_in_shapes
+from sweeps.recipes.space import SHAPE, Dimension, Shapes, Space, names_in_shapes
 
 Params = dict[str, Any]
 

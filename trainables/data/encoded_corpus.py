@@ -13,12 +13,10 @@ import torch
 from edp.spec import Unit, UserError
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
-from trainables.data.arrays import load_array
 from trainables.data.batch import Batch
-from trainables.data.batching import make_batch
-from trainables.data.features import Features, load_features, open_table, pad
+from trainables.data.features import Features, load_features, make_batch, open_table, pad
 from trainables.data.states import States
-from trainables.records.files import read_json, reading
+from trainables.records.files import load_array, read_json, reading
 from trainables.spec import BERTSpec, ModelSpec
 
 Split = Literal["train", "valid", "test", "canaries"]

@@ -23,12 +23,11 @@ from trainables.evaluation.measuring import (
     privacy_metrics,
     valid_metrics,
 )
-from trainables.records.epochs import EpochLog, write_model
+from trainables.records.epochs import EpochLog, read_ledger, write_ledger, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
-from trainables.records.ledger_file import read_ledger, write_ledger
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
-from trainables.training.start import new_model, pick_device
+from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
 
 T = TypeVar("T")

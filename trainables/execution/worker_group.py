@@ -27,10 +27,9 @@ from trainables.execution.client import GroupSpec, OnEpoch, OnNews, run_job
 from trainables.execution.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, beside_caller
 from trainables.execution.worker import run_trial
 from trainables.records.files import disk_full
-from trainables.records.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
-from trainables.records.waiting import GROUP_THREAD
-from trainables.training.memory import keep_freed_memory
+from trainables.training.process import keep_freed_memory
 
 # Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")

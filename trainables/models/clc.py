@@ -17,7 +17,7 @@ from edp.book import Book, teach
 from edp.book.book import Sums
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, WordInputs
-from trainables.data.characters import ALPHABET_SIZE
+from trainables.data.features import ALPHABET_SIZE
 from trainables.models.dropout import KeyedDropout
 from trainables.models.joint import JointModel
 from trainables.models.lstm import PackedLSTM, Packing

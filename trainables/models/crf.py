@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from edp.book import Book, teach
-from trainables.models.bio import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
+from trainables.models.tags import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
 
 FORBIDDEN = -1e4
 """Score of what is not allowed, where paths are compared: no emission makes up for it."""

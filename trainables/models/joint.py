@@ -1,7 +1,7 @@
-"""What all models share: the heads, the loss and the predictions of joint intent and slot filling.
+"""The base of all models: the heads, the loss and the predictions of joint intent and slot filling.
 
-There is a head for what the labels have. Of intents alone every token is `O`, and of slots alone there is one intent:
-scores that are all alike, of one label, which add nothing to a loss and leave no doubt.
+A model has heads for the labels that the corpus has. With intents alone every token is `O`, and with slots alone there
+is one intent: scores of a single label, which add nothing to a loss and leave no doubt.
 
 Shapes: b utterances, t tokens, i intents, k tags.
 """
@@ -22,7 +22,7 @@ from trainables.data.batch import Batch
 from trainables.models.crf import CRF
 from trainables.models.dropout import Draws, KeyedDropout
 from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, intent_codes, tag_codes
-from trainables.spec import HeadSpec
+from trainables.spec import HeadSpec, Precision
 
 _HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
 
@@ -173,3 +173,12 @@ class JointModel(nn.Module, ABC):
         with torch.autocast(output.emissions_btk.device.type, enabled=False):  # its sums over paths need every digit
             slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
         return slot_loss_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
+
+
+def in_bfloat16(precision: Precision, device: torch.device) -> bool:
+    """Whether the products of a training on this device are of bfloat16."""
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return any(has and "bf16" in name for name, has in torch.cpu.get_capabilities().items())

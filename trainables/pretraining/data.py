@@ -16,8 +16,7 @@ from torch import Tensor
 from trainables.corpora import Utterance, corpus_digest, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
-from trainables.data.batching import make_batch
-from trainables.data.features import Table, make_table
+from trainables.data.features import Table, make_batch, make_table
 from trainables.encoders.word_pieces import WordPieces
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.spec import CorpusSpec

@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 from edp.spec import UserError
 from trainables.corpora.labels import words_of
 from trainables.data.batch import Batch, PieceInputs
-from trainables.data.batching import make_batch
-from trainables.data.features import make_table
+from trainables.data.features import make_batch, make_table
 from trainables.encoders.architecture import mean_state
 from trainables.encoders.word_pieces import WordPieces
 from trainables.pretraining.data import IGNORED, Column, Pool

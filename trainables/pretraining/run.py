@@ -1,31 +1,39 @@
-"""The training itself: one process, one stage after the other, resumed where a checkpoint was left.
+"""Train an encoder in one process, stage after stage, resumed from a checkpoint; write it to a folder that
+`model.pretrained` takes, with a record of its corpora.
 
-Nothing depends on what was drawn before: the chance of a step comes from seed and step, so a resumed training ends with
-the very weights of one that was never stopped.
+The random numbers of a step depend on seed and step alone, so a resumed training ends with the same weights as one that
+was never stopped.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import math
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from edp.spec import UserError
-from trainables.encoders.architecture import load_encoder
+from trainables.corpora import Utterance
+from trainables.encoders.architecture import load_encoder, quiet
 from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import WordPieces
-from trainables.models.precision import in_bfloat16
+from trainables.models.joint import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors
-from trainables.pretraining.overlap import seen_by
+from trainables.pretraining.overlap import ABOUT, HASHES, hashes_of, seen_by
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import reading, save_tensors
 from trainables.spec import Device
@@ -238,3 +246,61 @@ def _optimizer(encoder: PreTrainedModel, objective: nn.Module, stage: StageSpec)
         {"params": list(objective.parameters()), "highest": HEADS * rate, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=rate, fused=True)
+
+
+_PACKAGES = ("edp-sweeps", "torch", "transformers")
+
+
+def settings_of(spec: PretrainSpec) -> dict[str, Any]:
+    """What of a pretraining is neither corpus nor start, as `pretraining.json` has it."""
+    return spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
+
+
+def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) -> dict[str, Any]:
+    """What `pretraining.json` says. It names no place on this machine.
+
+    Args:
+        started_from: digest of the encoder that it started from.
+    """
+    earlier, _ = seen_by(pretrained_folder(spec.model.pretrained)[0])
+    return {
+        "started_from": {"name": Path(spec.model.pretrained).name, "sha256": started_from},
+        "corpora": list(pool.corpora),
+        "earlier_corpora": earlier,
+        "settings": settings_of(spec),
+        "steps": record.steps,
+        "loss": record.curve(),
+        "seconds": round(record.seconds, 1),
+        "cpu_seconds": round(record.cpu_seconds, 1),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def write_folder(
+    folder: Path,
+    encoder: PreTrainedModel,
+    pieces: WordPieces,
+    spec: PretrainSpec,
+    about: dict[str, Any],
+    corpora: Sequence[Iterable[Utterance]],
+) -> None:
+    """Writes `folder`, whole or not at all: config.json, model.safetensors (float32), tokenizer.json,
+    pretraining.json, and the hashes of all utterances.
+
+    Raises:
+        OSError: where it is there already, or cannot be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        with quiet():
+            encoder.save_pretrained(building)
+        pieces.save_tokenizer(building)
+        _, earlier = seen_by(pretrained_folder(spec.model.pretrained)[0])
+        hashes = [hashes_of(utterance for utterances in corpora for utterance in utterances), *earlier]
+        np.save(building / HASHES, np.unique(np.concatenate(hashes)))
+        (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        building.chmod(0o755)  # mkdtemp's 0700 would keep other users' workers out
+        os.rename(building, folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)

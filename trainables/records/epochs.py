@@ -1,4 +1,4 @@
-"""A trial's epochs as candidates: what each reported, and the models of the few that are worth keeping.
+"""A trial's folder: its ledger, the metrics of its epochs, and the models of the few epochs that are worth keeping.
 
 Kept are the epochs that together cover most of the trial's own objectives (validation SER, validation MIA AUC, and
 log10 ε where ε is searched), its last epoch always among them; what is kept is decided as the trial goes, so the folder
@@ -20,7 +20,6 @@ from typing import Any
 
 from edp.ledger import Ledger
 from trainables.records.files import BrokenFile, atomic_write, read_json_if_any, save_tensors
-from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import (
     TRADE_OFF,
     Metrics,
@@ -30,6 +29,34 @@ from trainables.records.pareto import (
     non_dominated,
     objective_value,
 )
+
+LEDGER = "ledger.json"
+
+
+def begin_folder(folder: Path) -> None:
+    """Makes a training's folder, with a ledger that says that nothing was executed yet.
+
+    So a folder without a ledger has lost it. Of a folder that is there already nothing is changed.
+    """
+    if not folder.is_dir():
+        write_ledger(Ledger(), folder)
+
+
+def write_ledger(ledger: Ledger, folder: Path) -> None:
+    """What a trial has executed so far, readable also when it never ends well."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / LEDGER) as partial:
+        partial.write_text(ledger.model_dump_json(indent=1))
+
+
+def read_ledger(folder: Path) -> Ledger | None:
+    """What `write_ledger` wrote last; None where nothing was ever written.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    return read_json_if_any(folder / LEDGER, Ledger)
+
 
 # Where the scaled objectives of a trial end: a little beyond its worst, so that its extremes count too.
 _REFERENCE = 1.1

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: how they are written, how they are read, and what a full disk looks like."""
+"""Write and read files that are whole or absent, and recognise a full disk."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from edp.spec import UserError
+
+if TYPE_CHECKING:  # processes that only pass messages start in half the time without NumPy and PyTorch
+    import numpy as np
 
 Read = TypeVar("Read")
 
@@ -118,9 +121,22 @@ def why_not(error: OSError) -> str:
     return disk_full(error) or error.strerror or " ".join(str(error).split())
 
 
+def load_array(path: Path, *, mapped: bool = True) -> np.ndarray:
+    """Map a NumPy file into memory, or read it.
+
+    Raises:
+        BrokenFile: naming a file that is not whole.
+    """
+    import numpy as np
+
+    with reading(path):
+        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None)
+        return found
+
+
 def save_arrays(path: Path, **arrays: Any) -> None:
-    """Writes NumPy arrays as one `.npz` file, in one step."""
-    import numpy as np  # as below
+    """Write NumPy arrays as one `.npz` file, in one step."""
+    import numpy as np
 
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
@@ -131,7 +147,7 @@ def save_tensors(contents: dict[str, Any], path: Path) -> None:
 
     By way of memory: PyTorch's own writer hides why the system did not take what it wrote.
     """
-    import torch  # not at the top: processes that only pass messages on start in half the time without it
+    import torch
 
     memory = io.BytesIO()
     torch.save(contents, memory)

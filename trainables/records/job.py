@@ -1,7 +1,8 @@
-"""What goes into a trial and what comes out of it: plain data, small enough to send by value."""
+"""Jobs and results of a trial, as plain data that is small enough to send by value; threads that wait for them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,3 +91,16 @@ class TrialError(RuntimeError):
 
 class TrialStopped(TrialError):
     """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""
+
+
+GROUP_THREAD = "worker-group-"
+"""What the name of such a thread begins with."""
+
+
+def still_waits() -> bool:
+    """Whether a thread still waits for a worker group, which Ctrl-C may have left in the middle of an epoch.
+
+    Ray must not be shut down then, and this process must leave by `os._exit`: Ray ends a process whose thread it finds
+    waiting with exit code 1. Its processes go when this one has gone.
+    """
+    return any(thread.name.startswith(GROUP_THREAD) for thread in threading.enumerate())

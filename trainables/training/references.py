@@ -23,8 +23,7 @@ from trainables.evaluation.predictions import Predictions, collect_predictions
 from trainables.models import JointModel
 from trainables.records.files import save_arrays
 from trainables.spec import CanariesSpec, TrialSpec
-from trainables.training.alone import alone
-from trainables.training.start import new_model, pick_device
+from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
 
 Arrays = dict[str, NDArray[Any]]

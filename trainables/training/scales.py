@@ -17,9 +17,8 @@ from edp.sampling import Epoch, Indices, of_users, shuffled_epoch
 from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
-from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.features import Features
+from trainables.data.features import Features, encode_utterances
 from trainables.models import JointModel
 from trainables.spec import TrialSpec
 

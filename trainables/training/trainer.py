@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,21 +15,18 @@ from torch.nn.parallel import DistributedDataParallel
 from edp.book import Book, UntaughtLayer, keep_book
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.sampling import Step
+from edp.sampling import Indices, Step
 from edp.spec import UserError
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
-from trainables.models.precision import in_bfloat16
+from trainables.models.joint import in_bfloat16
 from trainables.records.job import TrialFailed
 from trainables.spec import TrialSpec
+from trainables.training.batches import Cutter, Draws, Piece
 from trainables.training.checkpoint import Checkpoint, spec_key
-from trainables.training.cutter import Cutter
-from trainables.training.draws import Draws
 from trainables.training.optimizers import averaged, make_optimizer
-from trainables.training.pieces import Piece
 from trainables.training.scales import layer_scales
-from trainables.training.seeds import keys, mixed
 
 _DIVERGED = 1e6
 """A weight of this size says that training has diverged."""
@@ -38,7 +36,7 @@ class Trainer:
     """The training loop of one trial on one worker.
 
     Args:
-        model: of `trainables.training.start.new_model`; with a checkpoint it gets the weights of that.
+        model: of `trainables.training.process.new_model`; with a checkpoint it gets the weights of that.
         corpus: encoded; its training split is trained on.
         checkpoint: of the same configuration, to go on from; None: from the start.
         ledger: that the run goes on with (`restored_ledger`); None: nothing was executed yet.
@@ -265,3 +263,16 @@ def _largest(model: torch.nn.Module) -> float:
     """The largest absolute value of a trainable parameter; NaN where one is."""
     norms = torch._foreach_norm([p.detach() for p in model.parameters() if p.requires_grad], torch.inf)
     return float(torch.stack([norm.float() for norm in norms]).max())
+
+
+def mixed(*parts: int) -> int:
+    """63 bits that depend on all of `parts`."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def keys(seed: int, indices: Indices) -> torch.Tensor:
+    """A key for each utterance, (B,) int32: a hash of (seed, index) (the finaliser of SplitMix64)."""
+    x = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return torch.from_numpy((x >> np.uint64(32)).astype(np.uint32).view(np.int32))

@@ -29,9 +29,9 @@ from edp.sampling import Epoch, Indices
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
 from trainables.spec import TrialSpec
+from trainables.training.batches import Piece
 from trainables.training.checkpoint import Checkpoint
-from trainables.training.pieces import Piece
-from trainables.training.start import new_model, pick_device
+from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
 
 PAIRS = 6

@@ -15,7 +15,7 @@ from sweeps.search.target_epsilon import schedule_of
 from tests.support.real_data import real_corpus
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, task_of
-from trainables.frozen.states import all_state_names
+from trainables.frozen.compute_states import all_state_names
 from trainables.records.epochs import by_epoch
 from trainables.spec import BERTSpec
 from trainables.training.references import reference_spec

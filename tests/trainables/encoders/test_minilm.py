@@ -16,11 +16,19 @@ from edp.spec import UserError
 from tests.conftest import Command
 from tests.support.toy import BERT, SPLITS
 from trainables.data.batch import PieceInputs
-from trainables.data.batching import encode_utterances
 from trainables.data.encoding import encode
+from trainables.data.features import encode_utterances
 from trainables.encoders import minilm
-from trainables.encoders.minilm import MINILM, PACKAGE, SHA256, VERSION, minilm_folder
-from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.encoders.pretrained import (
+    MINILM,
+    PACKAGE,
+    SHA256,
+    VERSION,
+    check_pretrained,
+    minilm_folder,
+    pretrained_folder,
+    pretrained_pieces,
+)
 from trainables.models import build_model
 from trainables.models.bert import BERT as Encoder
 from trainables.spec import BERTSpec

@@ -15,13 +15,12 @@ from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
 from trainables.corpora import load_corpus
 from trainables.data import states
 from trainables.data.batch import PieceInputs, StateInputs
-from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
-from trainables.data.states import moments_file
-from trainables.data.whitening import CONSTANT, Moments
+from trainables.data.features import encode_utterances
+from trainables.data.states import CONSTANT, Moments, moments_file
+from trainables.frozen.compute_states import BLOCK, blocks
 from trainables.frozen.encoder import hidden_states, load_frozen
-from trainables.frozen.states import BLOCK, blocks
 from trainables.spec import CorpusSpec
 
 

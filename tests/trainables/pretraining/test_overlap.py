@@ -14,7 +14,6 @@ from tests.support import tiny, writers
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe
 from trainables.corpora import Splits, Utterance, generate
-from trainables.pretraining.folder import describe, write_folder
 from trainables.pretraining.overlap import (
     Overlap,
     check_corpus,
@@ -25,7 +24,7 @@ from trainables.pretraining.overlap import (
     overlap,
     public_corpora,
 )
-from trainables.pretraining.run import Record, pieces_of, start_of
+from trainables.pretraining.run import Record, describe, pieces_of, start_of, write_folder
 from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 
 

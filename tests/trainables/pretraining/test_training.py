@@ -22,10 +22,9 @@ from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.frozen.encoder import encoder_digest
 from trainables.models.bert import BERT
 from trainables.pretraining.data import IGNORED, make_pool, read_utterances, stage_batches
-from trainables.pretraining.folder import describe, write_folder
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors, readable
 from trainables.pretraining.overlap import pretrained_on
-from trainables.pretraining.run import PretrainingStopped, Record, pieces_of, start_of, train
+from trainables.pretraining.run import PretrainingStopped, Record, describe, pieces_of, start_of, train, write_folder
 from trainables.pretraining.spec import PretrainSpec
 from trainables.spec import BERTSpec, CorpusSpec
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.tiny import corpus, run, weights
-from trainables.training.pieces import examples_that_fit, pieces
+from trainables.training.batches import examples_that_fit, pieces
 
 __all__ = ["corpus"]
 

@@ -21,12 +21,11 @@ from trainables.corpora import generate
 from trainables.corpora.splits import split_corpus
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
-from trainables.records.ledger_file import read_ledger
+from trainables.records.epochs import read_ledger
 from trainables.spec import CanariesSpec
 from trainables.training import verification
-from trainables.training.alone import alone
-from trainables.training.pieces import pieces
-from trainables.training.start import new_model, pick_device
+from trainables.training.batches import pieces
+from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
 from trainables.training.verification import Verified, verify
 
@@ -199,7 +198,7 @@ def test_a_sampler_that_deals_a_users_utterances_to_several_micro_batches_is_fou
         mine = np.flatnonzero(users == np.bincount(users).argmax())[:3]
         return replace(epoch, steps=[[list(mine.reshape(-1, 1))]], users=users)
 
-    monkeypatch.setattr("trainables.training.draws.of_users", torn)
+    monkeypatch.setattr("trainables.training.batches.of_users", torn)
     monkeypatch.setattr(StepGuard, "_take", lambda guard, units: None)  # which would have refused it
     found = verified(said, user_utterances=None)
     assert found.measured_sensitivity == pytest.approx(3 * found.declared_sensitivity, rel=0.02)
