@@ -21,7 +21,7 @@ from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.shell import command_line
 from sweeps.progress.live_table import Progress
-from sweeps.recipes.parts import MOST_REFERENCES
+from sweeps.recipes.parts import MAX_REFERENCES
 from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
@@ -66,10 +66,10 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
         TrialError: when a model to compare with cannot be trained; and when the audit contradicts the ledger, whose
             figures are kept.
     """
-    if not 2 <= references <= MOST_REFERENCES or references % 2:
+    if not 2 <= references <= MAX_REFERENCES or references % 2:
         raise UserError(
             f"--references = {references}: they share the data in pairs; allowed: an even number from 2 to "
-            f"{MOST_REFERENCES}"
+            f"{MAX_REFERENCES}"
         )
     if target.run_id is not None:
         check_store(target.tracking_uri)

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
-from sweeps.formatting.errors import one_line, shown, suggestion
+from sweeps.formatting.errors import one_line, renamed, shown, suggestion
 from sweeps.formatting.names import as_path, folder_name, is_name, short
 from sweeps.formatting.secrets import redacted
 from sweeps.recipes.recipe import Recipe
@@ -210,7 +210,7 @@ def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> 
         raise UserError(one_line(error)) from None
 
 
-_CORPORA = ("corpus", "shadow.corpus", "search.stand_in")
+_CORPORA = ("corpus", "shadow.corpus", "search.proxy")
 
 
 def _name_again(data: dict[str, Any], given: set[str], named: set[str]) -> None:
@@ -254,7 +254,7 @@ def _settle_paths(data: dict[str, Any]) -> None:
             model["pretrained"] = folder_of_encoder
     public = {
         "shadow.corpus": _section(data, "shadow").get("corpus"),
-        "search.stand_in": _section(data, "search").get("stand_in"),
+        "search.proxy": _section(data, "search").get("proxy"),
         "model.embeddings.corpus": embeddings.get("corpus"),
         "model.vocabulary": model.get("vocabulary"),
         **_listed("model.features.public", _section(model, "features").get("public")),
@@ -306,6 +306,8 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
         for key, value in data.items():
             if key not in fields:
                 here = f"{path}{key}"[:200]
+                if message := renamed(here):
+                    raise UserError(message)
                 what = "unknown setting" if tag is None else f"unknown setting of kind = {tag.default}"
                 raise UserError(f"{here} = {shown(value)}: {what}; {suggestion(str(key), fields)}")
             refuse_unknown(fields[key].annotation, value, f"{path}{key}.")

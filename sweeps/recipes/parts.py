@@ -74,9 +74,9 @@ class SearchSpec(Frozen):
         Field(description="ends trials that others dominate (`sweeps.search.early_stopping`); null: none"),
     ] = StopSpec()
 
-    stand_in: Annotated[
+    proxy: Annotated[
         CorpusSpec | None,
-        Field(description="public corpus that the trials of `run --plan stand_in` see instead; null: there is none"),
+        Field(description="public proxy corpus that the trials of `run --plan proxy` see instead; null: none"),
     ] = None
 
     @property
@@ -126,7 +126,7 @@ class ResourcesSpec(Frozen):
     ] = None
 
 
-MOST_REFERENCES = 256
+MAX_REFERENCES = 256
 """As many as Carlini et al. (2022) train for LiRA."""
 
 
@@ -135,7 +135,7 @@ class AttacksSpec(Frozen):
 
     at_end: Annotated[bool, Field(description="run them on the front when the sweep has ended")] = False
     references: Annotated[
-        int, Field(ge=2, le=MOST_REFERENCES, multiple_of=2, description="K: reference models of RMIA and LiRA")
+        int, Field(ge=2, le=MAX_REFERENCES, multiple_of=2, description="K: reference models of RMIA and LiRA")
     ] = 4
 
 

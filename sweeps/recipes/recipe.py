@@ -10,7 +10,7 @@ from edp.spec import EDPSpec, Frozen
 from sweeps.formatting.errors import one_line
 from sweeps.recipes.initial_points import initial_points
 from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec, check_random_stopping
-from sweeps.recipes.space import PAPER_SPACE, Dimension, Shapes, corners, fitting_shapes
+from sweeps.recipes.space import PAPER_SPACE, Dimension, Shapes, bound_combinations, fitting_shapes
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
 
 
@@ -170,10 +170,10 @@ class Recipe(Frozen):
         return TrialSpec.model_validate(data)
 
     def baseline(self) -> TrialSpec:
-        """The same without privacy, as `TrialSpec.plain_training` says, with the recipe's own settings."""
+        """Return the configuration of the SGD baseline: the recipe's own settings without privacy."""
         noise = {k: v for k, v in example_params(self).items() if "." not in k}
         private = self.trial(noise)
-        return private.model_copy(update={"training": private.plain_training()})
+        return private.model_copy(update={"training": private.non_private_training()})
 
 
 # Set once a sweep: data, features, the attack and the processes are shared by its trials.
@@ -191,7 +191,7 @@ _SHARED = (
     "model.vocabulary",
     "model.features.public",
     "training.validate_every",
-    "training.plain",
+    "training.non_private",
 )
 _SECTIONS = ("training.", "edp.", "model.")
 
@@ -251,7 +251,7 @@ def _check_space(recipe: Recipe) -> None:
     methods = getattr(recipe.space.get("training.method"), "choice", None)
     if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
         raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
-    for params in corners(space, recipe.shapes):
+    for params in bound_combinations(space, recipe.shapes):
         try:
             trial = recipe.trial(params)
         except ValidationError as error:
@@ -292,4 +292,4 @@ def _check_inside(recipe: Recipe) -> None:
 
 def example_params(recipe: Recipe) -> dict[str, Any]:
     """Some configuration of the space."""
-    return next(corners(recipe.dimensions, recipe.shapes))
+    return next(bound_combinations(recipe.dimensions, recipe.shapes))

@@ -202,7 +202,7 @@ def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any
     return params
 
 
-def corners(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
+def bound_combinations(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
     """Configurations that together hold every choice and every end of every range, each joined to first choices.
 
     Args:

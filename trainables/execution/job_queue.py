@@ -264,7 +264,7 @@ class StopSignal:
         return self._reason
 
 
-def beside_caller(kind: Callable[..., Any], *args: Any) -> Any:
+def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
     """An actor of the class `kind` on the node of whoever asks for it.
 
     Ray puts an actor without CPUs on any node: one that is taken away would take a sound trial's messages with it.

@@ -54,7 +54,7 @@ class BERT(JointModel):
         )
         hidden = encoder.config.hidden_size
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout, head=spec.head)
-        take_along(encoder, self.draws, first=1)
+        take_along(encoder, self.dropout_keys, first=1)
         self.encoder = encoder
         self.reads_mean = spec.sentence == "mean"
         self.pretrained_source = source

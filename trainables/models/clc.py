@@ -39,7 +39,7 @@ class CLC(JointModel):
             head=spec.head,
         )
         self.chars = CharCNN(spec.char_embedding_size, spec.char_filters)
-        self.dropout = KeyedDropout(spec.dropout, self.draws, 1)
+        self.dropout = KeyedDropout(spec.dropout, self.dropout_keys, 1)
         self.lstm = PackedLSTM(
             spec.embedding_size + spec.char_filters,
             spec.hidden_size,
@@ -48,7 +48,9 @@ class CLC(JointModel):
             batch_first=True,
             dropout=spec.dropout if spec.layers > 1 else 0.0,
         )
-        self.lstm.between.extend(KeyedDropout(spec.dropout, self.draws, 2 + layer) for layer in range(1, spec.layers))
+        self.lstm.between.extend(
+            KeyedDropout(spec.dropout, self.dropout_keys, 2 + layer) for layer in range(1, spec.layers)
+        )
         train_part(self, spec)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:

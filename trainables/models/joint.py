@@ -20,7 +20,7 @@ from edp.book import Book
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
 from trainables.models.crf import CRF
-from trainables.models.dropout import Draws, KeyedDropout
+from trainables.models.dropout import DropoutKeys, KeyedDropout
 from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, intent_codes, tag_codes
 from trainables.spec import HeadSpec, Precision
 
@@ -76,8 +76,8 @@ class JointModel(nn.Module, ABC):
         super().__init__()
         codes_ck = tag_codes(labels, types=head.shared_types, parts=head.shared_parts) if labels.has_slots else None
         codes_ci = intent_codes(labels, parts=head.shared_parts) if labels.has_intents else None
-        self.draws = Draws()
-        self.head_dropout = KeyedDropout(dropout, self.draws, 0)
+        self.dropout_keys = DropoutKeys()
+        self.head_dropout = KeyedDropout(dropout, self.dropout_keys, 0)
         self.intent_outputs = len(labels.intents) if codes_ci is None else len(codes_ci)
         self.intent_head = nn.Linear(sentence_size, self.intent_outputs) if labels.has_intents else None
         self.slot_outputs = len(labels.tags) if codes_ck is None else len(codes_ck)
@@ -110,7 +110,7 @@ class JointModel(nn.Module, ABC):
 
     def outputs(self, batch: Batch) -> ModelOutput:
         """Scores of intents (B, I) and tags (B, T, K)."""
-        self.draws.key_b = batch.key_b
+        self.dropout_keys.key_b = batch.key_b
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             sentence_bh, token_bth = self.encode(batch)
         # That of the weights, also where products are taken in a smaller one.

@@ -26,7 +26,7 @@ from trainables.corpora import Splits, Utterance, corpus_digest, is_generated, l
 from trainables.spec import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
-MOST = 0.01
+MAX_SHARE = 0.01
 """Largest share of a private corpus' distinct utterances that may stand in public ones: some things all people say."""
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
 def is_shared(one: Splits, other: Splits) -> bool:
     """Whether more than 1 % of the distinct utterances of either corpus stand in the other one too."""
     mine, theirs = ([*corpus.train, *corpus.valid, *corpus.test] for corpus in (one, other))
-    return max(overlap(mine, hashes_of(theirs)).share, overlap(theirs, hashes_of(mine)).share) > MOST
+    return max(overlap(mine, hashes_of(theirs)).share, overlap(theirs, hashes_of(mine)).share) > MAX_SHARE
 
 
 def pretrained_on(folder: Path) -> dict[str, Any] | None:
@@ -178,8 +178,8 @@ def _refuse(what: str, corpus: CorpusSpec, splits: Splits, public: np.ndarray) -
         f"{what}: {found.shared:,} of the {found.distinct:,} distinct utterances of corpus = {corpus.name} "
         f"({found.share:.2%}) stand in it too, the most frequent {_times(found.most_frequent)} there"
     )
-    if found.share > MOST and not is_generated(corpus):
-        raise UserError(f"{line}; allowed: at most {MOST:.0%}")
+    if found.share > MAX_SHARE and not is_generated(corpus):
+        raise UserError(f"{line}; allowed: at most {MAX_SHARE:.0%}")
     if found.shared:
         _log.warning("%s", line)
 

@@ -41,7 +41,7 @@ from trainables.spec import Device
 HEADS = 10.0
 """Learning rate of the heads, which start at random, over that of the encoder, which does not."""
 _WEIGHT_DECAY = 0.01
-_MOST_NORM = 1.0
+_MAX_NORM = 1.0
 _CURVE_STEPS = 20
 """Steps that a point of the loss curve is the mean of."""
 
@@ -183,7 +183,7 @@ class _Stage:
         self.optimizer.zero_grad()
         loss.backward()
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        norm = nn.utils.clip_grad_norm_(parameters, _MOST_NORM)
+        norm = nn.utils.clip_grad_norm_(parameters, _MAX_NORM)
         if not (math.isfinite(loss.item()) and norm.isfinite()):
             raise UserError(
                 f"stages[{self.number}].learning_rate = {stage.learning_rate:g}: at step {step + 1} of {stage.steps} "

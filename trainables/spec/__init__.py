@@ -6,8 +6,8 @@ from trainables.spec.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpe
 from trainables.spec.training import (
     Device,
     Method,
+    NonPrivateSpec,
     Optimizer,
-    PlainSpec,
     Precision,
     TrainingSpec,
 )
@@ -25,8 +25,8 @@ __all__ = [
     "HeadSpec",
     "Method",
     "ModelSpec",
+    "NonPrivateSpec",
     "Optimizer",
-    "PlainSpec",
     "Precision",
     "ShadowSpec",
     "TrainingSpec",

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from edp.spec import Frozen
 from trainables.spec.corpus import CorpusSpec
 
-_MOST_HEADS = 1024
+_MAX_HEADS = 1024
 """Of those that a message lists."""
 
 
@@ -188,9 +188,7 @@ class BERTSpec(Frozen):
     def _heads_share_the_hidden_size(self) -> BERTSpec:
         if self.hidden_size % self.heads:
             fit = [
-                str(heads)
-                for heads in range(1, min(self.hidden_size, _MOST_HEADS) + 1)
-                if self.hidden_size % heads == 0
+                str(heads) for heads in range(1, min(self.hidden_size, _MAX_HEADS) + 1) if self.hidden_size % heads == 0
             ]
             raise ValueError(
                 f"model.heads = {self.heads} does not divide model.hidden_size = {self.hidden_size}; "

@@ -1,4 +1,4 @@
-"""How it is trained, with privacy and without."""
+"""The settings of training, with privacy and without."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Precision = Literal["auto", "float32", "bfloat16"]
 """`auto` is bfloat16 where the device multiplies it in hardware, else float32. A processor that does not takes some
 fifty times as long for it (an EPYC with AVX2 alone: 1.3 against 63 GFLOP/s)."""
 
-MOST_EPOCHS = 100_000
-"""Each has an entry in the ledger, which is priced as a whole."""
+MAX_EPOCHS = 100_000
+"""Limit of epochs: each has an entry in the ledger, which is priced as a whole."""
 
-_MOST_WORKERS = 1024
-"""Of those that a message lists."""
+_MAX_WORKERS = 1024
+"""Largest number of workers that a message lists."""
 
 
-class PlainSpec(Frozen):
-    """Training without privacy where its settings are not the private ones: a learning rate that was chosen for clipped
-    gradients of full batches would throw a model off whose gradients are not clipped.
+class NonPrivateSpec(Frozen):
+    """Settings of training without privacy that differ from the private ones: with a learning rate that suits clipped
+    gradients of full batches, training without a clip diverges.
 
-    What is null is the private setting, and with `model.features` that of `PLAIN_HEADS`.
+    A null setting is the private one, and with `model.features` the one of `NON_PRIVATE_HEADS`.
     """
 
-    epochs: Annotated[int | None, Field(ge=1, le=MOST_EPOCHS, description="null: as above; 15")] = None
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: as above; 15")] = None
     batch_size: Annotated[int | None, Field(ge=1, description="null: as above; 64")] = None
     optimizer: Annotated[
         Literal["adam", "adamw", "sgd"] | None,
@@ -39,12 +39,12 @@ class PlainSpec(Frozen):
     learning_rate: Annotated[float | None, Field(gt=0, description="null: as above; 0.03")] = None
 
 
-PLAIN_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
-"""How heads on the states of a frozen encoder are trained without privacy."""
+NON_PRIVATE_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
+"""Settings of training without privacy for heads on the states of a frozen encoder."""
 
 
 class TrainingSpec(Frozen):
-    """How it is trained. `micro_batches` belongs to the mechanism, `workers` to the hardware (DESIGN)."""
+    """The settings of training. `micro_batches` belongs to the mechanism, `workers` to the hardware."""
 
     # Null is an optimiser's own default (`trainables.training.optimizers`).
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -55,7 +55,7 @@ class TrainingSpec(Frozen):
     }
 
     method: Method = "edp"
-    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 15
+    epochs: Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = 15
     batch_size: Annotated[
         Annotated[int, Field(ge=1)] | Literal["full"],
         Field(
@@ -114,8 +114,8 @@ class TrainingSpec(Frozen):
         int,
         Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last has all"),
     ] = 1
-    plain: Annotated[
-        PlainSpec | None,
+    non_private: Annotated[
+        NonPrivateSpec | None,
         Field(
             description="of the SGD baseline, the shadow and reference models; null: the settings above, and with "
             "model.features those of heads"
@@ -156,11 +156,11 @@ class TrainingSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _plain_batches_are_shared_evenly(self) -> TrainingSpec:
-        if self.plain is not None and (self.plain.batch_size or 0) % self.workers:
+    def _non_private_batches_are_shared_evenly(self) -> TrainingSpec:
+        if self.non_private is not None and (self.non_private.batch_size or 0) % self.workers:
             raise ValueError(
-                f"plain.batch_size = {self.plain.batch_size} is not a multiple of workers = {self.workers}; "
-                f"allowed: multiples of {self.workers}"
+                f"non_private.batch_size = {self.non_private.batch_size} is not a multiple of workers = "
+                f"{self.workers}; allowed: multiples of {self.workers}"
             )
         return self
 
@@ -174,25 +174,25 @@ class TrainingSpec(Frozen):
         return self
 
     def without_privacy(self) -> TrainingSpec:
-        """The same training without clip and noise. adam takes the place of adam_bc, which corrects for noise alone."""
+        """Return the same training without clip and noise; adam replaces adam_bc, which only corrects for noise."""
         # SGD has no use for micro-batches, but workers must divide them.
         changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers}
         if self.optimizer == "adam_bc":
             changes |= {"optimizer": "adam", "noise_floor": None}
         return self.model_copy(update=changes)
 
-    def plainly(self, heads: bool) -> TrainingSpec:
-        """Without privacy, as `plain` says.
+    def non_private_training(self, heads: bool) -> TrainingSpec:
+        """Return the training without privacy, with the settings of `non_private`.
 
         Args:
-            heads: whether heads on the states of a frozen encoder are trained, for which the private settings are none.
+            heads: True for heads on the states of a frozen encoder, whose private settings do not suit SGD.
         """
-        changes: dict[str, Any] = {} if self.plain is None else self.plain.model_dump(exclude_none=True)
+        changes: dict[str, Any] = {} if self.non_private is None else self.non_private.model_dump(exclude_none=True)
         if heads:
             same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
-            even = -(-PLAIN_HEADS["batch_size"] // self.workers) * self.workers
+            even = -(-NON_PRIVATE_HEADS["batch_size"] // self.workers) * self.workers
             return TrainingSpec(
-                method="sgd", micro_batches=self.workers, **same, **{**PLAIN_HEADS, "batch_size": even, **changes}
+                method="sgd", micro_batches=self.workers, **same, **{**NON_PRIVATE_HEADS, "batch_size": even, **changes}
             )
         own = self.without_privacy()
         if not changes:
@@ -201,26 +201,28 @@ class TrainingSpec(Frozen):
             changes |= {"momentum": None, "weight_decay": None}
         if "epochs" in changes:
             changes["decay_epochs"] = None
-        kept = own.model_dump(exclude={"plain", "micro_batches"})
+        kept = own.model_dump(exclude={"non_private", "micro_batches"})
         return TrainingSpec.model_validate({**kept, **changes, "micro_batches": self.workers})
 
     @property
     def clips(self) -> int | None:
-        """Micro-batches a step, as executed: DP-SGD clips every example. None: as many as there are examples."""
+        """Micro-batches a step, as executed: DP-SGD clips every example. None: the number of examples."""
         if self.method != "dpsgd":
             return self.micro_batches
         return None if self.batch_size == "full" else self.batch_size
 
     def batch_in(self, examples: int) -> int:
-        """`batch_size` on so many training examples."""
+        """Return `batch_size` for this number of training examples."""
         return examples if self.batch_size == "full" else self.batch_size
 
     def clips_in(self, examples: int, called: str = "utterances") -> int:
-        """`clips`, the N that a step's clipped sum is divided by, on so many training examples.
+        """Return `clips`, the N that divides a step's clipped sum, for this number of training examples.
 
-        With users as the unit `examples` counts them, and `called` says so.
+        With shuffled epochs the number may be public: neighbours differ by an example that is replaced by nothing.
 
-        With shuffled epochs their number may be public: neighbours differ by an example that is replaced by nothing.
+        Args:
+            examples: training utterances, or users where they are the unit.
+            called: the word for them in messages.
 
         Raises:
             UserError: for more clips than examples, whose sum would be divided by more than it can hold.
@@ -243,11 +245,11 @@ class TrainingSpec(Frozen):
         return clips
 
     def learning_rate_in(self, epoch: int) -> float:
-        """The optimiser's learning rate in an epoch, counted from 0."""
+        """Return the optimiser's learning rate in an epoch, counted from 0."""
         decay = epoch / (self.decay_epochs or self.epochs) if self.learning_rate_decay == "linear" else 0
         return self.learning_rate * (1 - decay)
 
 
 def _divisors(clips: int) -> list[int]:
-    """Numbers of workers that share so many micro-batches evenly; those that somebody may have."""
-    return [workers for workers in range(1, min(clips, _MOST_WORKERS) + 1) if clips % workers == 0]
+    """Return the numbers of workers, up to `_MAX_WORKERS`, that divide `clips`."""
+    return [workers for workers in range(1, min(clips, _MAX_WORKERS) + 1) if clips % workers == 0]

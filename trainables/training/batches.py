@@ -26,7 +26,7 @@ from trainables.models import JointModel
 from trainables.spec import TrialSpec
 
 
-class Draws:
+class BatchSampler:
     """What a trial draws from, how much of it a step takes, and the epochs that come of it.
 
     Args:
@@ -52,7 +52,7 @@ class Draws:
         """Whether no micro-batch holds more than one example."""
         self.rate = min(1.0, self.batch_size / self.units)
         """The share of them that a step takes."""
-        # Every step of a full batch of whole units is the same, whatever their order, and so are its pieces.
+        # Every step of a full batch of whole units is the same, whatever their order, and so are its chunks.
         full = self.batch_size >= self.units and self.batch_size == self.clips and spec.edp.user_utterances is None
         self.one_order = full and spec.edp.sampling == "shuffle" and has_states(spec.model)
         """Whether every step takes the same in the same order."""
@@ -97,25 +97,25 @@ _BACKWARD = 2.0
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """Examples that are run together."""
 
     indices: Indices
     micro_batch_b: Indices
-    """The micro-batch of each, counted from 0 within the piece."""
+    """The micro-batch of each, counted from 0 within the chunk."""
     weight_b: np.ndarray
     """Of each one's loss: one over the examples of its micro-batch, which makes it their mean, or 1 for their sum; 0 of
     one that stands for nothing. float32."""
     micro_batches: int
     """How many it holds, some perhaps empty."""
     ends: bool
-    """Whether its micro-batches end with it; False: only the part of one, which goes on in the next piece."""
+    """Whether its micro-batches end with it; False: only the part of one, which goes on in the next chunk."""
 
 
-def pieces(
-    micro_batches: Sequence[Indices], most: int, order: Callable[[Indices], np.ndarray], *, sums: bool = False
-) -> list[Piece]:
-    """Cuts a worker's micro-batches into pieces of at most `most` examples.
+def chunks(
+    micro_batches: Sequence[Indices], max_examples: int, order: Callable[[Indices], np.ndarray], *, sums: bool = False
+) -> list[Chunk]:
+    """Cuts a worker's micro-batches into chunks of at max_examples `max_examples` examples.
 
     Args:
         micro_batches: the examples of each; some may be empty.
@@ -123,7 +123,7 @@ def pieces(
             less padding.
         sums: whether what counts of a micro-batch is the sum of its losses, not their mean.
     """
-    found: list[Piece] = []
+    found: list[Chunk] = []
     waiting: list[Indices] = []
 
     def end() -> None:
@@ -131,43 +131,43 @@ def pieces(
             found.append(_joined(waiting, order))
             waiting.clear()
 
-    room = most
+    room = max_examples
     for examples in sorted(micro_batches, key=lambda indices: float(order(indices).sum())):
-        if len(examples) > most:
+        if len(examples) > max_examples:
             sorted_examples = examples[np.argsort(order(examples), kind="stable")]
-            parts = np.array_split(sorted_examples, -(-len(examples) // most))
+            parts = np.array_split(sorted_examples, -(-len(examples) // max_examples))
             found.extend(_part(part, len(examples), ends=part is parts[-1]) for part in parts)
             continue
         if len(examples) > room:
             end()
-            room = most
+            room = max_examples
         room -= len(examples)
         waiting.append(examples)
     end()
-    return [replace(piece, weight_b=np.sign(piece.weight_b)) for piece in found] if sums else found
+    return [replace(chunk, weight_b=np.sign(chunk.weight_b)) for chunk in found] if sums else found
 
 
-def _joined(micro_batches: list[Indices], order: Callable[[Indices], np.ndarray]) -> Piece:
+def _joined(micro_batches: list[Indices], order: Callable[[Indices], np.ndarray]) -> Chunk:
     sizes = np.array([len(examples) for examples in micro_batches])
     indices, micro_batch_b = np.concatenate(micro_batches), np.repeat(np.arange(len(sizes)), sizes)
     if len(indices) == 0:
         # Every worker must reach the all-reduce: nothing at all is one example of weight 0.
-        return Piece(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32), len(sizes), True)
+        return Chunk(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32), len(sizes), True)
     # By size, unless each is a micro-batch of its own: these come by size already, and stay in their order.
     by_size = np.argsort(order(indices), kind="stable")
     indices, micro_batch_b = indices[by_size], micro_batch_b[by_size]
-    return Piece(indices, micro_batch_b, (1 / sizes[micro_batch_b]).astype(np.float32), len(sizes), True)
+    return Chunk(indices, micro_batch_b, (1 / sizes[micro_batch_b]).astype(np.float32), len(sizes), True)
 
 
-def _part(indices: Indices, examples: int, *, ends: bool) -> Piece:
+def _part(indices: Indices, examples: int, *, ends: bool) -> Chunk:
     weight_b = np.full(len(indices), 1 / examples, np.float32)
-    return Piece(indices, np.zeros(len(indices), np.int64), weight_b, 1, ends)
+    return Chunk(indices, np.zeros(len(indices), np.int64), weight_b, 1, ends)
 
 
 def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_share: float = 1.0) -> int:
-    """How many examples like those of `batch` a piece may hold: at least 1.
+    """How many examples like those of `batch` a chunk may hold: at least 1.
 
-    A GiB on a CPU, where larger pieces are no faster, and a quarter of what this worker has of a GPU's memory. It
+    A GiB on a CPU, where larger chunks are no faster, and a quarter of what this worker has of a GPU's memory. It
     depends on the kind of machine and that share, not on what else runs: a run can be repeated bit by bit.
 
     Args:
@@ -193,16 +193,16 @@ def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_sh
 
 
 _SAMPLE = 16
-"""How many of the longest utterances tell what a piece may hold."""
+"""How many of the longest utterances tell what a chunk may hold."""
 _SAME_AT_ONCE = 256
-"""Utterances of a piece that is cut once: the shorter their list, the more alike they are, and the less is padding."""
+"""Utterances of a chunk that is cut once: the shorter their list, the more alike they are, and the less is padding."""
 
 
-class Cutter:
-    """Gives one worker's micro-batches as pieces, and remembers those that are the same in every step.
+class Chunker:
+    """Gives one worker's micro-batches as chunks, and remembers those that are the same in every step.
 
     Args:
-        model: that will run the pieces: its memory bounds them, where the spec does not say how many examples.
+        model: that will run the chunks: its memory bounds them, where the spec does not say how many examples.
         gpu_share: what this worker has of its GPU.
     """
 
@@ -211,17 +211,17 @@ class Cutter:
         model: JointModel,
         corpus: EncodedCorpus,
         spec: TrialSpec,
-        draws: Draws,
+        sampler: BatchSampler,
         device: torch.device,
         gpu_share: float = 1.0,
     ) -> None:
         self._gpu_share = gpu_share
-        self._model, self._corpus, self._spec, self._draws, self._device = model, corpus, spec, draws, device
-        self._most: int | None = spec.training.memory_batch
-        self._same: list[tuple[Piece, Batch]] | None = None
+        self._model, self._corpus, self._spec, self._sampler, self._device = model, corpus, spec, sampler, device
+        self._max_examples: int | None = spec.training.memory_batch
+        self._same: list[tuple[Chunk, Batch]] | None = None
 
-    def cut(self, micro_batches: list[Indices], examples: int, step: int) -> list[tuple[Piece, Batch | None]]:
-        """The pieces of a step, and the utterances of those that are the same in every one.
+    def chunk(self, micro_batches: list[Indices], examples: int, step: int) -> list[tuple[Chunk, Batch | None]]:
+        """The chunks of a step, and the utterances of those that are the same in every one.
 
         Args:
             examples: how many `micro_batches` hold together.
@@ -229,16 +229,16 @@ class Cutter:
         """
         if self._same is not None:
             return list(self._same)
-        one_order = self._draws.one_order
-        most = min(self.memory_batch, max(1, -(-examples // self._spec.training.sub_chunks)))
+        one_order = self._sampler.one_order
+        max_examples = min(self.memory_batch, max(1, -(-examples // self._spec.training.sub_chunks)))
         if one_order:
-            most = min(most, _SAME_AT_ONCE)
-        sums = self._draws.users is not None  # what is clipped is a user's summed gradient
+            max_examples = min(max_examples, _SAME_AT_ONCE)
+        sums = self._sampler.users is not None  # what is clipped is a user's summed gradient
         order = self._drawn_order if self._spec.edp.alpha == "paper" and step == 0 else self._lengths
-        cut = pieces(micro_batches or [np.zeros(0, dtype=np.int64)], most, order, sums=sums)
+        cut = chunks(micro_batches or [np.zeros(0, dtype=np.int64)], max_examples, order, sums=sums)
         if not one_order or not self._corpus.states_in_memory:
-            return [(piece, None) for piece in cut]
-        self._same = [(piece, self.batch(piece.indices)) for piece in cut]
+            return [(chunk, None) for chunk in cut]
+        self._same = [(chunk, self.batch(chunk.indices)) for chunk in cut]
         return list(self._same)
 
     def batch(self, indices: Indices) -> Batch:
@@ -248,10 +248,10 @@ class Cutter:
     @property
     def memory_batch(self) -> int:
         """The most examples that this worker runs at once."""
-        if self._most is None:
+        if self._max_examples is None:
             longest = np.argsort(self._corpus.lengths("train"), kind="stable")[-_SAMPLE:]
-            self._most = examples_that_fit(self._model, self.batch(longest), self._device, self._gpu_share)
-        return self._most
+            self._max_examples = examples_that_fit(self._model, self.batch(longest), self._device, self._gpu_share)
+        return self._max_examples
 
     def _lengths(self, indices: Indices) -> np.ndarray:
         """Chooses utterances that are run together by their length."""

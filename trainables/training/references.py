@@ -50,7 +50,7 @@ def reference_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
     Args:
         kind: `own`: the target's method, noise and all; `sgd`: without privacy, the same for all trials of a sweep.
     """
-    training = spec.plain_training() if kind == "sgd" else spec.training
+    training = spec.non_private_training() if kind == "sgd" else spec.training
     alone = training.model_copy(update={"workers": 1, "seed": (spec.training.seed + 1 + number) % 2**32})
     return spec.model_copy(update={"canaries": CanariesSpec(), "training": alone})
 

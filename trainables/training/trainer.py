@@ -23,7 +23,7 @@ from trainables.models import JointModel
 from trainables.models.joint import in_bfloat16
 from trainables.records.job import TrialFailed
 from trainables.spec import TrialSpec
-from trainables.training.batches import Cutter, Draws, Piece
+from trainables.training.batches import BatchSampler, Chunk, Chunker
 from trainables.training.checkpoint import Checkpoint, spec_key
 from trainables.training.optimizers import averaged, make_optimizer
 from trainables.training.scales import layer_scales
@@ -65,7 +65,7 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         training = spec.training
         with _trials_mistake():
-            self.draws = Draws(corpus, spec, self.world)
+            self.sampler = BatchSampler(corpus, spec, self.world)
         self.step = checkpoint.step if checkpoint is not None else 0
         self._write_ahead, self._written_until = write_ahead, 0
         self.low_precision = in_bfloat16(training.precision, device)
@@ -76,7 +76,7 @@ class Trainer:
         self.dropped = 0
         """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
         self.book = self._keep_book(model)
-        self._cutter = Cutter(model, corpus, spec, self.draws, device, gpu_share)
+        self._chunker = Chunker(model, corpus, spec, self.sampler, device, gpu_share)
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
@@ -93,9 +93,9 @@ class Trainer:
                 self.hook = EDPHook(
                     self.ddp,
                     spec.edp,
-                    micro_batches=self.draws.clips,
-                    single_example=self.draws.single_example,
-                    rate=self.draws.rate,
+                    micro_batches=self.sampler.clips,
+                    single_example=self.sampler.single_example,
+                    rate=self.sampler.rate,
                     ledger=ledger,
                     alpha=alpha,
                     book=self.book,
@@ -108,7 +108,7 @@ class Trainer:
     def _keep_book(self, model: JointModel) -> Book | None:
         """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
         training = self.spec.training
-        if training.method == "sgd" or (self.draws.clips == self.world and self.spec.edp.sampling == "shuffle"):
+        if training.method == "sgd" or (self.sampler.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
         with _trials_mistake():
             model.book = keep_book(model)
@@ -199,46 +199,46 @@ class Trainer:
 
     def steps_of(self, epoch: int) -> Iterator[Step]:
         """The steps of an epoch, each to be taken before the next."""
-        drawn = self.draws.epoch(epoch)
+        drawn = self.sampler.epoch(epoch)
         return iter(drawn) if self.hook is None else self.hook.steps(drawn)
 
     def _backward(self, step: Step) -> torch.Tensor:
-        """Gradients of this worker's share of a step, in pieces; returns the sum of its utterances' losses."""
+        """Gradients of this worker's share of a step, in chunks; returns the sum of its utterances' losses."""
         mine = step[self.rank]
         if self.hook is None:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
-        cut = self._cutter.cut(mine, share, self.step)
+        cut = self._chunker.chunk(mine, share, self.step)
         # What the book has notes of is written over the last step's gradients: zeros would be written for nothing.
-        if self.book is None or any(piece.micro_batches < 2 for piece, _ in cut):
+        if self.book is None or any(chunk.micro_batches < 2 for chunk, _ in cut):
             self.optimizer.zero_grad(set_to_none=True)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in step for indices in other))
         factor = 1.0 if self.hook is not None else self.world * share / everybody
         total = torch.zeros((), device=self.device)
-        for i, (piece, batch) in enumerate(cut):
+        for i, (chunk, batch) in enumerate(cut):
             last = i == len(cut) - 1
-            total += self._backward_piece(piece, batch, factor, reduce=last)
-            if self.hook is not None and piece.ends and not last:
+            total += self._backward_chunk(chunk, batch, factor, reduce=last)
+            if self.hook is not None and chunk.ends and not last:
                 self.hook.accumulate()
         return total
 
-    def _backward_piece(self, piece: Piece, kept: Batch | None, factor: float, *, reduce: bool) -> torch.Tensor:
-        """Backpropagates `factor` times the weighted losses of a piece; returns the sum of its utterances' losses."""
-        seed, indices = self.spec.training.seed, piece.indices
+    def _backward_chunk(self, chunk: Chunk, kept: Batch | None, factor: float, *, reduce: bool) -> torch.Tensor:
+        """Backpropagates `factor` times the weighted losses of a chunk; returns the sum of its utterances' losses."""
+        seed, indices = self.spec.training.seed, chunk.indices
         # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws, cuDNN's LSTM for
-        # one, goes by what is in the piece, not by its place: who else is in the step must not change it.
+        # one, goes by what is in the chunk, not by its place: who else is in the step must not change it.
         torch.manual_seed(mixed(seed, self.step, int(indices[0])))
         key_b = keys(mixed(seed, self.step), indices).to(self.device)
-        batch = replace(kept or self._cutter.batch(indices), key_b=key_b)
-        weight_b = torch.from_numpy(piece.weight_b * np.float32(factor)).to(self.device)
+        batch = replace(kept or self._chunker.batch(indices), key_b=key_b)
+        weight_b = torch.from_numpy(chunk.weight_b * np.float32(factor)).to(self.device)
         with ExitStack() as stack:
             if not reduce:
                 stack.enter_context(self.ddp.no_sync())
             with ExitStack() as forward:
-                if self.book is not None and piece.micro_batches > 1:
-                    micro_batch_b = torch.from_numpy(piece.micro_batch_b)
-                    forward.enter_context(self.book.examples(micro_batch_b, piece.micro_batches))
+                if self.book is not None and chunk.micro_batches > 1:
+                    micro_batch_b = torch.from_numpy(chunk.micro_batch_b)
+                    forward.enter_context(self.book.examples(micro_batch_b, chunk.micro_batches))
                 forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
                 loss_b = self.ddp(batch)
             (loss_b * weight_b).sum().backward()

@@ -29,7 +29,7 @@ from edp.sampling import Epoch, Indices
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
 from trainables.spec import TrialSpec
-from trainables.training.batches import Piece
+from trainables.training.batches import Chunk
 from trainables.training.checkpoint import Checkpoint
 from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
@@ -86,18 +86,21 @@ class _Probe(Trainer):
     def _multiply(self, _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
         return loss_b if self._loud_b is None else loss_b * self._loud_b.to(loss_b)
 
-    def _backward_piece(self, piece: Piece, kept: Any, factor: float, *, reduce: bool) -> Tensor:
-        self._loud_b = torch.from_numpy(self._loud_e[piece.indices])
-        piece = replace(piece, indices=self._stands_for_e[piece.indices])
-        losses = super()._backward_piece(piece, None, factor, reduce=reduce)
+    def _backward_chunk(self, chunk: Chunk, kept: Any, factor: float, *, reduce: bool) -> Tensor:
+        self._loud_b = torch.from_numpy(self._loud_e[chunk.indices])
+        chunk = replace(chunk, indices=self._stands_for_e[chunk.indices])
+        losses = super()._backward_chunk(chunk, None, factor, reduce=reduce)
         self._loud_b = None
         return losses
 
     def release(self, case: _Case, number: int = 0) -> Gradients:
         """The aggregate of a step of these micro-batches, the only one of its epoch."""
         self._stands_for_e, self._loud_e = case.stands_for_e, case.loud_e
-        draws, sampling = self.draws, self.spec.edp.sampling
-        hook, epoch = self.hook, Epoch(number, sampling, draws.units, draws.batch_size, [[case.step]], draws.users)
+        sampler, sampling = self.sampler, self.spec.edp.sampling
+        hook, epoch = (
+            self.hook,
+            Epoch(number, sampling, sampler.units, sampler.batch_size, [[case.step]], sampler.users),
+        )
         assert hook is not None
         step = next(hook.steps(epoch))
         self.optimizer.zero_grad(set_to_none=True)
@@ -140,7 +143,7 @@ def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int]
     run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
     # A Poisson micro-batch may be empty, and so may all of a step, which then shows nothing. One example alone cannot
     # turn its micro-batch round, so the step is the one of several that has the fullest.
-    steps = (share[0] for epoch in itertools.count() for share in first.draws.epoch(epoch))
+    steps = (share[0] for epoch in itertools.count() for share in first.sampler.epoch(epoch))
     several = itertools.islice((s for s in steps if any(len(m) for m in s)), _DRAWN)
     step = [np.asarray(examples) for examples in max(several, key=lambda s: max(map(len, s)))]
     noise = run.noise(step)
