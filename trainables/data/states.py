@@ -103,7 +103,7 @@ def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
     features = model.features
     assert features is not None, "asked for"
     last = model.layers or "last"
-    tokens = tuple(f"token_{features.pieces}_{layer}" for layer in features.layer_numbers)
+    tokens = tuple(f"token_first_{layer}" for layer in features.layer_numbers)
     return tokens if labels.has_slots else (), f"sentence_{features.sentence}_{last}"
 
 

@@ -20,11 +20,8 @@ from trainables.spec import BERTSpec, ModelSpec
 LORA_RANK, TOP_LAYERS = 8, 1
 """What `lora_rank` and `top_layers` are where they are left out."""
 _SCALE = 2.0  # alpha over rank, as Hu et al. have it for GPT-2: the learning rate may change it
-# What Hugging Face's encoders call them; the last one is all three of ModernBERT in one.
-_NAMES = {
-    "query_value": ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv"),
-    "attention": ("query", "key", "value", "q_lin", "k_lin", "v_lin", "query_proj", "key_proj", "value_proj", "Wqkv"),
-}
+_QUERY_VALUE = ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv")
+"""Names of these layers in Hugging Face's encoders; the last one holds query, key and value of ModernBERT."""
 
 
 class Adapted(nn.Module):
@@ -80,7 +77,7 @@ def _adapt(encoder: nn.Module, spec: BERTSpec) -> None:
     found = 0
     for module in [m for layer in _layers(encoder) for m in layer.modules()]:
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear) and (target == "all" or name in _NAMES[target]):
+            if isinstance(child, nn.Linear) and (target == "all" or name in _QUERY_VALUE):
                 setattr(module, name, Adapted(child, spec.lora_rank or LORA_RANK))
                 found += 1
     if not found:

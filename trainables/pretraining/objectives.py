@@ -96,7 +96,7 @@ class Supervised(nn.Module):
     Args:
         hidden: of the encoder.
         pool: whose labels there are.
-        vectors: of the labels' names, as `column_vectors` makes them; None: no scores of names.
+        vectors: of the labels' names, as `column_vectors` makes them.
 
     Raises:
         UserError: where no corpus has labels to learn.
@@ -106,7 +106,7 @@ class Supervised(nn.Module):
         self,
         hidden: int,
         pool: Pool,
-        vectors: tuple[Tensor, Tensor] | None,
+        vectors: tuple[Tensor, Tensor],
         *,
         dropout: float = 0.0,
         low_precision: bool = False,
@@ -121,10 +121,8 @@ class Supervised(nn.Module):
         for kind, columns in (("tag", pool.tag_columns), ("intent", pool.intent_columns)):
             self.register_buffer(f"{kind}_corpus_x", torch.tensor([column.corpus for column in columns]).long())
         self.register_buffer("kind_x", torch.tensor([_TAG_KINDS.index(c.label[0]) for c in pool.tag_columns]).long())
-        self.tag_names = self.intent_names = None
-        if vectors is not None:
-            self.tag_names, self.intent_names = Names(vectors[0]), Names(vectors[1])
-            self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
+        self.tag_names, self.intent_names = Names(vectors[0]), Names(vectors[1])
+        self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
         """The loss of a batch: the mean over its tokens and its utterances, whether labelled or not."""
@@ -141,12 +139,10 @@ class Supervised(nn.Module):
         tag_x, intent_x = self.get_buffer("tag_corpus_x"), self.get_buffer("intent_corpus_x")
         loss = _among_own(self.tags(token_nh), tag_x, corpus_n, tag_n)
         loss = loss + _INTENT_WEIGHT * _among_own(self.intents(text_bh), intent_x, corpus_b, batch.intent_b)
-        if self.tag_names is not None and self.intent_names is not None:
-            tag_nx = self.kinds(token_nh)[:, self.get_buffer("kind_x")] + self.tag_names(token_nh)
-            names = _among_own(tag_nx, tag_x, corpus_n, tag_n)
-            intents = _among_own(self.intent_names(text_bh), intent_x, corpus_b, batch.intent_b)
-            loss = loss + _NAME_WEIGHT * (names + _INTENT_WEIGHT * intents)
-        return loss
+        tag_nx = self.kinds(token_nh)[:, self.get_buffer("kind_x")] + self.tag_names(token_nh)
+        names = _among_own(tag_nx, tag_x, corpus_n, tag_n)
+        intents = _among_own(self.intent_names(text_bh), intent_x, corpus_b, batch.intent_b)
+        return loss + _NAME_WEIGHT * (names + _INTENT_WEIGHT * intents)
 
 
 def column_vectors(encoder: PreTrainedModel, pieces: WordPieces, pool: Pool) -> tuple[Tensor, Tensor]:

@@ -233,7 +233,7 @@ def _objective(spec: PretrainSpec, pool: Pool, encoder: PreTrainedModel, device:
     low = in_bfloat16(spec.training.precision, device)
     if spec.objective == "masked":
         return Masked(encoder, pieces, low_precision=low)
-    vectors = None if spec.label_names is False else column_vectors(encoder, pieces, pool)
+    vectors = column_vectors(encoder, pieces, pool)
     hidden = encoder.config.hidden_size
     return Supervised(hidden, pool, vectors, dropout=spec.model.dropout, low_precision=low)
 

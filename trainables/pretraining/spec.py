@@ -63,10 +63,6 @@ class PretrainSpec(Frozen):
         float,
         Field(ge=0, le=1, description="share of the utterances without a slot that is kept, of corpora with slots"),
     ] = 1.0
-    label_names: Annotated[
-        bool | None,
-        Field(description="of supervised: labels are also scored by what their names mean; null: true"),
-    ] = None
     stages: Annotated[tuple[StageSpec, ...], Field(min_length=1, description="run one after the other")]
     training: PretrainingSpec = PretrainingSpec()
 
@@ -82,8 +78,4 @@ class PretrainSpec(Frozen):
                     raise ValueError(f"{here}.corpora = {name}: allowed: {', '.join(names)}")
             if stage.replay and set(stage.corpora or names) == set(names):
                 raise ValueError(f"{here}.replay = {stage.replay}: no corpora are left for it; allowed: 0")
-        if self.label_names is not None and self.objective == "masked":
-            raise ValueError(
-                "label_names has no meaning with objective = masked; allowed: null, or objective = supervised"
-            )
         return self

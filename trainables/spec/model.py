@@ -71,9 +71,6 @@ class FeaturesSpec(Frozen):
             description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
         ),
     ] = "2+4"
-    pieces: Annotated[
-        Literal["first", "mean"], Field(description="of a word's pieces: the first one's state, or the mean")
-    ] = "first"
     sentence: Annotated[
         Literal["mean", "first"], Field(description="of an utterance: the mean of all states of the last layer")
     ] = "mean"
@@ -140,7 +137,7 @@ class BERTSpec(Frozen):
     ] = "all"
     lora_rank: Annotated[int | None, Field(ge=1, description="of lora; null: 8")] = None
     lora_target: Annotated[
-        Literal["query_value", "attention", "all"] | None,
+        Literal["query_value", "all"] | None,
         Field(description="linear layers that lora adapts; null: query_value"),
     ] = None
     top_layers: Annotated[int | None, Field(ge=1, description="k of top_k; null: 1")] = None

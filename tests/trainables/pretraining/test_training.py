@@ -57,16 +57,6 @@ def test_the_loss_falls_and_every_layer_learns_but_the_embeddings(
         assert torch.equal(tensor, before[name]) == name.startswith("embeddings."), name
 
 
-@pytest.mark.slow
-def test_names_of_labels_are_scored_unless_they_are_left_out(place: Path, tmp_path: Path) -> None:
-    step = [{"steps": 1}]
-    first = {
-        named: trained(recipe(place, label_names=named, stages=step), tmp_path / f"{named}.pt")[1].losses[0]
-        for named in (True, False)
-    }
-    assert first[True] > first[False]
-
-
 @pytest.mark.parametrize(
     ("label", "words"),
     [
