@@ -27,7 +27,7 @@ _SAFE: Params = {"C": 0.1, "z0": 1.0, "decay": "none"}
 
 
 def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, own: Params) -> list[Params]:
-    """What is tried first, under the sampler's names (`tau_linear`).
+    """Return the configurations to try first, under the sampler's names (`tau_linear`).
 
     `search.points_to_evaluate`, where there are some. Else the points above, moved to the nearest point
     of the recipe's space, and left out where they have none, or where they would be more than half of the trials.
@@ -58,7 +58,7 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
 
 
 def _named(point: Params, space: dict[str, Any]) -> Iterator[tuple[str, Any, Dimension | None]]:
-    """Each setting of `point` under the sampler's name, with its dimension."""
+    """Yield each setting of `point` under the sampler's name, with its dimension."""
     for name, value in point.items():
         dimension = space.get(name)
         if isinstance(dimension, dict):
@@ -96,7 +96,7 @@ def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params
 
 
 def _moved(point: Params, space: dict[str, Any]) -> Params:
-    """`point` in `space`; {} where it cannot be: its decay is not searched for, or nothing of it is."""
+    """Return `point` moved into `space`; {} where its decay is not searched for, or none of its settings is."""
     found = {}
     for name, value, dimension in _named(point, space):
         if dimension is None:

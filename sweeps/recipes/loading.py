@@ -54,12 +54,12 @@ for _each in (_EachKeyOnce, _Writer):
 
 
 def recipe_names(folder: Path = RECIPES) -> list[str]:
-    """The recipes that come with the project: of sweeps, or those in `PRETRAINING`."""
+    """Return the names of the project's recipes: of sweeps, or those in `PRETRAINING`."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
-    """A recipe by its stem or by a path, with `--set` applied.
+    """Load a recipe by its stem or by a path, with `--set` applied.
 
     Returns:
         The recipe's stem as a name, which its MLflow experiment has too, and the recipe.
@@ -72,7 +72,7 @@ def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
 
 
 def load_pretraining(name: str, overrides: list[str]) -> tuple[str, PretrainSpec]:
-    """A pretraining recipe, as `load_recipe`."""
+    """Load a pretraining recipe, as `load_recipe`."""
     path = _recipe_file(name, PRETRAINING)
     return folder_name(path.stem), _validated(PretrainSpec, read_yaml(path), overrides)
 
@@ -93,7 +93,7 @@ def _recipe_file(name: str, folder: Path) -> Path:
 
 
 def load_config(path: Path, overrides: list[str]) -> TrialSpec:
-    """A configuration as `pick` writes it, with `--set` applied.
+    """Load a configuration that `pick` wrote, with `--set` applied.
 
     Raises:
         UserError: as `load_recipe`.
@@ -110,7 +110,7 @@ def load_config(path: Path, overrides: list[str]) -> TrialSpec:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds a mapping.
+    """Read a YAML file that holds a mapping.
 
     Raises:
         UserError: naming the file, and the line where it is known.
@@ -135,19 +135,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
-    """Writes `as_yaml` to a file."""
+    """Write `as_yaml` to a file."""
     with atomic_write(path) as partial:
         partial.write_text(as_yaml(spec, heading), encoding="utf-8")
 
 
 def as_yaml(spec: BaseModel, heading: str = "") -> str:
-    """`spec` as YAML that reads back to the same spec, below a comment."""
+    """Return `spec` as YAML that reads back to the same spec, below a comment."""
     comment = "".join(f"# {line}\n" for line in heading.splitlines())
     return comment + yaml.dump(spec.model_dump(mode="json"), Dumper=_Writer, sort_keys=False)
 
 
 def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """`data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
+    """Return `data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
 
     Raises:
         UserError: for what is no `key=value`, or has no value: an unset variable of a shell's would pass for null.
@@ -214,8 +214,8 @@ _CORPORA = ("corpus", "shadow.corpus", "search.proxy")
 
 
 def _name_again(data: dict[str, Any], given: set[str], named: set[str]) -> None:
-    """Another corpus is called by its own name: the file's, where the recipe has one there that goes by its name alone
-    (`named`), of whose utterances there were so many. What the recipe says of itself is of its private one."""
+    """Drop the recipe's name, size and description of a corpus that the user replaced by a path. A field in `named` had
+    no path in the recipe: its name and number of utterances belong to the recipe's corpus."""
     if given & {"corpus", "corpus.name", "corpus.path"}:
         data.pop("description", None)
     for field in named:
@@ -233,7 +233,7 @@ def _at(data: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _settle_paths(data: dict[str, Any]) -> None:
-    """Makes corpus paths absolute, and looks for the public corpora beside the private one.
+    """Make corpus paths absolute, and look for the public corpora beside the private one.
 
     Whoever has the corpora in one folder and names one of them by path wants the others from there too.
     """
@@ -270,7 +270,7 @@ def _settle_paths(data: dict[str, Any]) -> None:
 
 
 def _absolute(field: str, path: str) -> str:
-    """`path` as seen from everywhere: workers have other working directories."""
+    """Return `path` as an absolute path: workers have other working directories."""
     try:
         return str(as_path(path).expanduser().resolve())
     except UserError as error:
@@ -289,7 +289,7 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
-    """Pydantic finds unknown keys too, but does not say what would have been known, nor the one that is in a list.
+    """Raise for an unknown setting and name the known ones, also in lists, which Pydantic's own error does not do.
 
     Args:
         annotation: what `data` is to become.
@@ -329,7 +329,7 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
 
 
 def refuse_secrets(data: Any, path: str) -> None:
-    """Refuses passwords and tokens: settings are written into files and MLflow, and shown.
+    """Raise for passwords and tokens: settings are written into files and MLflow, and shown.
 
     Raises:
         UserError: naming the setting.

@@ -81,7 +81,7 @@ class SearchSpec(Frozen):
 
     @property
     def secret(self) -> bool:
-        """Whether the number of trials is secret, and the best of them all that is released."""
+        """True where the number of trials is secret, and only the best of them all is released."""
         return self.sampler == "random_stopping"
 
     @field_validator("objectives")
@@ -155,17 +155,17 @@ class BudgetSpec(Frozen):
 
 
 def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
-    """What is minimised, from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
+    """Return the objectives' values from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
     return [objective_value(name, metrics) for name in names]
 
 
 def metric_of(objective: Objective) -> str:
-    """The metric that an objective is made of."""
+    """Return the metric that an objective is computed from."""
     return objective.removeprefix("log10_")
 
 
 def check_random_stopping(edp: FixedEDP, search: SearchSpec, space: Container[str], budget: BudgetSpec | None) -> None:
-    """Refuses what the bound of Papernot and Steinke (2022) does not cover.
+    """Raise for settings that the bound of Papernot and Steinke (2022) does not cover.
 
     Raises:
         ValueError: naming the setting.

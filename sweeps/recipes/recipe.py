@@ -91,7 +91,7 @@ class Recipe(Frozen):
         return self
 
     def _infinite(self) -> str | None:
-        """The setting with which no trial has a finite epsilon, where there is one."""
+        """Return the setting with which no trial has a finite epsilon; None: there is none."""
         if self.edp.alpha == "paper":
             return "edp.alpha = paper"
         if self.edp.reproducible_noise is not None:
@@ -100,7 +100,7 @@ class Recipe(Frozen):
 
     @property
     def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
-        """What is searched: the recipe's space over the paper's, less what `edp` fixes."""
+        """The searched settings: the recipe's space over the paper's, without the settings that `edp` fixes."""
         fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
         if "epsilon" in self.space or self.edp.epsilon is not None:
             fixed.add("z0")  # solved for
@@ -113,12 +113,12 @@ class Recipe(Frozen):
         return space
 
     def initial_points(self) -> list[dict[str, Any]]:
-        """What is tried first (`sweeps.recipes.initial_points`)."""
+        """Return the configurations to try first (`sweeps.recipes.initial_points`)."""
         own = {name: self._own(name) for name in self.space if "." in name}
         return initial_points(self.search, self.dimensions, self.shapes, self.model.kind, own)
 
     def _own(self, path: str) -> Any:
-        """What the recipe says of a setting that is searched; None: nothing."""
+        """Return the recipe's own value of a searched setting; None: it has none."""
         place: Any = self
         for field in path.split("."):
             place = getattr(place, field, None)
@@ -126,17 +126,17 @@ class Recipe(Frozen):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """How trials are trained: one method, or those that are searched."""
+        """The methods of the trials: one, or those that are searched."""
         searched = self.space.get("training.method")
         return tuple(map(str, searched.ends())) if isinstance(searched, Dimension) else (self.training.method,)
 
     @property
     def shapes(self) -> Shapes:
-        """What fits together of method, batch and micro-batches, where several are searched."""
+        """The combinations of method, batch and micro-batches that fit together, where several are searched."""
         return fitting_shapes(self.training, self.space)
 
     def trial(self, params: dict[str, Any]) -> TrialSpec:
-        """The configuration of one trial.
+        """Return the configuration of one trial.
 
         Args:
             params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
@@ -197,7 +197,7 @@ _SECTIONS = ("training.", "edp.", "model.")
 
 
 def _check_space(recipe: Recipe) -> None:
-    """Builds a trial at every corner of the space.
+    """Build a trial of every bound combination of the space.
 
     Raises:
         ValueError: with the path of what is wrong.
@@ -272,7 +272,7 @@ def _check_space(recipe: Recipe) -> None:
 
 
 def _check_inside(recipe: Recipe) -> None:
-    """Builds a trial inside each range, whose ends may be whole numbers, or multiples of N, where others are not.
+    """Build a trial inside each range: its ends may be whole numbers, or multiples of N, where other values are not.
 
     Raises:
         ValueError: naming the range.
@@ -291,5 +291,5 @@ def _check_inside(recipe: Recipe) -> None:
 
 
 def example_params(recipe: Recipe) -> dict[str, Any]:
-    """Some configuration of the space."""
+    """Return one configuration of the space."""
     return next(bound_combinations(recipe.dimensions, recipe.shapes))

@@ -44,7 +44,7 @@ class Dimension(Frozen):
     @field_validator("uniform", "log_uniform", "int", mode="wrap")
     @classmethod
     def _low_and_high(cls, given: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        """A range whose ends are named in what is wrong with it, rather than counted."""
+        """Check a range, and name its ends in the error."""
         numbers = "whole numbers" if info.field_name == "int" else "numbers"
         try:
             ends = check(given)
@@ -65,7 +65,7 @@ class Dimension(Frozen):
         return self
 
     def ask(self, trial: optuna.Trial, name: str) -> Any:
-        """The sampler's value for this dimension, under `name`."""
+        """Ask the sampler for this dimension's value, under `name`."""
         if self.choice is not None:
             return trial.suggest_categorical(name, list(self.choice))
         if self.int is not None:
@@ -76,7 +76,7 @@ class Dimension(Frozen):
         return trial.suggest_float(name, *self.uniform)
 
     def holds(self, value: Any) -> bool:
-        """Whether `value` may be suggested."""
+        """Return True if `value` may be suggested."""
         if self.choice is not None:
             return any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in self.choice)
         low, high = self.ends()
@@ -85,13 +85,13 @@ class Dimension(Frozen):
         return low <= value <= high and (self.int is None or value == round(value))
 
     def text(self) -> str:
-        """What may be suggested, in words."""
+        """Return the choices, or the range, in words."""
         if self.choice is not None:
             return ", ".join(str(c) for c in self.choice)
         return "{} to {}".format(*self.ends())
 
     def ends(self) -> tuple[Any, ...]:
-        """Every choice, or both ends of the range."""
+        """Return every choice, or both ends of the range."""
         return self.choice or self.int or self.log_uniform or self.uniform or ()
 
 
@@ -104,7 +104,7 @@ Shapes = tuple[Shape, ...]
 
 
 def fitting_shapes(training: TrainingSpec, space: Mapping[str, Dimension | dict[str, Dimension]]) -> Shapes:
-    """The combinations that fit together; () where fewer than two of `SHAPE` are searched, or one over a range.
+    """Return the combinations that fit together; () where fewer than two of `SHAPE` are searched, or one over a range.
 
     Raises:
         ValueError: for a choice that fits nothing.
@@ -137,7 +137,7 @@ def fitting_shapes(training: TrainingSpec, space: Mapping[str, Dimension | dict[
 
 
 def ask_shape(space: Mapping[str, Any], shapes: Shapes, trial: optuna.Trial) -> Shape:
-    """One of `shapes`, from the sampler."""
+    """Ask the sampler for one of `shapes`."""
     params: Shape = {}
     for name in SHAPE:
         fitting = _left(shapes, params, name)
@@ -149,7 +149,7 @@ def ask_shape(space: Mapping[str, Any], shapes: Shapes, trial: optuna.Trial) -> 
 
 
 def names_in_shapes(space: Mapping[str, Any], shapes: Shapes, name: str, value: Any) -> Iterator[str]:
-    """The names under which a sampler may be asked for `name` where `value` is among its choices."""
+    """Yield the names under which a sampler may be asked for `name` where `value` is among its choices."""
     seen = set()
     for shape in shapes:
         before = {key: shape[key] for key in SHAPE[: SHAPE.index(name)] if key in shape}
@@ -181,7 +181,7 @@ PAPER_SPACE: Space = {
 
 
 def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any]:
-    """A configuration from the sampler. `tau` is asked for only where the decay has one, under the decay's name.
+    """Ask the sampler for a configuration: for `tau` only where the decay has one, under the decay's name.
 
     Args:
         shapes: what of method, batch and micro-batches fits together (`sweeps.recipes.space`), where several are
@@ -203,7 +203,7 @@ def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any
 
 
 def bound_combinations(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
-    """Configurations that together hold every choice and every end of every range, each joined to first choices.
+    """Yield configurations that together hold every choice and every end of every range, each joined to first choices.
 
     Args:
         shapes: as for `ask`; each is in one of the configurations.

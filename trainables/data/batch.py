@@ -70,7 +70,7 @@ class Batch:
         return len(self.lengths_b)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on `device`."""
+        """Return the same batch on `device`."""
         return replace(
             self,
             inputs=self.inputs.to(device),

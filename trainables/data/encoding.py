@@ -87,7 +87,7 @@ def encode(
 
 
 def _move(building: Path, folder: Path) -> None:
-    """Puts a finished corpus where it belongs. Of two that were encoded at once, the later one gives way."""
+    """Move a finished corpus to its folder. Of two that were encoded at once, the later one gives way."""
     if folder.exists():
         # Out of the way in one step: whoever reads it keeps the files that it has open.
         before = building.with_name(f"{building.name}-before")

@@ -38,7 +38,7 @@ _CHAR_IDS = {char: index for index, char in enumerate(_CHARACTERS, start=2)}
 
 
 def char_ids(words: Sequence[str]) -> np.ndarray:
-    """Characters of each word, (W, MAX_CHARS) uint8: 0 beyond it, 1 for one that is not printable ASCII."""
+    """Return the characters of each word, (W, MAX_CHARS) uint8: 0 beyond it, 1 for one that is not printable ASCII."""
     ids_wc = np.zeros((len(words), MAX_CHARS), np.uint8)
     for row, word in enumerate(words):
         ids = [_CHAR_IDS.get(char, _UNKNOWN_CHAR) for char in word[:MAX_CHARS]]
@@ -50,8 +50,7 @@ Features = WordVectors | WordPieces
 
 
 def features_for(model: ModelSpec) -> Features:
-    """Word vectors or a vocabulary of sub-words, as the spec says: read from disk, or trained on its public
-    corpus.
+    """Return word vectors or a vocabulary of sub-words, by the spec: read from disk, or trained on its public corpus.
 
     Raises:
         UserError: for a source that is missing or does not fit.
@@ -102,7 +101,8 @@ class WordTable:
         return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("chars", "vectors")))
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[WordInputs, np.ndarray]:
-        """Inputs of utterances given one after the other, and how many tokens of each are read: all."""
+        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read:
+        all."""
         unique_u, row_n = np.unique(words_n, return_inverse=True)
         chars_uc = self.chars_wc[unique_u]
         longest = int((chars_uc > 0).sum(1).max())
@@ -137,7 +137,7 @@ class PieceTable:
         return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("offsets", "pieces", "special")))
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
-        """Inputs of utterances given one after the other, and how many tokens of each are read.
+        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read.
 
         An encoder has positions for so many pieces: tokens from the first one that does not fit whole are not
         read, get no loss and are predicted `O`. (The first token is read in any case, cut where it must be.)
@@ -179,7 +179,7 @@ Table = WordTable | PieceTable
 
 
 def make_table(features: Features, words: Sequence[str]) -> Table:
-    """What the features make of each word."""
+    """Return the inputs that the features give for each word."""
     if isinstance(features, WordVectors):
         return WordTable(char_ids(words), features.vectors(words))
     pieces, initial = features.pieces(words), features.pieces(words, initial=True)
@@ -198,14 +198,14 @@ def open_table(folder: Path) -> Table:
 
 
 def pad(values_n: np.ndarray, lengths_b: np.ndarray) -> np.ndarray:
-    """Rows of the given lengths, stood one after the other in `values_n`, as int64 (B, T), 0 beyond each."""
+    """Return rows of the given lengths, one after the other in `values_n`, as int64 (B, T), 0 beyond each."""
     out_bt = np.zeros((len(lengths_b), int(lengths_b.max())), np.int64)
     out_bt[np.arange(out_bt.shape[1]) < lengths_b[:, None]] = values_n
     return out_bt
 
 
 def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) -> Batch:
-    """Utterances that are in no corpus as an unlabelled batch.
+    """Encode utterances that are in no corpus as an unlabelled batch.
 
     Where an utterance is too long for an encoder (`WordPieces.max_pieces`), the batch's lengths say how many
     tokens it reads.
@@ -231,7 +231,7 @@ def make_batch(
     tags_n: np.ndarray | None = None,
     intent_b: np.ndarray | None = None,
 ) -> Batch:
-    """A batch of utterances given one after the other."""
+    """Return a batch of utterances given one after the other."""
     inputs, read_b = table.inputs(words_n, lengths_b)
     steps = int(read_b.max())
     mask_bt = np.arange(steps) < read_b[:, None]

@@ -41,7 +41,8 @@ class Moments:
 
     @classmethod
     def of(cls, corpora: Iterable[tuple[int, Tensor, Tensor]]) -> Moments:
-        """Of corpora that count the same each: number of states, their sum (H,) and sum of x xᵀ (H, H)."""
+        """Compute the moments of several corpora with equal weight, each given by its number of states, their sum (H,)
+        and sum of x xᵀ (H, H)."""
         firsts, seconds = zip(*((sum_h / n, sum_hh / n) for n, sum_h, sum_hh in corpora), strict=True)
         mean_h = torch.stack(firsts).mean(0)
         covariance_hh = torch.stack(seconds).mean(0) - torch.outer(mean_h, mean_h)
@@ -58,7 +59,8 @@ class Moments:
             return cls(*(torch.from_numpy(saved[name]) for name in ("mean", "values", "vectors")))
 
     def whitener(self, exponent: float) -> Whitener:
-        """Divides the standard deviation in each eigendirection by its `exponent`-th power, then all by one number.
+        """Return the map that divides the standard deviation in each eigendirection by its `exponent`-th power, then
+        all by one number.
 
         In public the squared length of what comes out is 1 on average.
         """
@@ -80,7 +82,7 @@ class Whitener:
 
 
 def whitened(whiteners: Sequence[Whitener], parts: Sequence[Tensor]) -> Tensor:
-    """Parts (…, H) whitened, side by side, and the constant: (…, parts·H + 1).
+    """Whiten parts (…, H), and join them and the constant: (…, parts·H + 1).
 
     Each has an equal share of the squared length.
     """
@@ -93,13 +95,13 @@ _ROWS_AT_ONCE = 1 << 12
 
 
 def has_states(model: ModelSpec) -> TypeGuard[BERTSpec]:
-    """Whether the heads of `model` read states that are computed beforehand."""
+    """Return True if the heads of `model` read states that are computed beforehand."""
     return isinstance(model, BERTSpec) and model.features is not None
 
 
 def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
-    """What the features of `model` are made of: of a token, layer by layer, and of a sentence. Nothing of a token where
-    the labels have no slots."""
+    """Return the names of the states that the features of `model` consist of: of a token, layer by layer, none where
+    the labels have no slots; and of a sentence."""
     features = model.features
     assert features is not None, "asked for"
     last = model.layers or "last"
@@ -108,7 +110,7 @@ def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
 
 
 def moments_file(features: Path, name: str) -> Path:
-    """Where the public moments of a state are."""
+    """Return the path of a state's public moments."""
     return features / "moments" / f"{name}.npz"
 
 
@@ -116,7 +118,7 @@ class States:
     """The whitened states that a model's heads read, of every token and utterance of an encoded corpus."""
 
     def __init__(self, folder: Path, model: BERTSpec, labels: Labels) -> None:
-        """Maps what `write_states` wrote."""
+        """Map the files that `write_states` wrote."""
         assert model.features is not None, "asked for"
         names, sentence = state_names(model, labels)
         exponent = model.features.whiten
@@ -135,11 +137,11 @@ class States:
 
     @property
     def in_memory(self) -> bool:
-        """Whether all of them are held in memory, whitened."""
+        """True where all states are held in memory, whitened."""
         return (self._tokens or self._sentences).small
 
     def inputs(self, row_n: np.ndarray, number_b: np.ndarray) -> StateInputs:
-        """Of tokens at rows (N,), counted over the whole corpus, and of the utterances they belong to."""
+        """Return the inputs of tokens at rows (N,), counted over the whole corpus, and of their utterances."""
         token_nd = self._tokens.rows(row_n) if self._tokens else torch.empty(len(row_n), 0)
         return StateInputs(token_nd, self._sentences.rows(number_b))
 
@@ -153,7 +155,7 @@ class _Whitened:
         self._whole: Tensor | None = None
 
     def rows(self, row_n: np.ndarray) -> Tensor:
-        """Rows (N,) as (N, width)."""
+        """Return the rows (N,) as (N, width)."""
         if not self.small:
             return self._read(row_n)
         if self._whole is None:
@@ -183,7 +185,7 @@ to `_IN_MEMORY` together. Whoever reads one of them holds it, whatever is droppe
 
 
 def state_sizes(model: BERTSpec, features: Path, labels: Labels) -> tuple[int, int]:
-    """Width of a token's vector and of a sentence's, as `States.sizes`, from the moments in `features`."""
+    """Return the width of a token's vector and of a sentence's, as `States.sizes`, from the moments in `features`."""
     names, sentence = state_names(model, labels)
     tokens = sum(len(Moments.load(moments_file(features, name)).mean_h) for name in names)
     return tokens + 1 if names else 0, len(Moments.load(moments_file(features, sentence)).mean_h) + 1

@@ -41,7 +41,7 @@ _ADVICE = (
 
 
 def minilm_folder() -> Path:
-    """Where the package's model is.
+    """Return the folder of the package's model.
 
     Raises:
         UserError: where the package or one of the files is missing, or has another digest than the pinned one.
@@ -64,7 +64,8 @@ def minilm_folder() -> Path:
 
 
 def minilm_tokenizer(folder: Path) -> Tokenizer:
-    """BERT's own, lower-case, from `vocab.txt`: the package's other tokenizer files are not pinned, and not read."""
+    """Return BERT's own tokenizer, lower-case, from `vocab.txt`: the package's other tokenizer files are not pinned,
+    and not read."""
     tokenizer = Tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -89,8 +90,8 @@ _FILES = [
 
 @functools.cache
 def pretrained_folder(name: str) -> tuple[Path | None, str]:
-    """The local folder of a pretrained encoder; of a hub name that cannot be had None, and why. A warning says so, once
-    a process.
+    """Return the local folder of a pretrained encoder and "", or None and the reason where a hub's model is not
+    available, after one warning a process.
 
     Raises:
         UserError: for `minilm` or a path without an encoder and its weights, and for a model that is no encoder.
@@ -106,7 +107,7 @@ def pretrained_folder(name: str) -> tuple[Path | None, str]:
 
 
 def frozen_folder(spec: BERTSpec) -> Path:
-    """The local folder of the encoder whose states are asked for.
+    """Return the local folder of the encoder whose states are asked for.
 
     Raises:
         UserError: as `pretrained_folder`, and where it cannot be had: states of a random start say nothing.
@@ -156,7 +157,7 @@ def _is_local(name: str) -> bool:
 
 
 def pretrained_pieces(name: str | None) -> WordPieces | None:
-    """The vocabulary of a pretrained encoder, None where there is no encoder.
+    """Return the vocabulary of a pretrained encoder; None where there is no encoder.
 
     Raises:
         UserError: as `pretrained_folder`, and for an encoder without a tokenizer that fits it.
@@ -197,7 +198,7 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
 
 
 def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
-    """Refuses features of hidden states that an encoder does not have.
+    """Raise if the features name hidden states that the encoder does not have.
 
     Raises:
         UserError: saying how many layers it has.
@@ -212,7 +213,7 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
 
 
 def check_pretrained(spec: BERTSpec) -> list[str | int]:
-    """Looks for what `model.pretrained` names, before anything else is done.
+    """Check the encoder that `model.pretrained` names, before anything else is done.
 
     Returns:
         What tells it from others of its name: a hub that did not answer and now does has another vocabulary to give.

@@ -83,13 +83,13 @@ class WordPieces:
 
     @classmethod
     def train(cls, utterances: Iterable[Sequence[str]]) -> WordPieces:
-        """A lower-case vocabulary of public token sequences; the same sequences give the same vocabulary."""
+        """Train a lower-case vocabulary on public token sequences; the same sequences give the same vocabulary."""
         tokenizer = Tokenizer(models.WordPiece(_vocabulary(utterances), unk_token="[UNK]"))
         tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(), _pre_tokenizer()
         return cls(tokenizer, "WordPiece trained on a public corpus")
 
     def pieces(self, words: Sequence[str], *, initial: bool = False) -> list[list[int]]:
-        """Piece ids of each word, at least one, as they stand in a text with a space between words.
+        """Return the piece ids of each word, at least one, as they stand in a text with a space between words.
 
         Byte-level and SentencePiece vocabularies keep the space before a word as a part of it.
 
@@ -127,14 +127,14 @@ def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def _as_seen(word: str) -> list[str]:
-    """What WordPiece is asked for: of most alphabets no accents, of Chinese each character."""
+    """Return the words that WordPiece looks up: for most alphabets without accents, for Chinese each character."""
     if word.isascii():
         return [word.lower()]
     return [part for part, _ in _pre_tokenizer().pre_tokenize_str(_normalizer().normalize_str(word))]
 
 
 def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
-    """Special tokens, characters, and the most frequent words, beginnings and later parts of words.
+    """Return special tokens, characters, and the most frequent words, beginnings and later parts of words.
 
     Counted rather than merged pair by pair: the trainer of `tokenizers` breaks ties at random, and a
     vocabulary that differs from run to run would make runs differ. WordPiece takes the longest piece that

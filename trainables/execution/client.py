@@ -37,7 +37,7 @@ class GroupSpec(Frozen):
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What Ray reserves for each worker."""
+        """The resources that Ray reserves for each worker."""
         gpus = {"GPU": self.gpus_per_worker} if self.gpus_per_worker > 0 else {}
         return {"CPU": self.cpus_per_worker, **gpus}
 
@@ -50,7 +50,7 @@ def run_job(
     job_id: str | None = None,
     on_news: OnNews = lambda news: None,
 ) -> TrialResult:
-    """Runs `job` on the worker group behind `queue`, and waits for its end.
+    """Run `job` on the worker group behind `queue`, and wait for its end.
 
     Args:
         job_id: identifies the job. To submit the same id again starts nothing new: all its epochs are reported again.
@@ -88,18 +88,19 @@ _messages: Any = gcs_pb2  # whose classes protobuf makes when it is imported
 
 
 def under_name(name: str) -> JobConfig:
-    """For `ray.init`: others on the cluster see this driver under `name`, until it disconnects or dies."""
+    """Return the configuration for `ray.init` that shows this driver to others under `name`, until it disconnects or
+    dies."""
     return JobConfig(metadata={_NAME: name})
 
 
 def this_driver() -> str:
-    """Id of this process' own connection. Ids grow: who came earlier has the smaller one."""
+    """Return the id of this process' own connection. Ids grow: an earlier connection has a smaller one."""
     found: str = ray.get_runtime_context().get_job_id()
     return found
 
 
 def other_drivers() -> dict[str, str]:
-    """Names of the others that are connected under one, by the id of their connection."""
+    """Return the names of the other drivers that are connected under one, by the id of their connection."""
     entries = _head().get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
     table = [_messages.JobTableData.FromString(entry) for entry in entries]
     return {
@@ -110,7 +111,7 @@ def other_drivers() -> dict[str, str]:
 
 
 def held_by_others() -> dict[str, Counter[str]]:
-    """What worker groups of other drivers hold, CPUs and GPUs by their names, by the id of the drivers' connection."""
+    """Return the resources that worker groups of other drivers hold, by the id of the drivers' connection."""
     table = [_messages.PlacementGroupTableData.FromString(entry) for entry in _head().get_placement_group_table()]
     found: dict[str, Counter[str]] = {}
     for one in table:
@@ -122,5 +123,6 @@ def held_by_others() -> dict[str, Counter[str]]:
 
 
 def _head() -> Any:
-    """The tables of Ray's head: Ray's own readers of them leave out metadata, and whose a placement group is."""
+    """Return the tables of Ray's head: Ray's own readers of them leave out metadata and the owner of a placement
+    group."""
     return ray._private.state.state._connect_and_get_accessor()

@@ -66,7 +66,7 @@ class JobQueue:
         self._changed = asyncio.Condition()
 
     async def submit(self, job_id: str, job: TrialJob) -> None:
-        """Puts a job at the end of the line; nothing to do for one that is there already."""
+        """Add a job at the end of the line; do nothing for one that is there already."""
         if job_id in self._log:
             return
         async with self._changed:
@@ -77,7 +77,7 @@ class JobQueue:
             self._changed.notify_all()
 
     async def next_job(self, rank: int, generation: int) -> tuple[str, TrialJob] | None:
-        """The next job for `rank`, when there is one; None when there will be none for this generation."""
+        """Wait for the next job of `rank`; return None when there will be none for this generation."""
 
         def place() -> int:
             return self._cursor.get(rank, self._ended)
@@ -96,7 +96,7 @@ class JobQueue:
             return job_id, job
 
     async def beat(self, rank: int, generation: int, place: str) -> bool:
-        """A worker's sign of life; says whether its group still counts."""
+        """Note a worker's sign of life; return True while its group is the current one."""
         if generation != self._generation or self._closed is not None:
             return False
         self._beats[rank] = time.monotonic(), place
@@ -105,14 +105,14 @@ class JobQueue:
         return True
 
     async def post(self, job_id: str, generation: int, message: Message) -> None:
-        """Rank 0's last message about a job."""
+        """Record rank 0's last message about a job."""
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._end(message)
                 self._changed.notify_all()
 
     async def epoch(self, job_id: str, generation: int, epoch: int, metrics: Metrics) -> Stop | None:
-        """Rank 0 has done an epoch. Says whether to stop now, when whoever sent the job has seen the epoch."""
+        """Record an epoch of rank 0, wait until the job's sender has seen it, and return the order to stop, if any."""
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._deaths = 0
@@ -128,7 +128,7 @@ class JobQueue:
         return Stop(self._stop, measure=False) if self._stop is not None else self._stops.get(job_id)
 
     async def acknowledge(self, job_id: str, epoch: int, stop: Stop | None) -> None:
-        """Whoever sent the job has seen an epoch of it; with `stop`, the job ends at an epoch's end, soon."""
+        """Note that the job's sender has seen an epoch; with `stop`, the job ends at the end of an epoch, soon."""
         async with self._changed:
             self._acknowledged[job_id] = epoch
             if stop is not None:
@@ -136,12 +136,13 @@ class JobQueue:
             self._changed.notify_all()
 
     async def note(self, generation: int, reason: str) -> None:
-        """Why a worker is about to take its group down; the first one counts, the others follow from it."""
+        """Note the reason why a worker is about to take its group down; the first one counts, the others follow from
+        it."""
         if generation == self._generation:
             self._note = self._note or reason
 
     async def died(self, reason: str, *, process: bool, again: bool) -> bool:
-        """The group has gone down.
+        """Note that the group has gone down.
 
         Args:
             process: whether a process has died; else what a worker noted first is the reason.
@@ -172,7 +173,7 @@ class JobQueue:
             return self._closed is None
 
     async def next_message(self, job_id: str, place: int) -> Message:
-        """Message number `place` about a job, when there is one."""
+        """Wait for message number `place` about a job."""
         while True:
             async with self._changed:
                 with suppress(TimeoutError):
@@ -182,7 +183,7 @@ class JobQueue:
             await self._listen()
 
     async def stop(self, reason: str, *, at_once: bool = False) -> None:
-        """Jobs end when their running epoch does, or where they are."""
+        """Stop jobs at the end of their running epoch, or at once."""
         async with self._changed:
             self._stop = self._stop or reason
             if at_once or not self._in_flight():
@@ -191,19 +192,19 @@ class JobQueue:
             self._changed.notify_all()
 
     async def close(self, reason: str) -> None:
-        """No more jobs: workers leave when the line is empty, and jobs that nobody will run any more fail."""
+        """Accept no more jobs: workers leave when the line is empty, and jobs without workers fail."""
         async with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
 
     async def abandon(self, reason: str) -> None:
-        """The group is gone for good: every job that has not ended fails."""
+        """Fail every job that has not ended: the group is gone for good."""
         async with self._changed:
             self._end_all(self._note or reason)
             self._changed.notify_all()
 
     async def _listen(self) -> None:
-        """Speaks of workers that have been silent for long: a process that is stopped dies of nothing."""
+        """Report workers that have been silent for long: a process that is stopped does not die."""
         now = time.monotonic()
         for rank, (heard, place) in sorted(self._beats.items()):
             silent = now - heard
@@ -215,14 +216,14 @@ class JobQueue:
                 )
 
     async def _word(self, line: str) -> None:
-        """A line about the first job that has not ended, where there is one."""
+        """Add a line about the first job that has not ended, where there is one."""
         async with self._changed:
             if self._ended < len(self._jobs):
                 self._log[self._jobs[self._ended][0]].append(("word", line))
                 self._changed.notify_all()
 
     def _is_current(self, job_id: str, generation: int) -> bool:
-        """Whether a message is about the job in flight, and from the group that runs it."""
+        """Return True if a message is about the job in flight, and from the group that runs it."""
         return generation == self._generation and self._ended < len(self._jobs) and self._jobs[self._ended][0] == job_id
 
     def _in_flight(self) -> bool:
@@ -248,24 +249,24 @@ class StopSignal:
         self._reason: str | None = None
 
     async def add(self, queue: Any) -> None:
-        """One more queue, whose jobs stop at once where the signal was sent before."""
+        """Add a queue; its jobs stop at once where the signal was sent before."""
         self._queues.append(queue)
         if self._reason is not None:
             queue.stop.remote(self._reason)
 
     async def send(self, reason: str) -> None:
-        """Every job ends when its running epoch does."""
+        """Stop every job at the end of its running epoch."""
         self._reason = self._reason or reason
         for queue in self._queues:
             queue.stop.remote(self._reason)
 
     async def sent(self) -> str | None:
-        """Why; None: it was not."""
+        """Return the reason; None: the signal was not sent."""
         return self._reason
 
 
 def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
-    """An actor of the class `kind` on the node of whoever asks for it.
+    """Start an actor of the class `kind` on the caller's node.
 
     Ray puts an actor without CPUs on any node: one that is taken away would take a sound trial's messages with it.
     """
@@ -276,7 +277,7 @@ def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
 
 @contextmanager
 def ending(actor: Any | None) -> Iterator[None]:
-    """Ends an actor's process with the block, or with this process where the block raised; None: there is none."""
+    """End an actor's process with the block, or with this process where the block raised; None: there is none."""
     yield
     if actor is not None:
         ray.kill(actor)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
-    """Trains and measures one configuration, on every worker of the default process group at once.
+    """Train and measure one configuration, on every worker of the default process group at once.
 
     Args:
         report: called with the number of epochs done and their metrics, on every rank; rank 0's answer counts.
@@ -108,7 +108,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
 
 
 def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpoint: Checkpoint | None) -> Trainer:
-    """Begins, or goes on from `checkpoint`; rank 0 writes the ledger before each step that it tells of."""
+    """Start a trainer, or resume it from `checkpoint`; rank 0 writes the ledger before the steps that it covers."""
     written = read_ledger(job.output)
 
     def write_ahead(ledger: Ledger) -> None:
@@ -121,7 +121,7 @@ def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpo
 
 
 def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
-    """What was spent since `started`, on all workers."""
+    """Return the time spent since `started`, on all workers."""
     total = time.perf_counter() - started
     workers = total * dist.get_world_size()
     return {
@@ -132,7 +132,7 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
 
 
 def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
-    """Raises TrialFailed on every rank where rank 0's metrics, by epochs done, have an ε above their ledger's."""
+    """Raise TrialFailed on every rank where rank 0's metrics, by epochs done, have an ε above their ledger's."""
     words = None
     if any("epsilon_audited" in metrics for metrics in measured.values()):
         from trainables.attacks.auditing import contradiction
@@ -149,7 +149,7 @@ def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) ->
 
 
 def _agreed(told_to_rank_0: T, group: Any) -> T:
-    """What rank 0 was told, on every rank."""
+    """Return rank 0's value on every rank."""
     told = [told_to_rank_0]
     dist.broadcast_object_list(told, src=0, group=group)
     return told[0]

@@ -105,7 +105,7 @@ class WorkerGroup:
 
     @property
     def _gone(self) -> bool:
-        """Whether Ray may not be asked any more: it would end this process, while it shuts down, or start anew."""
+        """True where Ray must not be asked any more: it would end this process, while it shuts down, or start anew."""
         return self._left or not ray.is_initialized()
 
     def _trainer(self, generation: int) -> TorchTrainer:
@@ -134,7 +134,7 @@ class WorkerGroup:
         )
 
     def close(self) -> None:
-        """Lets the workers leave, and waits until their processes are gone."""
+        """Let the workers leave, and wait until their processes are gone."""
         ray.get(self.queue.close.remote("the sweep has ended"))
         self._thread.join()
         ray.kill(self.queue)
@@ -150,7 +150,7 @@ def run_fresh(
     stop_signal: Any | None = None,
     on_news: OnNews = lambda news: None,
 ) -> TrialResult:
-    """Runs `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
+    """Run `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
 
     Args:
         stop_signal: stops the job when it is pressed.
@@ -165,7 +165,7 @@ def run_fresh(
 
 
 def _serve(config: dict[str, Any]) -> None:
-    """What each worker of a group does until the queue is closed."""
+    """Serve jobs as one worker of a group until the queue is closed."""
     queue, generation = config["queue"], config["generation"]
     torch.set_num_threads(config["threads"])
     keep_freed_memory()
@@ -198,7 +198,7 @@ def _serve(config: dict[str, Any]) -> None:
 
 
 def _beat(queue: Any, rank: int, generation: int) -> None:
-    """Tells the queue that this process runs, until it ends or is told that its group is over."""
+    """Report to the queue that this process runs, until it ends or its group is over."""
     place = f"process {os.getpid()} on {socket.gethostname()}"
     with suppress(ray.exceptions.RayError):  # the queue is gone, and so will be its workers
         while ray.get(queue.beat.remote(rank, generation, place)):
@@ -215,7 +215,7 @@ class _Death:
 
 
 def _death(error: Exception) -> _Death:
-    """Where a process died, that: what its peers say, and what they noted, follows from it."""
+    """Return the cause of a group's end. A process' death comes first: its peers' errors follow from it."""
     failures: dict[int, Exception] = {
         rank: getattr(failure, "health_check_failure", failure)
         for rank, failure in getattr(error, "worker_failures", {}).items()

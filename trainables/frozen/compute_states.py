@@ -36,7 +36,7 @@ _PIECES_AT_ONCE = 4096
 
 
 def all_state_names(models: Iterable[ModelSpec], labels: Labels) -> list[str]:
-    """What models together may read, in every combination: layers, pieces and sentences of one and of another."""
+    """Return the names of all states that the models may read, in every combination of their layers and sentences."""
     chosen = [m for m in models if isinstance(m, BERTSpec) and m.features is not None]
     found = set()
     for model in chosen:
@@ -52,7 +52,7 @@ def all_state_names(models: Iterable[ModelSpec], labels: Labels) -> list[str]:
 
 
 def missing_states(folder: Path, names: Sequence[str]) -> list[str]:
-    """Those of `names` that are not, or not whole, in an encoded corpus' folder."""
+    """Return those of `names` that are not, or not whole, in an encoded corpus' folder."""
     return [
         name
         for name in names
@@ -68,7 +68,7 @@ def blocks(sizes: dict[str, int]) -> list[tuple[str, int, int]]:
 def write_block(
     folder: Path, model: BERTSpec, names: Sequence[str], block: tuple[str, int, int], out: Path, number: int
 ) -> int:
-    """Computes the states of a block of an encoded corpus; returns how many utterances that were.
+    """Compute the states of a block of an encoded corpus; return its number of utterances.
 
     Args:
         out: where `NAME-NUMBER.npy` goes, for each name and for `read`, the tokens that the encoder had room for.
@@ -102,7 +102,7 @@ def write_block(
 
 
 def alike(lengths_n: np.ndarray) -> list[np.ndarray]:
-    """Places of utterances of like length, so many at once that little is padding and caches hold them."""
+    """Group the places of utterances by length: little padding, and batches that fit into caches."""
     order = np.argsort(lengths_n, kind="stable")
     size_n = lengths_n[order] + 2
     found, first = [], 0
@@ -117,7 +117,7 @@ _loaded: dict[str, Any] = {}
 
 
 def frozen_encoder(model: BERTSpec) -> Any:
-    """The encoder, kept for the next block of this process."""
+    """Return the encoder, kept for the next block of this process."""
     from trainables.frozen.encoder import load_frozen
 
     key = f"{model.pretrained} {model.layers}"
@@ -133,7 +133,7 @@ RunBlocks = Callable[[Callable[[int], int], int], Iterable[int]]
 
 
 def in_turn(work: Callable[[int], int], blocks: int) -> Iterable[int]:
-    """One block after the other, here."""
+    """Run one block after the other, in this process."""
     return map(work, range(blocks))
 
 
@@ -145,7 +145,7 @@ def write_states(
     progress: Callable[[int, int], None] | None = None,
     run: RunBlocks = in_turn,
 ) -> None:
-    """Adds states to an encoded corpus' folder, each whole or not at all; a block at a time is in memory.
+    """Add states to an encoded corpus' folder, each whole or not at all; a block at a time is in memory.
 
     Raises:
         UserError: for an encoder that cannot be had, or lacks a layer.
@@ -172,8 +172,8 @@ def write_states(
 
 
 def _join(parts: list[Path], whole: Path) -> None:
-    """Arrays one after the other, by way of the disk. Written, not mapped: where a mapped file finds no room the system
-    kills the process without a word."""
+    """Join arrays by way of the disk. They are written, not mapped: where a mapped file finds no room the system kills
+    the process without a message."""
     opened = [np.load(part, mmap_mode="r") for part in parts]
     shape = (sum(len(part) for part in opened), *opened[0].shape[1:])
     descr = np.lib.format.dtype_to_descr(opened[0].dtype)
@@ -190,7 +190,7 @@ UTTERANCES = 4_000
 def write_moments(
     folder: Path, model: BERTSpec, names: Sequence[str], progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Adds the public moments of states to an encoded corpus' folder, and `features/encoder.json`."""
+    """Add the public moments of states to an encoded corpus' folder, and `features/encoder.json`."""
     from trainables.encoders.architecture import config_to_json
     from trainables.frozen.encoder import encoder_digest
 
@@ -211,7 +211,7 @@ def write_moments(
 
 
 def copy_moments(source: Path, folder: Path, names: Sequence[str]) -> None:
-    """Takes over what `write_moments` wrote into another corpus' folder for the same model."""
+    """Copy the files that `write_moments` wrote to another corpus' folder for the same model."""
     (folder / "features" / "moments").mkdir(exist_ok=True)
     files = [moments_file(Path("features"), name) for name in names]
     for file in (*files, Path("features/encoder.json")):
@@ -222,7 +222,8 @@ def copy_moments(source: Path, folder: Path, names: Sequence[str]) -> None:
 def public_moments(
     model: BERTSpec, names: Sequence[str], features: Features, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Moments]:
-    """Moments by the state's name, each public corpus counting the same; of a large one, a sample is read."""
+    """Return the moments by the state's name, each public corpus with equal weight; of a large one, a sample is
+    read."""
     from trainables.frozen.encoder import hidden_states
 
     assert model.features is not None, "asked for"
@@ -267,7 +268,7 @@ class NewStates:
         ]
 
     def __call__(self, batch: Batch) -> Batch:
-        """A batch of sub-words as one of states."""
+        """Turn a batch of sub-words into one of states."""
         from trainables.frozen.encoder import hidden_states
 
         found = [state.half().float().cpu() for state in hidden_states(self._encoder, batch, self._names)]
@@ -277,7 +278,8 @@ class NewStates:
 
 
 def served_states(model: BERTSpec, bundle: Path, labels: Labels) -> NewStates:
-    """What makes states of new utterances, with the encoder in the bundle, or else the one that the spec names.
+    """Return the maker of states of new utterances, with the encoder in the bundle, or else the one that the spec
+    names.
 
     Raises:
         UserError: for an encoder that cannot be had, or is not the one that the heads were trained on.
@@ -297,13 +299,13 @@ def served_states(model: BERTSpec, bundle: Path, labels: Labels) -> NewStates:
 
 
 def encoder_of(features: Path) -> dict[str, Any]:
-    """Which encoder the states beside these features are of: `pretrained`, `digest`, `weights`, `architecture`."""
+    """Return the identity of the encoder beside these features: `pretrained`, `digest`, `weights`, `architecture`."""
     about: dict[str, Any] = json.loads((features / "encoder.json").read_text(encoding="utf-8"))
     return about
 
 
 def take_encoder(model: BERTSpec, folder: Path) -> None:
-    """Saves the encoder that `model` names, as a folder that `served_states` reads."""
+    """Save the encoder that `model` names, as a folder that `served_states` reads."""
     from trainables.encoders.architecture import quiet
 
     with quiet():

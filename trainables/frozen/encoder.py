@@ -23,7 +23,7 @@ from trainables.spec import BERTSpec
 
 
 def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
-    """The encoder that `spec.pretrained` names, or the one in `folder`, for evaluation.
+    """Load the encoder that `spec.pretrained` names, or the one in `folder`, for evaluation.
 
     Raises:
         UserError: where it cannot be had, or has fewer layers than the spec's features ask for.
@@ -45,7 +45,7 @@ def encoder_digest(encoder: nn.Module) -> str:
 
 @torch.inference_mode()
 def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) -> list[Tensor]:
-    """The states of each name: (B, T, H) of tokens, 0 beyond the utterance, and (B, H) of sentences; float32."""
+    """Return the states of each name: (B, T, H) of tokens, 0 beyond the utterance, and (B, H) of sentences; float32."""
     inputs = batch.inputs
     assert isinstance(inputs, PieceInputs), "an encoder reads sub-words"
     device = next(encoder.parameters()).device

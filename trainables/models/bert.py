@@ -48,7 +48,7 @@ class BERT(JointModel):
     def __init__(
         self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None, config: PreTrainedConfig | None = None
     ) -> None:
-        """With a `config`, the encoder is one of that architecture, for weights that are loaded afterwards."""
+        """Build the model; a `config` gives an encoder of that architecture, for weights that are loaded afterwards."""
         encoder, source = (
             _encoder(spec, vocabulary_size) if config is None else (empty_encoder(config), "saved weights")
         )
@@ -78,7 +78,7 @@ class BERT(JointModel):
 
 
 def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedModel, str]:
-    """An encoder, and what it started from."""
+    """Return an encoder, and the name of its start."""
     reason = "model.pretrained is null"
     if spec.pretrained is not None:
         folder, reason = pretrained_folder(spec.pretrained)
@@ -103,12 +103,13 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
 
 
 def _intermediate_size(hidden_size: int) -> int:
-    """Of the feed-forward layers: TinyBERT's 1,200 at 312, four times the hidden size otherwise."""
+    """Return the size of the feed-forward layers: TinyBERT's 1,200 at 312, four times the hidden size otherwise."""
     return 1200 if hidden_size == 312 else 4 * hidden_size
 
 
 def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
-    """Refuses a pretrained encoder without the layers that a trial takes, or that a worker could not clip as it asks.
+    """Raise for a pretrained encoder without the layers that a trial takes, or whose micro-batches a worker could not
+    clip.
 
     DeBERTa is one of these: its relative positions are the same tensor for all utterances.
 
@@ -144,7 +145,7 @@ def _fault_of(folder: Path, name: str) -> str | None:
 
 
 def clipping_fault(config: PreTrainedConfig) -> str | None:
-    """Why `edp.book` cannot tell two examples' gradients apart, found out by trying; None where it can.
+    """Return the reason why `edp.book` cannot tell two examples' gradients apart, found by trial; None where it can.
 
     Two layers of an architecture are enough: what layers share is shared by two.
     """

@@ -78,7 +78,7 @@ class CharCNN(nn.Module):
         self.convolution = nn.Conv1d(embedding_size, filters, kernel_size=3, padding=1)
 
     def forward(self, chars_uc: Tensor, word_n: Tensor, utterance_n: Tensor) -> Tensor:
-        """Char ids (U, C), 0 for padding, to the spelling of each token's word, (N, F).
+        """Map char ids (U, C), 0 for padding, to the spelling of each token's word, (N, F).
 
         Args:
             word_n: the word of each token.

@@ -28,7 +28,7 @@ class DropoutKeys:
     key_b: Tensor | None = None
 
     def rows(self, number: int, *positions: int) -> Tensor | None:
-        """A key for each row: of utterance b at each position, (B, *positions).
+        """Return a key for each row: of utterance b at each position, (B, *positions).
 
         Args:
             number: the layer's.
@@ -54,7 +54,7 @@ class KeyedDropout(nn.Dropout):
         self.dropout_keys, self.number = keys, number
 
     def forward(self, input: Tensor, flat_n: Tensor | None = None, steps: int = 0) -> Tensor:
-        """Of (B, …, J); or of rows (N, J) that stand at `flat_n` of a flattened (B, `steps`)."""
+        """Drop numbers of (B, …, J), or of rows (N, J) that stand at `flat_n` of a flattened (B, `steps`)."""
         if not self.training or self.p == 0:
             return input
         row = self.dropout_keys.rows(self.number, *(input.shape[1:-1] if flat_n is None else (steps,)))
@@ -64,7 +64,7 @@ class KeyedDropout(nn.Dropout):
 
 
 def keyed_dropout(x: Tensor, p: float, row: Tensor) -> Tensor:
-    """`x` (…, J) with each number 0 with probability `p`, as its row's key (…) and its place in the row say."""
+    """Return `x` (…, J) with each number set to 0 with probability `p`, decided by its row's key (…) and its place."""
     column_j = _mix(_int32(0x7FEB352D) + torch.arange(x.shape[-1], dtype=torch.int32, device=x.device))
     # In place: this is a hash of every number of the batch.
     hashed = row[..., None] + column_j
@@ -74,7 +74,7 @@ def keyed_dropout(x: Tensor, p: float, row: Tensor) -> Tensor:
 
 
 def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
-    """Makes the dropout layers of a Hugging Face encoder keyed ones, numbered from `first`."""
+    """Key the dropout layers of a Hugging Face encoder, numbered from `first`."""
     number = first
     for module in list(encoder.modules()):
         for name, child in module.named_children():

@@ -49,7 +49,7 @@ class Predictions:
     loss_b: Tensor | None
 
     def tags(self) -> list[list[int]]:
-        """Each utterance's tag ids, without padding."""
+        """Return each utterance's tag ids, without padding."""
         lengths = self.mask_bt.sum(1).tolist()
         return [row[:length] for row, length in zip(self.tags_bt.tolist(), lengths, strict=True)]
 
@@ -93,7 +93,7 @@ class JointModel(nn.Module, ABC):
             self.crf = CRF(len(labels.tags), allowed if head.bio or not learnt else None, learnt=learnt)
 
     def train(self, mode: bool = True) -> JointModel:
-        """As `nn.Module` does, except that a frozen encoder stays in evaluation mode."""
+        """Set the mode like `nn.Module`, except that a frozen encoder stays in evaluation mode."""
         super().train(mode)
         if self.encoder_is_frozen:
             for name, child in self.named_children():
@@ -102,14 +102,15 @@ class JointModel(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """A vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
+        """Return a vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
 
     def padded(self, lengths_b: Tensor) -> AbstractContextManager[None]:
-        """Within, what an utterance has beyond its length (B,) gets no gradient, which saves the book time."""
+        """Give no gradient, within the block, to tokens beyond an utterance's length (B,), which saves the book
+        time."""
         return self.book.padded(lengths_b) if self.book is not None else nullcontext()
 
     def outputs(self, batch: Batch) -> ModelOutput:
-        """Scores of intents (B, I) and tags (B, T, K)."""
+        """Return the scores of intents (B, I) and tags (B, T, K)."""
         self.dropout_keys.key_b = batch.key_b
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             sentence_bh, token_bth = self.encode(batch)
@@ -129,35 +130,35 @@ class JointModel(nn.Module, ABC):
         return ModelOutput(intent_logits_bi.to(kind), emissions_btk, batch.mask_bt)
 
     def slot_scores(self, head: nn.Module, token_bth: Tensor, batch: Batch) -> Tensor:
-        """What the slot head says of tokens (B, T, H): scores of tags, or of what they are made of, (B, T, …)."""
+        """Return the slot head's scores of tokens (B, T, H): of tags, or of the parts of labels, (B, T, …)."""
         with self.padded(batch.lengths_b):
             scores_btc: Tensor = head(self.head_dropout(token_bth))
         return scores_btc
 
     def forward(self, batch: Batch) -> Tensor:
-        """Loss of each utterance, (B,): that of its tags plus cross entropy (Dupuy et al., section 4.2)."""
+        """Return the loss of each utterance, (B,): that of its tags plus cross entropy (Dupuy et al., section 4.2)."""
         return self._loss(self.outputs(batch), batch)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The same as calling the model."""
+        """Return the loss of each utterance, as `forward`."""
         loss_b: Tensor = self(batch)
         return loss_b
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Predictions:
-        """Likeliest intents and tags, and their probabilities. Dropout is as the model's mode says."""
+        """Return the likeliest intents and tags, and their probabilities. Dropout follows the model's mode."""
         output = self.outputs(batch)
         intents_b, tags_bt = self.likeliest(output)
         return Predictions(intents_b, tags_bt, output.mask_bt, *self.certainty(output, batch))
 
     @torch.no_grad()
     def likeliest(self, output: ModelOutput) -> tuple[Tensor, Tensor]:
-        """Likeliest intents (B,) and tags (B, T)."""
+        """Return the likeliest intents (B,) and tags (B, T)."""
         return output.intent_logits_bi.argmax(1), self.crf.viterbi(output.emissions_btk, output.mask_bt)
 
     @torch.no_grad()
     def certainty(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Probabilities of intents (B, I) and tags (B, T, K), and the loss (B,) in float64; None without labels.
+        """Return probabilities of intents (B, I) and tags (B, T, K), and the loss (B,) in float64; None without labels.
 
         In double precision: of a confident model's loss, float32 leaves mostly rounding, and attacks read it.
         """
@@ -176,7 +177,7 @@ class JointModel(nn.Module, ABC):
 
 
 def in_bfloat16(precision: Precision, device: torch.device) -> bool:
-    """Whether the products of a training on this device are of bfloat16."""
+    """Return True if a training on this device takes its products in bfloat16."""
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":

@@ -45,21 +45,21 @@ class _Forward(NamedTuple):
 
 
 def bio_nll(emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
-    """Log of the sum over all paths less the score of the given one, (B,); once differentiable."""
+    """Return the log of the sum over all paths less the score of the given one, (B,); once differentiable."""
     nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt)
     return nll_b
 
 
 @torch.no_grad()
 def bio_marginals(emissions_btk: Tensor, mask_bt: Tensor) -> tuple[Tensor, Tensor]:
-    """Posterior tag probabilities (B, T, K), 0 beyond the utterance, and log of the sum over paths (B,)."""
+    """Return posterior tag probabilities (B, T, K), 0 beyond the utterance, and log of the sum over paths (B,)."""
     forward, log_z_b = _forward(emissions_btk, mask_bt)
     return _posterior(forward, mask_bt), log_z_b
 
 
 @torch.no_grad()
 def bio_viterbi(emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
-    """Tags of the highest-scoring path that BIO allows, (B, T) int64; 0 beyond the utterance.
+    """Return the tags of the highest-scoring path that BIO allows, (B, T) int64; 0 beyond the utterance.
 
     Viterbi (Rabiner 1989, section III.B) in O(K) a step: I-x comes after the better of B-x and I-x, anything else after
     the best of all.
@@ -104,7 +104,7 @@ def _forward(emissions_btk: Tensor, mask_bt: Tensor) -> tuple[_Forward, Tensor]:
 
 
 def _posterior(forward: _Forward, mask_bt: Tensor) -> Tensor:
-    """Tag probabilities (B, T, K)."""
+    """Return tag probabilities (B, T, K)."""
     (o_tb1, b_tbx, i_tbx), before_tbx = forward
     mask_tb1 = mask_bt.t()[:, :, None]
     # The ways on from O are 1, those from B-x and I-x 1 + more: a path may go on inside of x.
@@ -126,7 +126,7 @@ def _posterior(forward: _Forward, mask_bt: Tensor) -> Tensor:
 
 
 def bio_path_score(emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
-    """Score of one path, (B,)."""
+    """Return the score of one path, (B,)."""
     emitted_bt = emissions_btk.gather(2, tags_bt[:, :, None]).squeeze(2)
     before_bt = torch.nn.functional.pad(tags_bt[:, :-1], (1, 0))
     inside_bt = (tags_bt > 0) & (tags_bt % 2 == 0)
@@ -154,13 +154,13 @@ class _NLL(torch.autograd.Function):
 
 
 def allowed_jk(labels: Labels) -> Tensor:
-    """Which tag may follow which, (K, K) bool: I-x follows B-x and I-x only."""
+    """Return the allowed transitions, (K, K) bool: I-x follows B-x and I-x only."""
     tags = labels.tags
     return torch.tensor([[tag[:1] != "I" or before[2:] == tag[2:] for tag in tags] for before in tags])
 
 
 def allowed_first_k(labels: Labels) -> Tensor:
-    """Which tag may begin an utterance, (K,) bool: not I-x."""
+    """Return the tags that may begin an utterance, (K,) bool: not I-x."""
     return torch.tensor([tag[:1] != "I" for tag in labels.tags])
 
 
@@ -169,7 +169,7 @@ _PART = 0.5
 
 
 def tag_codes(labels: Labels, *, types: bool, parts: bool) -> Tensor | None:
-    """Matrix (C, K) that makes tags' scores of C others; None where each tag has its own.
+    """Return the matrix (C, K) that combines C scores to those of tags; None where each tag has its own.
 
     Args:
         types: B-x is B plus x, I-x is I plus x.
@@ -183,12 +183,12 @@ def tag_codes(labels: Labels, *, types: bool, parts: bool) -> Tensor | None:
 
 
 def intent_codes(labels: Labels, *, parts: bool) -> Tensor | None:
-    """Matrix (C, I) as `tag_codes` has it for tags."""
+    """Return the matrix (C, I) of intents, as `tag_codes` for tags."""
     return _codes(labels.intents, [{intent} for intent in labels.intents], labels.intents) if parts else None
 
 
 def _codes(scores: Sequence[str], made_of: Sequence[set[str]], names: Sequence[str]) -> Tensor:
-    """A row for each of `scores`, then one for each word that several of the different `names` have."""
+    """Return a row for each of `scores`, then one for each word that several of the different `names` have."""
     words = [set(words_of(name)) for name in names]
     times = Counter(word for found in dict(zip(names, words, strict=True)).values() for word in found)
     shared = sorted(word for word, count in times.items() if count > 1)
@@ -204,18 +204,18 @@ class Softmax(nn.Module):
         self.bio = bio
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
-        """Sum over the tokens of each one's cross entropy, (B,)."""
+        """Return the sum over the tokens of each one's cross entropy, (B,)."""
         loss_n = cross_entropy(emissions_btk.flatten(0, 1), tags_bt.flatten(), reduction="none")
         return loss_n.view_as(tags_bt).masked_fill(~mask_bt, 0).sum(1)
 
     def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
-        """Likeliest tags, together allowed, (B, T); 0 beyond the utterance."""
+        """Return the likeliest tags that are allowed together, (B, T); 0 beyond the utterance."""
         if self.bio:
             return bio_viterbi(emissions_btk, mask_bt)
         return emissions_btk.argmax(2).masked_fill(~mask_bt, 0)
 
     def certainty(self, emissions_btk: Tensor, tags_bt: Tensor | None, mask_bt: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags."""
+        """Return tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags."""
         log_btk = log_softmax(emissions_btk, 2)
         loss_b = None
         if tags_bt is not None:

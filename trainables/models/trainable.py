@@ -40,7 +40,7 @@ class Adapted(nn.Module):
 
 
 def train_part(model: JointModel, spec: ModelSpec) -> None:
-    """Freezes what `spec.trainable` does not name, and puts adapters in place.
+    """Freeze the parts that `spec.trainable` does not name, and put adapters in place.
 
     Raises:
         UserError: for an encoder without layers that could be named.
@@ -87,7 +87,7 @@ def _adapt(encoder: nn.Module, spec: BERTSpec) -> None:
 
 
 def _layers(encoder: nn.Module) -> list[nn.Module]:
-    """The encoder's layers, first to last."""
+    """Return the encoder's layers, first to last."""
     lists = [list(module) for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise UserError(f"model.trainable: {type(encoder).__name__} has no list of layers; allowed: all, heads")

@@ -31,12 +31,12 @@ _TAG_KINDS = "OBI"
 
 
 def readable(label: str) -> str:
-    """A label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
+    """Return a label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
     return " ".join(words_of(re.sub(r"^[BI]-", "", label))) or "other"
 
 
 def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:
-    """What the names of labels mean: mean states of the encoder as it is, each of norm sqrt(hidden), (names, h)."""
+    """Return vectors of labels' names, (names, h): mean states of the encoder as it is, each of norm sqrt(hidden)."""
     distinct = list(dict.fromkeys(names))
     words = [name.split() for name in distinct]
     flat = list(dict.fromkeys(word for name in words for word in name))
@@ -55,7 +55,7 @@ def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[s
 def states(
     encoder: PreTrainedModel, batch: Batch, piece_bs: Tensor | None = None, *, low_precision: bool = False
 ) -> Tensor:
-    """Last hidden states, (b, s, h) float32.
+    """Return the last hidden states, (b, s, h) float32.
 
     Args:
         piece_bs: takes the place of the batch's sub-words.
@@ -125,7 +125,7 @@ class Supervised(nn.Module):
         self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
-        """The loss of a batch: the mean over its tokens and its utterances, whether labelled or not."""
+        """Return the loss of a batch: the mean over its tokens and its utterances, labelled or not."""
         inputs = _pieces(batch)
         assert batch.tags_bt is not None, "a pool's batches have labels"
         assert batch.intent_b is not None, "a pool's batches have labels"
@@ -146,7 +146,7 @@ class Supervised(nn.Module):
 
 
 def column_vectors(encoder: PreTrainedModel, pieces: WordPieces, pool: Pool) -> tuple[Tensor, Tensor]:
-    """Vectors of the names of a pool's tags, O's being zero, and of its intents, (columns, h) each."""
+    """Return vectors of the names of a pool's tags, O's being zero, and of its intents, (columns, h) each."""
 
     def of(columns: Sequence[Column]) -> Tensor:
         named = [column.label != "O" for column in columns]
@@ -182,7 +182,7 @@ class Masked(nn.Module):
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
-        """The mean loss of a batch's missing sub-words."""
+        """Return the mean loss of a batch's missing sub-words."""
         inputs = _pieces(batch)
         piece_bs = inputs.piece_bs
         free_bs = inputs.piece_mask_bs & ~torch.isin(piece_bs, piece_bs.new_tensor(self.special))
@@ -212,7 +212,8 @@ def _pieces(batch: Batch) -> PieceInputs:
 
 
 def _among_own(score_nx: Tensor, corpus_x: Tensor, corpus_n: Tensor, label_n: Tensor) -> Tensor:
-    """Cross-entropy among the labels of each row's own corpus, a mean over all rows; 0 for rows without a label."""
+    """Return the cross-entropy among the labels of each row's own corpus, a mean over all rows; 0 for rows without a
+    label."""
     labelled = label_n != IGNORED
     if not labelled.any():
         return score_nx.sum() * 0

@@ -63,13 +63,13 @@ class Record:
     """Of each step."""
 
     def curve(self) -> list[tuple[int, float]]:
-        """Steps done, and the mean loss of those since the point before."""
+        """Return the steps done, and the mean loss of those since the point before."""
         ends = [*range(_CURVE_STEPS, self.steps, _CURVE_STEPS), self.steps]
         return [(end, fmean(self.losses[max(0, end - _CURVE_STEPS) : end])) for end in ends]
 
 
 def pieces_of(spec: PretrainSpec) -> WordPieces:
-    """The vocabulary of the encoder that training starts from.
+    """Return the vocabulary of the encoder that training starts from.
 
     Raises:
         UserError: where that cannot be had or does not fit, hub or not: a random start is not meant.
@@ -84,7 +84,7 @@ def pieces_of(spec: PretrainSpec) -> WordPieces:
 
 
 def start_of(spec: PretrainSpec) -> PreTrainedModel:
-    """The encoder that training starts from, as it is.
+    """Load the encoder that training starts from, as it is.
 
     Raises:
         UserError: as `pieces_of`.
@@ -97,7 +97,7 @@ def start_of(spec: PretrainSpec) -> PreTrainedModel:
 
 
 def device_of(wanted: Device) -> torch.device:
-    """The device to train on.
+    """Return the device to train on.
 
     Raises:
         UserError: where there is none of this kind.
@@ -116,7 +116,7 @@ def train(
     on_step: OnStep = lambda step, loss: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Record:
-    """Trains `encoder` in place, all of it but its embeddings, and goes on where `checkpoint` is, if it is there.
+    """Train `encoder` in place, all of it but its embeddings, resumed from `checkpoint` where that exists.
 
     Args:
         encoder: as `start_of` gives it.
@@ -172,7 +172,7 @@ class _Stage:
     device: torch.device
 
     def step(self, rows: Any, step: int, total: int) -> float:
-        """One step, the `step`-th of this stage and the `total`-th of all; its loss."""
+        """Run one step, the `step`-th of this stage and the `total`-th of all; return its loss."""
         training, stage = self.spec.training, self.spec.stages[self.number]
         factor = min(1.0, (step + 1) / training.warm_up) * (1 - step / stage.steps)
         for group in self.optimizer.param_groups:
@@ -194,7 +194,7 @@ class _Stage:
         return loss.item()
 
     def save(self, record: Record, checkpoint: Path) -> None:
-        """Everything that the training goes on from."""
+        """Save the state that training resumes from."""
         save_tensors(
             {
                 "encoder": self.encoder.state_dict(),
@@ -209,7 +209,7 @@ class _Stage:
 def _steps(
     stage: _Stage, done: int, record: Record, checkpoint: Path, on_step: OnStep, stopped: Callable[[], bool]
 ) -> None:
-    """The steps of a stage that are left."""
+    """Run the steps of a stage that are left."""
     clock, cpu, saved_at = time.monotonic(), time.process_time(), time.monotonic()
     for step, rows in enumerate(stage_batches(stage.spec, stage.number, stage.pool)[done:], start=done):
         loss = stage.step(rows, step, record.steps)
@@ -252,12 +252,12 @@ _PACKAGES = ("edp-sweeps", "torch", "transformers")
 
 
 def settings_of(spec: PretrainSpec) -> dict[str, Any]:
-    """What of a pretraining is neither corpus nor start, as `pretraining.json` has it."""
+    """Return the settings of a pretraining without corpora and start, as `pretraining.json` has them."""
     return spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
 
 
 def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) -> dict[str, Any]:
-    """What `pretraining.json` says. It names no place on this machine.
+    """Return the contents of `pretraining.json`, without any path of this machine.
 
     Args:
         started_from: digest of the encoder that it started from.
@@ -284,8 +284,8 @@ def write_folder(
     about: dict[str, Any],
     corpora: Sequence[Iterable[Utterance]],
 ) -> None:
-    """Writes `folder`, whole or not at all: config.json, model.safetensors (float32), tokenizer.json,
-    pretraining.json, and the hashes of all utterances.
+    """Write `folder`, whole or not at all: config.json, model.safetensors (float32), tokenizer.json, pretraining.json,
+    and the hashes of all utterances.
 
     Raises:
         OSError: where it is there already, or cannot be written.

@@ -98,7 +98,7 @@ GROUP_THREAD = "worker-group-"
 
 
 def still_waits() -> bool:
-    """Whether a thread still waits for a worker group, which Ctrl-C may have left in the middle of an epoch.
+    """Return True if a thread still waits for a worker group, which Ctrl-C may have left in the middle of an epoch.
 
     Ray must not be shut down then, and this process must leave by `os._exit`: Ray ends a process whose thread it finds
     waiting with exit code 1. Its processes go when this one has gone.

@@ -52,7 +52,7 @@ class CorpusSpec(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _named_after_its_path(cls, given: Any) -> Any:
-        """A corpus of one's own is called as its file or folder is, unless it is given a name."""
+        """Name a corpus with a path after its file or folder, unless it is given a name."""
         if isinstance(given, dict) and isinstance(given.get("path"), int | float):  # as YAML reads digits
             raise ValueError(f"path = {given['path']}: allowed: text; a name of digits as ./{given['path']}")
         if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):

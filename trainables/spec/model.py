@@ -195,7 +195,7 @@ class BERTSpec(Frozen):
 
     @property
     def random_layers(self) -> int:
-        """How many layers a random start has: the paper's four, unless told."""
+        """Number of layers of a random start; the paper's four by default."""
         return 4 if self.layers is None else self.layers
 
 

@@ -61,7 +61,7 @@ class BatchSampler:
         self._key = _shared_key(spec.edp) if spec.edp.sampling == "poisson" else None
 
     def epoch(self, number: int) -> Epoch:
-        """An epoch of utterances, counted from 0; with users as the unit a micro-batch is one user's."""
+        """Draw an epoch of utterances, counted from 0; with users as the unit a micro-batch is one user's."""
         drawn = self._of_units(number)
         if self.users is None:
             return drawn
@@ -82,7 +82,7 @@ class BatchSampler:
 
 
 def _shared_key(edp: EDPSpec) -> list[int]:
-    """What all workers draw from and nobody else knows: Poisson's amplification needs a secret draw."""
+    """Return the secret key that all workers draw from: Poisson's amplification needs a secret draw."""
     if edp.reproducible_noise is not None:
         return [edp.reproducible_noise, 0x504F49]
     entropy: list[Any] = [np.random.SeedSequence().entropy]
@@ -115,7 +115,7 @@ class Chunk:
 def chunks(
     micro_batches: Sequence[Indices], max_examples: int, order: Callable[[Indices], np.ndarray], *, sums: bool = False
 ) -> list[Chunk]:
-    """Cuts a worker's micro-batches into chunks of at max_examples `max_examples` examples.
+    """Cut a worker's micro-batches into chunks of at most `max_examples` examples.
 
     Args:
         micro_batches: the examples of each; some may be empty.
@@ -165,7 +165,7 @@ def _part(indices: Indices, examples: int, *, ends: bool) -> Chunk:
 
 
 def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_share: float = 1.0) -> int:
-    """How many examples like those of `batch` a chunk may hold: at least 1.
+    """Return the number of examples like those of `batch` that fit into a chunk: at least 1.
 
     A GiB on a CPU, where larger chunks are no faster, and a quarter of what this worker has of a GPU's memory. It
     depends on the kind of machine and that share, not on what else runs: a run can be repeated bit by bit.
@@ -221,7 +221,7 @@ class Chunker:
         self._same: list[tuple[Chunk, Batch]] | None = None
 
     def chunk(self, micro_batches: list[Indices], examples: int, step: int) -> list[tuple[Chunk, Batch | None]]:
-        """The chunks of a step, and the utterances of those that are the same in every one.
+        """Return the chunks of a step, and the utterances of those that are the same in every one.
 
         Args:
             examples: how many `micro_batches` hold together.
@@ -242,7 +242,7 @@ class Chunker:
         return list(self._same)
 
     def batch(self, indices: Indices) -> Batch:
-        """The training utterances at `indices`, on the device."""
+        """Return the training utterances at `indices`, on the device."""
         return self._corpus.batch("train", indices).to(self._device)
 
     @property
@@ -254,9 +254,10 @@ class Chunker:
         return self._max_examples
 
     def _lengths(self, indices: Indices) -> np.ndarray:
-        """Chooses utterances that are run together by their length."""
+        """Return lengths as sort keys, so that utterances of like length run together."""
         return self._corpus.lengths("train")[indices]
 
     def _drawn_order(self, indices: Indices) -> np.ndarray:
-        """Leaves them as they were drawn: `alpha = paper` reads its scales off the first one's gradient."""
+        """Return equal sort keys, which keep the drawn order: `alpha = paper` reads its scales off the first example's
+        gradient."""
         return np.zeros(len(indices))

@@ -19,7 +19,8 @@ from trainables.spec import TrainingSpec, TrialSpec
 
 
 def pick_device(training: TrainingSpec) -> torch.device:
-    """This worker's device. Ray shows each worker only its own GPU, so the local rank picks among what is visible."""
+    """Return this worker's device. Ray shows each worker only its own GPU, so the local rank picks among the visible
+    ones."""
     wanted = training.device
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -32,7 +33,7 @@ def pick_device(training: TrainingSpec) -> torch.device:
 
 
 def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
-    """The model that a trial starts with, on `device`: the same on every worker."""
+    """Return the model that a trial starts with, on `device`: the same on every worker."""
     return build_model(
         spec.model,
         corpus.labels,
@@ -44,7 +45,7 @@ def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> J
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within, this process is the only worker."""
+    """Make this process the only worker of a process group, within the block."""
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         try:
@@ -59,7 +60,7 @@ _LARGEST_HEAP_BLOCK = 32 << 20  # glibc allows no more
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc keep up to a GiB of freed memory for the next step.
+    """Let glibc keep up to a GiB of freed memory for the next step.
 
     It would return every large tensor's pages to the system and ask for them again, zeroed, in the next step: an
     eighth of a CLC step's time. Elsewhere than under glibc this does nothing.

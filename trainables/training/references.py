@@ -45,7 +45,7 @@ class ReferenceModel:
 
 
 def reference_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
-    """The training of reference `number`: the target's, in one process, with weights and order of its own.
+    """Return the configuration of reference `number`: the target's, in one process, with weights and order of its own.
 
     Args:
         kind: `own`: the target's method, noise and all; `sgd`: without privacy, the same for all trials of a sweep.
@@ -56,7 +56,8 @@ def reference_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
 
 
 def halves(corpus: EncodedCorpus, seed: int, reference: int) -> dict[Split, NDArray[np.bool_]]:
-    """Which utterances of the pool a reference is trained on, of each split; a pair of references shares the pool."""
+    """Return the utterances of each split of the pool that a reference is trained on; a pair of references shares the
+    pool."""
     pool: list[bytes] = []
     sizes = {}
     for split in _POOL:
@@ -75,7 +76,8 @@ _POOL: tuple[Split, ...] = ("train", "test")
 
 
 def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int64], ...]:
-    """The test split in three: shadow's members (1/4), shadow's non-members (1/4), and what is left to attack (1/2).
+    """Split the test split in three: shadow's members (1/4), shadow's non-members (1/4), and utterances to attack
+    (1/2).
 
     Copies of an utterance go together, so the shadow's utterances are disjoint from all that its attack is tried on.
     """
@@ -89,7 +91,7 @@ def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int6
 
 
 def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
-    """Trains one model and writes what the attacks need of it to `reference_model.output`, whole or not at all.
+    """Train one model and write the attacks' inputs to `reference_model.output`, whole or not at all.
 
     Raises:
         trainables.records.job.TrialFailed: when a gradient or the loss is not finite.
@@ -125,7 +127,7 @@ def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
 
 
 def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
-    """What a trained model predicts: features and losses of members and non-members, losses of population and
+    """Return a trained model's predictions: features and losses of members and non-members, losses of population and
     canaries.
 
     One forward pass, which all attacks share.
@@ -142,7 +144,7 @@ def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
 
 
 def attacked(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Members (of train) and non-members (of test): the same as those of every trial's shadow attack."""
+    """Return members (of train) and non-members (of test): the same as those of every trial's shadow attack."""
     members, non_members = membership_indices(corpus.size("train") - corpus.planted, corpus.size("test"), seed=seed)
     return members, non_members
 

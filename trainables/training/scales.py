@@ -36,7 +36,7 @@ def layer_scales(
     ledger: Ledger,
     write_ahead: Callable[[Ledger], None],
 ) -> tuple[torch.Tensor | None, AlphaRelease | None]:
-    """Scales (K,) for the hook, None where it finds its own, and their release, where they are of private examples.
+    """Return scales (K,) for the hook, None where it finds its own, and their release, where they use private examples.
 
     Called by all workers at once, before DDP wraps the model; all get the same scales.
 
@@ -61,7 +61,7 @@ def layer_scales(
 
 
 def synthetic_batch(features: Features, labels: Labels) -> Batch:
-    """Utterances of made-up words with labels drawn uniformly from the public schema: the same ones for every corpus.
+    """Return utterances of made-up words with labels drawn uniformly from the public schema: the same for every corpus.
 
     No private word or frequency goes into it, and nothing public that a worker may lack is needed.
     """
@@ -78,7 +78,7 @@ def synthetic_batch(features: Features, labels: Labels) -> Batch:
 
 
 def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> torch.Tensor:
-    """Layer norms (n, K) of this worker's share of the votes."""
+    """Return the layer norms (n, K) of this worker's share of the votes."""
     voters = [np.asarray(indices) for indices in _voters(corpus, spec)]
     mine = voters[dist.get_rank() :: dist.get_world_size()]
     book = model.book or keep_book(model)
@@ -103,7 +103,8 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
 
 
 def _voters(corpus: EncodedCorpus, spec: TrialSpec) -> Iterator[Indices]:
-    """Who votes: utterances or users, each by its own coin and at most once; or micro-batches, where they are the unit.
+    """Return the voters: utterances or users, each by its own coin and at most once; or micro-batches, where they are
+    the unit.
 
     The coins may be public, since no amplification is claimed. They do not depend on the data.
     """

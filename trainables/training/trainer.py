@@ -115,7 +115,7 @@ class Trainer:
         return model.book
 
     def checkpoint(self, seconds: list[float]) -> Checkpoint:
-        """The state after the epochs that took `seconds` each."""
+        """Return the state after the epochs that took `seconds` each."""
         return Checkpoint(
             spec=self.key,
             step=self.step,
@@ -137,12 +137,12 @@ class Trainer:
 
     @property
     def ledger(self) -> Ledger:
-        """What touched the weights so far."""
+        """The ledger of the steps that have changed the weights so far."""
         plain = Ledger(private=False, most_of_a_user=self.corpus.most_of_a_user)
         return self.hook.ledger if self.hook is not None else plain
 
     def run_epoch(self, epoch: int) -> float:
-        """One epoch; returns the mean training loss of an utterance.
+        """Run one epoch; return the mean training loss of an utterance.
 
         Raises:
             TrialFailed: on every rank, when training has diverged. With a private method the weights alone say so,
@@ -175,7 +175,7 @@ class Trainer:
         return f"the learning rate may be too high ({self.spec.training.learning_rate_in(epoch):g})"
 
     def _plan(self, epoch: int) -> None:
-        """Has the epochs until the next checkpoint written down, before the first of them runs."""
+        """Write down the epochs until the next checkpoint, before the first of them runs."""
         if self.hook is None or epoch < self._written_until:
             return
         every = self.spec.training.validate_every
@@ -183,7 +183,7 @@ class Trainer:
         self._write_ahead(self.hook.planned(range(epoch, self._written_until)))
 
     def train_step(self, step: Step) -> torch.Tensor:
-        """One step of the weights, of those of `steps_of`; returns the sum of this worker's utterances' losses.
+        """Take one step of `steps_of`; return the sum of this worker's utterances' losses.
 
         Raises:
             NonFiniteGradient: on a CPU, which need not wait for it.
@@ -198,12 +198,12 @@ class Trainer:
         return loss
 
     def steps_of(self, epoch: int) -> Iterator[Step]:
-        """The steps of an epoch, each to be taken before the next."""
+        """Yield the steps of an epoch, each to be taken before the next."""
         drawn = self.sampler.epoch(epoch)
         return iter(drawn) if self.hook is None else self.hook.steps(drawn)
 
     def _backward(self, step: Step) -> torch.Tensor:
-        """Gradients of this worker's share of a step, in chunks; returns the sum of its utterances' losses."""
+        """Compute gradients of this worker's share of a step, in chunks; return the sum of its utterances' losses."""
         mine = step[self.rank]
         if self.hook is None:
             mine = [np.concatenate(mine)]
@@ -224,7 +224,7 @@ class Trainer:
         return total
 
     def _backward_chunk(self, chunk: Chunk, kept: Batch | None, factor: float, *, reduce: bool) -> torch.Tensor:
-        """Backpropagates `factor` times the weighted losses of a chunk; returns the sum of its utterances' losses."""
+        """Backpropagate `factor` times the weighted losses of a chunk; return the sum of its utterances' losses."""
         seed, indices = self.spec.training.seed, chunk.indices
         # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws, cuDNN's LSTM for
         # one, goes by what is in the chunk, not by its place: who else is in the step must not change it.
@@ -250,7 +250,8 @@ class Trainer:
 
 @contextmanager
 def _trials_mistake() -> Iterator[None]:
-    """What fails for every worker at once: layers that leave no notes, a mechanism that does not fit the corpus."""
+    """Raise TrialFailed for errors that every worker has at once: unsupported layers, a mechanism that does not fit the
+    corpus."""
     try:
         yield
     except UntaughtLayer as error:
@@ -260,18 +261,18 @@ def _trials_mistake() -> Iterator[None]:
 
 
 def _largest(model: torch.nn.Module) -> float:
-    """The largest absolute value of a trainable parameter; NaN where one is."""
+    """Return the largest absolute value of a trainable parameter; NaN where one is."""
     norms = torch._foreach_norm([p.detach() for p in model.parameters() if p.requires_grad], torch.inf)
     return float(torch.stack([norm.float() for norm in norms]).max())
 
 
 def mixed(*parts: int) -> int:
-    """63 bits that depend on all of `parts`."""
+    """Return 63 bits that depend on all of `parts`."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
 
 
 def keys(seed: int, indices: Indices) -> torch.Tensor:
-    """A key for each utterance, (B,) int32: a hash of (seed, index) (the finaliser of SplitMix64)."""
+    """Return a key for each utterance, (B,) int32: a hash of (seed, index) (the finaliser of SplitMix64)."""
     x = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -94,7 +94,7 @@ class _Probe(Trainer):
         return losses
 
     def release(self, case: _Case, number: int = 0) -> Gradients:
-        """The aggregate of a step of these micro-batches, the only one of its epoch."""
+        """Return the aggregate of a step of these micro-batches, the only one of its epoch."""
         self._stands_for_e, self._loud_e = case.stands_for_e, case.loud_e
         sampler, sampling = self.sampler, self.spec.edp.sampling
         hook, epoch = (
@@ -112,7 +112,7 @@ class _Probe(Trainer):
         }
 
     def scales(self) -> list[float]:
-        """α of each of the hook's parameters."""
+        """Return α of each of the hook's parameters."""
         assert self.hook is not None
         assert self.hook.alpha is not None, "known after a step"
         found: list[float] = self.hook.alpha[self.hook.layer].tolist()
@@ -129,7 +129,7 @@ class _Case:
 
 
 def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int], None]) -> Verified:
-    """Measures one step of `spec` on a small corpus; in a process group of one worker.
+    """Measure one step of `spec` on a small corpus; in a process group of one worker.
 
     Args:
         progress: called with the steps run and in all.
@@ -209,7 +209,7 @@ class _Runs:
         self._progress(self._done, 3 + 2 * (PAIRS + 1))
 
     def moved(self, with_it: _Case, without: _Case) -> Gradients:
-        """By how much the aggregate differs, the noise being the same, where the clip is: in the scaled space.
+        """Return the difference of the aggregates with the same noise, where the clip is: in the scaled space.
 
         Where noise does not follow the scales, in units of the largest one: so far could a gradient of such a length
         move it that pulls at that layer alone.
@@ -224,7 +224,7 @@ class _Runs:
         return {name: (found[0][name] - found[1][name]) * (self.stretch / scale) for name, scale in names_and_scales}
 
     def noise(self, step: list[Indices]) -> _Noise:
-        """The noise of three steps, two of them of one run, with its secret key."""
+        """Return the noise of three steps, two of them of one run, with its secret key."""
         silent = _Case(step, np.arange(self._examples), np.zeros(self._examples, np.float32))
         one, other = self._probe(None), self._probe(None)
         found = []
@@ -266,7 +266,7 @@ class _Runs:
                 yield Violation("all", f"{which} correlated noise: {correlation:.3g}")
 
     def pairs(self, step: list[Indices]) -> Iterator[tuple[_Case, _Case, int]]:
-        """Steps with and without a unit, or without any, and how many units go."""
+        """Yield steps with and without a unit, or without any, and the number of units removed."""
         unit = self._spec.edp.unit
         held = [i for i, examples in enumerate(step) if len(examples)]
         for m in (held[i] for i in np.linspace(0, len(held) - 1, min(PAIRS, len(held))).round().astype(int)):
@@ -286,19 +286,20 @@ class _Runs:
         yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
 
     def _of_user(self, step: list[Indices], example: int) -> Indices:
-        """All examples of a step that are of the same user as this one, in whatever micro-batch they stand."""
+        """Return all examples of a step that are of the same user as this one, in every micro-batch."""
         users, held = self._corpus.train_users, np.concatenate(step)
         assert users is not None, "checked by the trainer"
         return held[users[held] == users[example]]
 
     def _without(self, step: list[Indices], gone: Indices) -> list[Indices]:
-        """With Poisson sampling a micro-batch of one unit is there with it only; elsewhere its place stays."""
+        """Return the step without the units in `gone`. With Poisson sampling an emptied micro-batch of one unit goes
+        too; elsewhere its place stays."""
         single = self._spec.training.method == "dpsgd" and self._spec.edp.sampling == "poisson"
         left = [examples[~np.isin(examples, gone)] for examples in step]
         return [now for now, before in zip(left, step, strict=True) if len(now) or not (single and len(before))]
 
     def changed(self) -> Iterator[Violation]:
-        """What a step changes, or an optimiser would, outside of the mechanism."""
+        """Yield the parameters that a step changes, or an optimiser would, outside of the mechanism."""
         for name in sorted(self._changed):
             yield Violation(name, "it changes with the data, without clip and noise")
         for name in sorted(self._outside):
@@ -307,7 +308,7 @@ class _Runs:
 
 @functools.cache
 def _std_range(n: int) -> tuple[float, float]:
-    """What the standard deviation of `n` standard normal numbers is within, but for one case in UNLIKELY."""
+    """Return the range of the standard deviation of `n` standard normal numbers, but for one case in UNLIKELY."""
     low, high = chi2.ppf(UNLIKELY / 2, max(n, 1)), chi2.isf(UNLIKELY / 2, max(n, 1))
     return math.sqrt(low / max(n, 1)), math.sqrt(high / max(n, 1))
 

@@ -88,7 +88,7 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
         ):
             settings = training.epochs, training.batch_size, training.optimizer, training.learning_rate
             assert settings == (4, 32, "adamw", 0.01)
-    with pytest.raises(ValueError, match=r"plain\.batch_size = 32 is not a multiple of workers = 3"):
+    with pytest.raises(ValueError, match=r"non_private\.batch_size = 32 is not a multiple of workers = 3"):
         recipe("training.workers=3", "training.non_private.batch_size=32")
     assert found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
 
