@@ -29,7 +29,7 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 class _Twice(yaml.MarkedYAMLError):
-    """A key stands twice in one mapping, which YAML forbids, and its reader for Python takes."""
+    """A key occurs twice in one mapping, which YAML forbids and its Python reader accepts."""
 
 
 class _EachKeyOnce(yaml.SafeLoader):
@@ -235,7 +235,7 @@ def _at(data: dict[str, Any], field: str) -> dict[str, Any]:
 def _settle_paths(data: dict[str, Any]) -> None:
     """Make corpus paths absolute, and look for the public corpora beside the private one.
 
-    Whoever has the corpora in one folder and names one of them by path wants the others from there too.
+    A user who keeps the corpora in one folder and names one of them by path wants the others from there too.
     """
     private = data.get("corpus")
     folder: Path | None = None

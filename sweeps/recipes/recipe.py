@@ -27,7 +27,7 @@ class Recipe(Frozen):
     space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
     search: SearchSpec = SearchSpec()
     epsilon_budget: Annotated[
-        float | None, Field(gt=0, description="a trial that would cost a larger honest epsilon is refused")
+        float | None, Field(gt=0, description="largest honest epsilon of a trial; others are refused before they start")
     ] = None
     resources: ResourcesSpec = ResourcesSpec()
     budget: BudgetSpec | None = None

@@ -1,4 +1,4 @@
-"""A batch of utterances as tensors: what a model is given, and nothing that it needs a vocabulary for.
+"""A batch of utterances as tensors: the input of a model, without anything that needs a vocabulary.
 
 Shapes: b utterances, t tokens, u unique words of the batch, c characters, d embedding, s sub-words.
 """
@@ -28,7 +28,7 @@ class WordInputs:
 
 @dataclass(frozen=True)
 class PieceInputs:
-    """BERT's inputs: sub-words between [CLS] and [SEP], and where each token's first one stands."""
+    """BERT's inputs: sub-words between [CLS] and [SEP], and the place of each token's first one."""
 
     piece_bs: Tensor  # int64
     piece_mask_bs: Tensor  # bool
@@ -43,7 +43,7 @@ class PieceInputs:
 
 @dataclass(frozen=True)
 class StateInputs:
-    """What heads on a frozen encoder read: whitened states, and a constant after them."""
+    """The inputs of heads on a frozen encoder: whitened states, and a constant after them."""
 
     token_nd: Tensor  # float32, the tokens of all utterances, one after the other: no padding
     sentence_bd: Tensor  # float32

@@ -32,7 +32,7 @@ class EncodedCorpus:
         self.labels = Labels.from_dict(meta["labels"])
         self.digest: str = meta["digest"]
         self.planted: int = meta.get("planted", 0)
-        """How many of the last utterances of train are canaries."""
+        """Number of canaries, which are the last utterances of train."""
         self.vocabulary_size: int | None = meta["vocabulary_size"]  # pieces, for `build_model`; None for CLC
         self._table = open_table(folder)
         self._states: States | None = None
@@ -140,7 +140,7 @@ class EncodedCorpus:
 
     @property
     def own_users(self) -> int | None:
-        """Users of the training split without the canaries, each of which is a user of its own."""
+        """Users of the training split without the canaries; each canary is a user of its own."""
         users = self.number_of_users
         return None if users is None else users - self.planted
 

@@ -89,7 +89,7 @@ def encode(
 def _move(building: Path, folder: Path) -> None:
     """Move a finished corpus to its folder. Of two that were encoded at once, the later one gives way."""
     if folder.exists():
-        # Out of the way in one step: whoever reads it keeps the files that it has open.
+        # Moved away in one step: readers keep the files that they have open.
         before = building.with_name(f"{building.name}-before")
         with suppress(FileNotFoundError):
             os.replace(folder, before)

@@ -28,7 +28,7 @@ from trainables.spec import BERTSpec, ModelSpec
 RIDGE = 1e-3
 """Added to each eigenvalue, times their mean: directions that hardly vary in public are not blown up."""
 CONSTANT = 0.5
-"""What stands after a whitened vector: the heads' bias is its weight."""
+"""The last number of a whitened vector: the heads' bias is its weight."""
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ class _Whitened:
 
 
 _kept: dict[tuple[Any, ...], Tensor] = {}
-"""What this process has whitened, by folder, states and exponent, for the trials after this one: what was used last, up
-to `_IN_MEMORY` together. Whoever reads one of them holds it, whatever is dropped here meanwhile."""
+"""Whitened states of this process, by folder, states and exponent, for the trials after this one: those used last, up
+to `_IN_MEMORY` together. A user of one of them keeps it alive, even after it is dropped here."""
 
 
 def state_sizes(model: BERTSpec, features: Path, labels: Labels) -> tuple[int, int]:

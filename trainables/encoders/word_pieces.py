@@ -1,6 +1,6 @@
-"""What a word's string becomes: characters of a public alphabet, or pieces of a public vocabulary; and labels.
+"""Turn words into pieces of a public vocabulary.
 
-Both depend on the string alone, so a model that is released with them carries nothing of its private corpus.
+Pieces depend on the word's string alone, so a model that is released with them carries nothing of its private corpus.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_PIECES = 512  # the special ones too; fewer where a pretrained encoder has f
 
 
 class WordPieces:
-    """A vocabulary of sub-words (WordPiece, BPE or Unigram) and the special tokens that stand around an utterance.
+    """A vocabulary of sub-words (WordPiece, BPE or Unigram) and the special tokens around an utterance.
 
     Args:
         tokenizer: of the `tokenizers` library; its post-processor, where it has one, says which tokens come first and
@@ -77,7 +77,7 @@ class WordPieces:
 
     @property
     def mask(self) -> int | None:
-        """The piece that stands for one left out, None where the vocabulary has none."""
+        """The piece for a word left out; None where the vocabulary has none."""
         found = (self._tokenizer.token_to_id(name) for name in ("[MASK]", "<mask>"))
         return next((index for index in found if index is not None), None)
 
@@ -108,7 +108,7 @@ class WordPieces:
         (folder / "pieces.json").write_text(json.dumps(about), encoding="utf-8")
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Write `tokenizer.json`, as it stands beside an encoder's weights."""
+        """Write `tokenizer.json`, as beside an encoder's weights."""
         self._tokenizer.save(str(folder / "tokenizer.json"))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The job queue: a small actor that hands jobs to a worker group, and keeps what rank 0 reports of them.
+"""The job queue: a small actor that hands jobs to a worker group, and keeps the reports of rank 0.
 
 All workers of a group run the same job at once. Rank 0 reports each epoch, and one end. If the group dies, its job is
 handed out again to the new group and goes on from its checkpoint. A job whose group dies several times without an epoch
@@ -25,26 +25,26 @@ Message = tuple[Kind, Any]
 ("epoch", (epochs done, metrics)), and one of ("result", TrialResult), ("failed", reason), ("stopped", reason): its
 checkpoint is where it may go on."""
 
-# So long rank 0 waits at an epoch's end to hear whether to stop: whoever sent the job may be gone.
+# Limit of rank 0's wait at an epoch's end for an order to stop: the sender of the job may be gone.
 _PATIENCE_S = 20.0
 
 BEAT_S = 5.0
-"""A worker says so often that it runs, whatever it is at."""
+"""Seconds between two signs of life of a worker."""
 
 PATIENCE_S = 60.0
-"""A worker that has been silent for so long is spoken of, and again after twice the time, and so on."""
+"""Seconds of silence after which a worker is reported; again after twice the time, and so on."""
 
 RETRIES = 3
-"""So often a job is handed out again without an epoch's progress; and a group that serves nothing is started again."""
+"""Number of times that a job is handed out again without an epoch's progress, or that an idle group is restarted."""
 
 
 class JobQueue:
-    """See the module. All methods run on one event loop, one after the other.
+    """The queue of a worker group. All methods run on one event loop, one after the other.
 
-    Every incarnation of the group has a number, its generation: what is left of an earlier one is not listened to.
+    Every incarnation of the group has a number, its generation: messages of an earlier one are ignored.
 
     Args:
-        patience_s: silence of a worker before it is spoken of.
+        patience_s: silence of a worker before it is reported.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:

@@ -40,8 +40,8 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         report: called with the number of epochs done and their metrics, on every rank; rank 0's answer counts.
 
     Returns:
-        The result on rank 0, None on the others. The last epoch's checkpoint stays for whoever asked to discard: where
-        nobody lived to hear the result, the job is measured again, not trained again.
+        The result on rank 0, None on the others. The caller discards the last epoch's checkpoint: if it dies before it
+        has the result, the job is measured again, not trained again.
 
     Raises:
         TrialFailed: on all ranks alike, when gradients or the loss are not finite, or an audit contradicts the ledger.

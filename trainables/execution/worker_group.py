@@ -56,7 +56,7 @@ class WorkerGroup:
         storage: of the Train run.
         name: likewise.
         serve: what each worker runs.
-        patience_s: silence of a worker before it is spoken of.
+        patience_s: silence of a worker before it is reported.
     """
 
     def __init__(

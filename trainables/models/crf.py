@@ -24,11 +24,11 @@ from edp.book import Book, teach
 from trainables.models.tags import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
 
 FORBIDDEN = -1e4
-"""Score of what is not allowed, where paths are compared: no emission makes up for it."""
+"""Score of a forbidden transition, where paths are compared: no emission makes up for it."""
 
 
 class CRF(nn.Module):
-    """Scores of a tag after another, first and last.
+    """The scores of transitions between tags, of the first tag and of the last.
 
     Args:
         allowed: which tag may follow which (K, K), and which may be the first (K,), bool; None: all, so that the scores

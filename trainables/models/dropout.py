@@ -1,4 +1,4 @@
-"""Dropout that an utterance takes along: what is dropped of it depends on its own key, not on who else is in the batch.
+"""Dropout by utterance: an utterance's own key decides what is dropped, not the other utterances of the batch.
 
 So a step gives the same weights however many workers share it and in what pieces they run it. Each number's fate is a
 hash of (utterance, layer, position), which also takes less time on a CPU than PyTorch's generator. Dropout guarantees
@@ -20,9 +20,9 @@ _ATTENTION = "keyed_dropout"
 
 
 class DropoutKeys:
-    """The keys of the utterances at hand: one object that all of a model's dropout layers look at.
+    """The keys of a batch's utterances: one object that all dropout layers of a model share.
 
-    `key_b`, (B,) int32 on the model's device, is None where nobody has given keys: then PyTorch's generator draws.
+    `key_b`, (B,) int32 on the model's device, is None where no keys were given: then PyTorch's generator draws.
     """
 
     key_b: Tensor | None = None

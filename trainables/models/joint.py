@@ -38,8 +38,7 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of a batch, and how sure it is; `loss_b` (float64) is None where
-    the batch has no labels."""
+    """The predictions for a batch, with probabilities; `loss_b` (float64) is None where the batch has no labels."""
 
     intents_b: Tensor
     tags_bt: Tensor
@@ -55,18 +54,17 @@ class Predictions:
 
 
 class JointModel(nn.Module, ABC):
-    """An encoder with an intent head and a slot head, a CRF unless told otherwise; a head is None where the labels give
-    it nothing to say. `forward` is the loss, so that it can be wrapped in DDP.
-    """
+    """An encoder with an intent head and a slot head, a CRF by default; a head is None where the corpus lacks its
+    labels. `forward` is the loss, so that DDP can wrap the model."""
 
     pretrained_source: str = "random start"
     encoder_is_frozen: bool = False
-    """Whether the heads alone are trained: the encoder then runs without dropout and without a gradient."""
+    """True where only the heads are trained: the encoder then runs without dropout and without a gradient."""
     book: Book | None = None
     """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
 
     codes_ck: Tensor | None
-    """What tags' scores are made of (`trainables.models.tags.tag_codes`); None: each has its own."""
+    """The matrix that combines scores to those of tags (`trainables.models.tags.tag_codes`); None: each has its own."""
     codes_ci: Tensor | None
     """The same of intents' scores."""
 

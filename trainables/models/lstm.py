@@ -32,7 +32,7 @@ Note = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the tokens of padded utterances (B, T) stand when packed: step by step, the longest utterance first."""
+    """The places of the tokens of padded utterances (B, T) when packed: step by step, the longest utterance first."""
 
     flat_n: Tensor  # positions in the flattened (B, T)
     reversed_n: Tensor  # position of the token that mirrors each in its utterance

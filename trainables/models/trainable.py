@@ -1,4 +1,4 @@
-"""Which part of a model is trained: all of it, its heads, or little more than them. What is frozen gets no noise.
+"""The part of a model that is trained: all of it, its heads, or little more than them. Frozen weights get no noise.
 
 | `model.trainable` | trained, the heads always among it |
 |---|---|
@@ -18,7 +18,7 @@ from trainables.models.joint import JointModel
 from trainables.spec import BERTSpec, ModelSpec
 
 LORA_RANK, TOP_LAYERS = 8, 1
-"""What `lora_rank` and `top_layers` are where they are left out."""
+"""Defaults of `lora_rank` and `top_layers`."""
 _SCALE = 2.0  # alpha over rank, as Hu et al. have it for GPT-2: the learning rate may change it
 _QUERY_VALUE = ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv")
 """Names of these layers in Hugging Face's encoders; the last one holds query, key and value of ModernBERT."""

@@ -1,4 +1,4 @@
-"""What an encoder learns from public corpora: their slots and intents, or the sub-words that were left out.
+"""The objectives of a pretraining: slots and intents of public corpora, or sub-words that were left out.
 
 Shapes: b utterances, s sub-words, t tokens, n read tokens of a batch, m sub-words left out, h hidden, d of a name's
 score, x columns: the labels of all corpora.

@@ -1,4 +1,4 @@
-"""What is public must not hold what is private: an encoder, and every corpus that is read without privacy.
+"""Check that public data holds nothing private: an encoder, and every corpus that is read without privacy.
 
 A private corpus is looked for in them by name, by digest, and by its utterances. What an encoder was trained on stands
 in its folder: `pretraining.json` names the corpora, `utterances.npy` holds a hash of each utterance, so that the
@@ -27,19 +27,19 @@ from trainables.spec import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
 MAX_SHARE = 0.01
-"""Largest share of a private corpus' distinct utterances that may stand in public ones: some things all people say."""
+"""Largest share of a private corpus' distinct utterances that may be in public ones: some sentences are common."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many of a corpus' distinct utterances stand in others. Counts alone: it may be shown."""
+    """The number of a corpus' distinct utterances that are in others. Counts alone may be shown."""
 
     shared: int
     distinct: int
     most_frequent: tuple[int, ...] = ()
-    """How often the three shared utterances that stand most often in the corpus stand there."""
+    """Frequencies in the corpus of the three most frequent shared utterances."""
 
     @property
     def share(self) -> float:
@@ -155,7 +155,7 @@ def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
 def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpec]) -> None:
     """Raise if more than 1 % of the private corpus is in a corpus that is treated as public; warn of fewer.
 
-    Of a generated corpus, which holds nobody's words, it only warns: attacks on it would be misjudged.
+    Only warn for a generated corpus, which holds no person's words: attacks on it would be misjudged.
 
     Args:
         splits: what `corpus` holds.
@@ -207,7 +207,7 @@ def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
             raise ValueError
     except (OSError, ValueError, EOFError):
         raise UserError(
-            f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so nobody knows {unknown}; "
+            f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so it is unknown {unknown}; "
             "allowed: the folder as edp-sweep pretrain wrote it"
         ) from None
     return found

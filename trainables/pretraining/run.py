@@ -54,13 +54,13 @@ class PretrainingStopped(Exception):
 
 @dataclass
 class Record:
-    """What a training has done so far, over all of its processes."""
+    """The progress of a training, over all of its processes."""
 
     steps: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
-    """Of each step."""
+    """Loss of each step."""
 
     def curve(self) -> list[tuple[int, float]]:
         """Return the steps done, and the mean loss of those since the point before."""
@@ -161,7 +161,7 @@ def train(
 
 @dataclass(frozen=True)
 class _Stage:
-    """What a stage's steps need."""
+    """The state of a stage's steps."""
 
     spec: PretrainSpec
     number: int

@@ -96,7 +96,7 @@ def digest(path: Path) -> str:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a name beside `path` to write to; when the block ends well that becomes `path`, whole and on disk.
 
-    The name is nobody else's, so that of two that write at once the last one wins.
+    The name is unique, so that of two writers at once the last one wins.
 
     Raises:
         BrokenFile: where a folder has taken the place of `path`.

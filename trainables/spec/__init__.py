@@ -1,5 +1,5 @@
-"""What one trial is, whole: corpus, model, training, mechanism. Frozen, and the same in YAML and JSON.
-Must not import anything that reads a corpus or trains."""
+"""The specification of one trial: corpus, model, training, mechanism. Frozen, and the same in YAML and JSON. Must not
+import anything that reads a corpus or trains."""
 
 from trainables.spec.corpus import ColumnsSpec, CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpec, HeadSpec, ModelSpec

@@ -30,13 +30,13 @@ class NonPrivateSpec(Frozen):
     A null setting is the private one, and with `model.features` the one of `NON_PRIVATE_HEADS`.
     """
 
-    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: as above; 15")] = None
-    batch_size: Annotated[int | None, Field(ge=1, description="null: as above; 64")] = None
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: the private one; of heads 15")] = None
+    batch_size: Annotated[int | None, Field(ge=1, description="null: the private one; of heads 64")] = None
     optimizer: Annotated[
         Literal["adam", "adamw", "sgd"] | None,
-        Field(description="with its default settings; null: as above; adam"),
+        Field(description="with its default settings; null: the private one; of heads adam"),
     ] = None
-    learning_rate: Annotated[float | None, Field(gt=0, description="null: as above; 0.03")] = None
+    learning_rate: Annotated[float | None, Field(gt=0, description="null: the private one; of heads 0.03")] = None
 
 
 NON_PRIVATE_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
@@ -59,7 +59,7 @@ class TrainingSpec(Frozen):
     batch_size: Annotated[
         Annotated[int, Field(ge=1)] | Literal["full"],
         Field(
-            description="utterances a step, all workers together, or users with edp.unit = user; full: all that train"
+            description="utterances a step, all workers together, or users with edp.unit = user; full: the training set"
         ),
     ] = 64
     micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
@@ -68,60 +68,71 @@ class TrainingSpec(Frozen):
     optimizer: Annotated[
         Optimizer,
         Field(
-            description="takes the step with what `method` made of the gradient: sgd is the plain step here, noisy "
-            "or not; momentum: heavy-ball; adam_bc: Adam with the noise's variance taken out of its second moment"
+            description="step rule for the gradient of `method`, noisy or not; momentum: heavy-ball; adam_bc: Adam with "
+            "the noise's variance taken out of its second moment"
         ),
     ] = "adam"
     momentum: Annotated[
-        float | None, Field(ge=0, lt=1, description="of momentum: v = momentum v + g, w -= learning_rate v; null: 0.9")
+        float | None,
+        Field(ge=0, lt=1, description="with optimizer momentum: v = momentum v + g, w -= learning_rate v; null: 0.9"),
     ] = None
     weight_decay: Annotated[
-        float | None, Field(ge=0, description="of adamw: a step takes learning_rate weight_decay w off w; null: 0.01")
+        float | None,
+        Field(ge=0, description="with optimizer adamw: a step takes learning_rate weight_decay w off w; null: 0.01"),
     ] = None
     noise_floor: Annotated[
-        float | None, Field(gt=0, description="of adam_bc: least second moment, over the noise's variance; null: 0.1")
+        float | None,
+        Field(gt=0, description="with optimizer adam_bc: least second moment, over the noise's variance; null: 0.1"),
     ] = None
     average: Annotated[
         float | None,
         Field(
             ge=0,
             lt=1,
-            description="decay of an exponential moving average of the weights, which is what is measured and "
-            "released; costs no epsilon; 0 and null: the weights themselves",
+            description="decay of an exponential moving average of the weights, which is measured and released in their "
+            "place; costs no epsilon; 0 and null: the weights themselves",
         ),
     ] = None
     learning_rate_decay: Annotated[
         Literal["none", "linear"], Field(description="linear: epoch t of T at learning_rate (1 - t/T)")
     ] = "none"
     decay_epochs: Annotated[
-        int | None, Field(ge=1, description="T of learning_rate_decay, where training ends before; null: epochs")
+        int | None, Field(ge=1, description="T of learning_rate_decay for a training that ends earlier; null: epochs")
     ] = None
     precision: Annotated[
         Precision,
         Field(
-            description="of the products in training; auto: bfloat16 where the device multiplies it in hardware (a "
-            "processor that does not is some fifty times slower with it). Weights, gradients, clip and noise are "
-            "float32 in any case. Scores of bfloat16 have three digits: heads with a small clip and a large rate need "
-            "float32"
+            description="precision of the products in training; auto: bfloat16 where the device multiplies it in hardware "
+            "(other processors are some fifty times slower with it). Weights, gradients, clip and noise are always "
+            "float32. Scores of bfloat16 have three digits: heads with a small clip and a large rate need float32"
         ),
     ] = "float32"
     memory_batch: Annotated[
         int | None,
-        Field(ge=1, description="most utterances that a worker runs at once; null: what fits. Changes no result"),
+        Field(
+            ge=1,
+            description="most utterances that a worker runs at once; null: those that fit into memory. Changes no result",
+        ),
     ] = None
-    sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces that a worker's share is run in")] = 1
+    sub_chunks: Annotated[
+        int, Field(ge=1, description="number of length-sorted chunks of a worker's share of a step")
+    ] = 1
     validate_every: Annotated[
         int,
-        Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last has all"),
+        Field(
+            ge=1, description="epochs from one validation, checkpoint and report to the next; the last epoch has all"
+        ),
     ] = 1
     non_private: Annotated[
         NonPrivateSpec | None,
         Field(
-            description="of the SGD baseline, the shadow and reference models; null: the settings above, and with "
+            description="settings of the SGD baseline, the shadow and reference models; null: the settings above, and with "
             "model.features those of heads"
         ),
     ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
+    seed: Annotated[
+        int, Field(ge=0, lt=2**32, description="seed of weights, dropout and data order; never of noise")
+    ] = 0
     device: Device = "auto"
 
     @field_validator("batch_size", mode="before")

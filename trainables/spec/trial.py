@@ -18,17 +18,18 @@ class ShadowSpec(Frozen):
     """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
 
     corpus: CorpusSpec
-    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: as many as the model under attack")] = (
-        None
-    )
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: those of the attacked model")] = None
 
 
 class CanariesSpec(Frozen):
     """Utterances put in to audit a run: about half of them are trained on (`trainables.attacks.canary`)."""
 
-    count: Annotated[int, Field(ge=0, le=100_000, description="0: none, and no audited epsilon")] = 0
+    count: Annotated[
+        int, Field(ge=0, le=100_000, description="number of canaries; 0: none, and no audited epsilon")
+    ] = 0
     kind: Annotated[
-        CanaryKind, Field(description="what they are made of: values in slots, words that nobody knows, wrong labels")
+        CanaryKind,
+        Field(description="values: in slots; new_tokens: words that occur nowhere else; outliers: wrong labels"),
     ] = "values"
 
     @model_validator(mode="after")

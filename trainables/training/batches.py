@@ -27,7 +27,7 @@ from trainables.spec import TrialSpec
 
 
 class BatchSampler:
-    """What a trial draws from, how much of it a step takes, and the epochs that come of it.
+    """The units that a trial draws from, the size of its steps, and the epochs that result.
 
     Args:
         workers: that each step is dealt to.
@@ -40,22 +40,22 @@ class BatchSampler:
         training, private = spec.training, spec.training.method != "sgd"
         self._spec, self._workers = spec, workers
         self.users = corpus.train_users if spec.edp.unit == "user" and private else None
-        """Of each training utterance, where users are drawn and clipped; all that follows then counts users."""
+        """User of each training utterance, where users are drawn and clipped; the numbers below then count users."""
         self.units = corpus.size("train") if self.users is None else corpus.units(spec.edp.unit)
-        """What there is to draw from."""
+        """Number of units to draw from."""
         self.batch_size = training.batch_in(self.units)
         if private:
             spec.check_users(corpus.own_users)
         self.clips = training.clips_in(self.units, "utterances" if self.users is None else "users")
         """N: micro-batches of a step, over all workers."""
         self.single_example = self.batch_size == self.clips and self.users is None
-        """Whether no micro-batch holds more than one example."""
+        """True where no micro-batch holds more than one example."""
         self.rate = min(1.0, self.batch_size / self.units)
-        """The share of them that a step takes."""
+        """Share of the units that a step takes."""
         # Every step of a full batch of whole units is the same, whatever their order, and so are its chunks.
         full = self.batch_size >= self.units and self.batch_size == self.clips and spec.edp.user_utterances is None
         self.one_order = full and spec.edp.sampling == "shuffle" and has_states(spec.model)
-        """Whether every step takes the same in the same order."""
+        """True where every step takes the same examples in the same order."""
         # As `edp.hook.EDPHook.any_number`; plain SGD's batches are dealt as micro-batches are.
         self._any_number = private and (self.single_example or spec.edp.unit == "user")
         self._key = _shared_key(spec.edp) if spec.edp.sampling == "poisson" else None
@@ -104,12 +104,12 @@ class Chunk:
     micro_batch_b: Indices
     """The micro-batch of each, counted from 0 within the chunk."""
     weight_b: np.ndarray
-    """Of each one's loss: one over the examples of its micro-batch, which makes it their mean, or 1 for their sum; 0 of
-    one that stands for nothing. float32."""
+    """Weight of each one's loss, float32: one over the examples of its micro-batch for their mean, or 1 for their sum;
+    0 for padding."""
     micro_batches: int
-    """How many it holds, some perhaps empty."""
+    """Number of micro-batches, some perhaps empty."""
     ends: bool
-    """Whether its micro-batches end with it; False: only the part of one, which goes on in the next chunk."""
+    """True where its micro-batches end with it; False: it is a part of one, which continues in the next chunk."""
 
 
 def chunks(
@@ -193,13 +193,14 @@ def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_sh
 
 
 _SAMPLE = 16
-"""How many of the longest utterances tell what a chunk may hold."""
+"""Number of the longest utterances that the size of a chunk is measured on."""
 _SAME_AT_ONCE = 256
-"""Utterances of a chunk that is cut once: the shorter their list, the more alike they are, and the less is padding."""
+"""Size of a chunk that every step repeats: the shorter the sorted list, the more alike its lengths, the less
+padding."""
 
 
 class Chunker:
-    """Gives one worker's micro-batches as chunks, and remembers those that are the same in every step.
+    """Cut one worker's micro-batches into chunks, and keep the chunks that are the same in every step.
 
     Args:
         model: that will run the chunks: its memory bounds them, where the spec does not say how many examples.
@@ -247,7 +248,7 @@ class Chunker:
 
     @property
     def memory_batch(self) -> int:
-        """The most examples that this worker runs at once."""
+        """Largest number of examples that this worker runs at once."""
         if self._max_examples is None:
             longest = np.argsort(self._corpus.lengths("train"), kind="stable")[-_SAMPLE:]
             self._max_examples = examples_that_fit(self._model, self.batch(longest), self._device, self._gpu_share)

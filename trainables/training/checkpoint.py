@@ -22,19 +22,19 @@ from trainables.spec import HeadSpec, TrialSpec
 
 NAME = "checkpoint.pt"
 BEFORE = "checkpoint-before.pt"
-"""The one of the epoch before: what is left where a disk has lost the end of the last one."""
+"""The checkpoint of the epoch before, for a disk that has lost the end of the last one."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What one is: `ledger` holds exactly the steps that made `model`."""
+    """The state of a trial: `ledger` holds exactly the steps that made `model`."""
 
     spec: str
     step: int
     seconds: list[float]
-    """Of each epoch that is done."""
+    """Seconds of each epoch that is done."""
     ledger: str
     alpha: torch.Tensor | None
     """Layer scales (K,): estimated once, before training, and kept."""

@@ -1,4 +1,4 @@
-"""What takes the steps: PyTorch's optimisers, DP-AdamBC, and the average of the weights.
+"""Optimisers: PyTorch's, DP-AdamBC, and the average of the weights.
 
 All of it is post-processing of noisy gradients, the weight decay too, so none of it costs any ε.
 """

@@ -1,8 +1,9 @@
-"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target predicts.
+"""Train the models that attacks compare a target with, references and a shadow of the same corpus, and score the
+target.
 
 The pool is what the target was and was not trained on: its training split (canaries apart) and its test split.
 References come in pairs: one is trained on a random half of the pool, the other on the other half. So every utterance
-is inside exactly half of the references, and copies of an utterance go together. Validation is the population: nobody
+is inside exactly half of the references, and copies of an utterance go together. Validation is the population: no model
 is trained on it. Everything here runs in one process, which is a process group of its own.
 """
 

@@ -25,7 +25,7 @@ from trainables.spec import TrialSpec
 SYNTHETIC_UTTERANCES = 64
 _AT_ONCE = 64
 VOTES = 512
-"""How many gradients the private estimate takes, expected: at 20 layers a typical one sums up to 11 times the noise."""
+"""Expected number of gradients in the private estimate: at 20 layers a typical one sums up to 11 times the noise."""
 
 
 def layer_scales(

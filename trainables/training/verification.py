@@ -1,12 +1,12 @@
-"""A configuration's own steps, measured against what its ledger would say of them.
+"""Measure a configuration's own steps, and compare them with its ledger.
 
 Everything goes through `Trainer` and `EDPHook` as a trial's steps do, on one worker, with the weights of the start. Two
 runs of a step with the same noise differ by what the data moved, which the sensitivity bounds. A step whose losses are
 multiplied by 0 is noise alone.
 
 Pairs of neighbours are the worst that the model can be shown: in one micro-batch all losses are turned up so far that
-the clip decides, and the unit that goes had turned the mean round. One pair is of a step with everybody and with nobody
-in it, which no more than all units may move: an example that is not clipped shows there, wherever it stands.
+the clip decides, and the removed unit had turned the mean round. One pair is a step with all units and with none, which
+no more than all units may move: it shows an example that is not clipped, wherever it stands.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from trainables.training.trainer import Trainer
 PAIRS = 6
 """Single units that go, each of another micro-batch."""
 _DRAWN = 16
-"""Steps that are drawn, one of which is taken."""
+"""Number of steps that are drawn, one of which is taken."""
 LOUD = 1e4
-"""What losses are multiplied by, so that every gradient is far beyond the clip."""
+"""Factor of losses that puts every gradient far beyond the clip."""
 ROUNDING = 1e-3
-"""How much more than declared, as a share, single precision is allowed."""
+"""Share beyond the declared sensitivity that single precision is allowed."""
 UNLIKELY = 1e-8
 """Chance that the right noise is called wrong, for one parameter."""
 SIGMAS = float(norm.isf(UNLIKELY / 2))
@@ -53,7 +53,7 @@ Gradients = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Violation:
-    """What is not as the ledger says."""
+    """A difference between a step and its ledger."""
 
     parameter: str
     what: str
@@ -65,7 +65,7 @@ class Verified:
 
     violations: list[Violation]
     declared_sensitivity: float
-    """By how much one unit moves the aggregate at most; infinite where the layer scales are read off the data."""
+    """Largest change of the aggregate by one unit; infinite where the layer scales are read off the data."""
     measured_sensitivity: float
     declared_std: float
     measured_std: float
@@ -73,7 +73,7 @@ class Verified:
 
 
 class _Probe(Trainer):
-    """A trainer whose examples are others' and whose losses are multiplied."""
+    """A trainer that exchanges examples and multiplies losses."""
 
     def __init__(self, base: JointModel, *args: Any) -> None:
         super().__init__(copy.deepcopy(base), *args)
@@ -166,7 +166,7 @@ class _Noise:
     violations: list[Violation]
     std: float
     length: float
-    """Norm of the noise where the clip is: what is added to it is rounded to so many ten-millionths."""
+    """Norm of the noise where the clip is: rounding adds so many ten-millionths of it."""
 
 
 class _Runs:
@@ -281,7 +281,7 @@ class _Runs:
             with_it = _Case(step, stands_for_e, loud_e)
             yield with_it, replace(with_it, step=self._without(step, gone)), 1
         if self.mechanism.alpha == "paper":
-            return  # scales of nobody's gradient are others
+            return  # without a gradient the scales would differ
         loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
         yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
 
