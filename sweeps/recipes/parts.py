@@ -118,8 +118,8 @@ class ResourcesSpec(Frozen):
     share: Annotated[
         Annotated[float, Field(gt=0, le=1)] | Literal["auto"],
         Field(
-            description="largest share of the cluster for trials; one trial always runs; auto: equal shares of all sweeps "
-            "that are on it at the time"
+            description="largest share of the cluster for trials; one trial always runs; auto: equal shares of "
+            "all sweeps that are on it at the time"
         ),
     ] = "auto"
     scales_to: Annotated[

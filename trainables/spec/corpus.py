@@ -27,8 +27,8 @@ class CorpusSpec(Frozen):
         str,
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            description="a public corpus (edp-sweep data fetch --help), communication, health or video; with a path any name, by "
-            "default that of the file",
+            description="a public corpus (edp-sweep data fetch --help), communication, health or video; with a "
+            "path any name, by default that of the file",
         ),
     ]
     path: Annotated[str | None, Field(description="folder or file of the corpus; takes precedence over `name`")] = None
@@ -44,8 +44,8 @@ class CorpusSpec(Frozen):
     split: Annotated[
         Literal["paper", "published"],
         Field(
-            description="paper: 45:5:50, no utterance in two parts; published: the corpus' own train, valid and test, to "
-            "compare with published SER and F1"
+            description="paper: 45:5:50, no utterance in two parts; published: the corpus' own train, valid and "
+            "test, to compare with published SER and F1"
         ),
     ] = "paper"
 

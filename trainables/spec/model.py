@@ -34,8 +34,8 @@ class HeadSpec(Frozen):
     slots: Annotated[
         Literal["crf", "bio_crf", "softmax"],
         Field(
-            description="crf: learnt scores of transitions between tags; bio_crf: all transitions that BIO allows score "
-            "alike, so that none is learnt or noised; softmax: each token by itself"
+            description="crf: learnt scores of transitions between tags; bio_crf: all transitions that BIO "
+            "allows score alike, so that none is learnt or noised; softmax: each token by itself"
         ),
     ] = "crf"
     shared_types: Annotated[

@@ -68,8 +68,8 @@ class TrainingSpec(Frozen):
     optimizer: Annotated[
         Optimizer,
         Field(
-            description="step rule for the gradient of `method`, noisy or not; momentum: heavy-ball; adam_bc: Adam with "
-            "the noise's variance taken out of its second moment"
+            description="step rule for the gradient of `method`, noisy or not; momentum: heavy-ball; adam_bc: "
+            "Adam with the noise's variance taken out of its second moment"
         ),
     ] = "adam"
     momentum: Annotated[
@@ -89,8 +89,8 @@ class TrainingSpec(Frozen):
         Field(
             ge=0,
             lt=1,
-            description="decay of an exponential moving average of the weights, which is measured and released in their "
-            "place; costs no epsilon; 0 and null: the weights themselves",
+            description="decay of an exponential moving average of the weights, which is measured and released "
+            "in their place; costs no epsilon; 0 and null: the weights themselves",
         ),
     ] = None
     learning_rate_decay: Annotated[
@@ -102,16 +102,18 @@ class TrainingSpec(Frozen):
     precision: Annotated[
         Precision,
         Field(
-            description="precision of the products in training; auto: bfloat16 where the device multiplies it in hardware "
-            "(other processors are some fifty times slower with it). Weights, gradients, clip and noise are always "
-            "float32. Scores of bfloat16 have three digits: heads with a small clip and a large rate need float32"
+            description="precision of the products in training; auto: bfloat16 where the device multiplies it "
+            "in hardware (other processors are some fifty times slower with it). Weights, "
+            "gradients, clip and noise are always float32. Scores of bfloat16 have three digits: "
+            "heads with a small clip and a large rate need float32"
         ),
     ] = "float32"
     memory_batch: Annotated[
         int | None,
         Field(
             ge=1,
-            description="most utterances that a worker runs at once; null: those that fit into memory. Changes no result",
+            description="most utterances that a worker runs at once; null: those that fit into memory. Changes "
+            "no result",
         ),
     ] = None
     sub_chunks: Annotated[
@@ -126,8 +128,8 @@ class TrainingSpec(Frozen):
     non_private: Annotated[
         NonPrivateSpec | None,
         Field(
-            description="settings of the SGD baseline, the shadow and reference models; null: the settings above, and with "
-            "model.features those of heads"
+            description="settings of the SGD baseline, the shadow and reference models; null: the settings above, and "
+            "with model.features those of heads"
         ),
     ] = None
     seed: Annotated[
