@@ -150,7 +150,7 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
     """Return `data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
 
     Raises:
-        UserError: for what is no `key=value`, or has no value: an unset variable of a shell's would pass for null.
+        UserError: for an override that is no `key=value`, or has no value: an unset shell variable would pass for null.
     """
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -292,7 +292,7 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
     """Raise for an unknown setting and name the known ones, also in lists, which Pydantic's own error does not do.
 
     Args:
-        annotation: what `data` is to become.
+        annotation: the type that `data` is validated as.
         path: of `data`, empty or with a dot at its end.
 
     Raises:

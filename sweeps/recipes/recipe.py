@@ -200,7 +200,7 @@ def _check_space(recipe: Recipe) -> None:
     """Build a trial of every bound combination of the space.
 
     Raises:
-        ValueError: with the path of what is wrong.
+        ValueError: naming the setting.
     """
     space = recipe.dimensions
     if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):

@@ -184,8 +184,7 @@ def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any
     """Ask the sampler for a configuration: for `tau` only where the decay has one, under the decay's name.
 
     Args:
-        shapes: what of method, batch and micro-batches fits together (`sweeps.recipes.space`), where several are
-        searched.
+        shapes: the combinations of method, batch and micro-batches that fit together, where several are searched.
 
     Returns:
         A value for each name of the space; `tau` = 0 for decay none, and no micro-batches of a shape that has none.

@@ -47,7 +47,7 @@ class StateInputs:
 
     token_nd: Tensor  # float32, the tokens of all utterances, one after the other: no padding
     sentence_bd: Tensor  # float32
-    kept: dict[str, Any] = field(default_factory=dict)  # what a batch that comes again need not compute again
+    kept: dict[str, Any] = field(default_factory=dict)  # results that a repeated batch need not compute again
 
     def to(self, device: torch.device | str) -> StateInputs:
         if self.token_nd.device == torch.device(device):
@@ -64,7 +64,7 @@ class Batch:
     mask_bt: Tensor  # bool, True on tokens
     tags_bt: Tensor | None = None  # int64, 0 where padded
     intent_b: Tensor | None = None  # int64
-    key_b: Tensor | None = None  # int32, what dropout of each utterance depends on; None: PyTorch's generator draws
+    key_b: Tensor | None = None  # int32, keys of each utterance's dropout; None: PyTorch's generator draws
 
     def __len__(self) -> int:
         return len(self.lengths_b)

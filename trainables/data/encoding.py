@@ -46,7 +46,7 @@ def encode(
 
     Args:
         labels: the schema, where it is not that of the splits.
-        features: what becomes of a word, where it was made before (those of a corpus serve its shadow
+        features: given where they were made before (those of a corpus serve its shadow
             models).
         progress: called with the utterances done and in all.
 

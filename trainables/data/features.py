@@ -211,7 +211,7 @@ def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) 
     tokens it reads.
 
     Args:
-        folder: `features/` of an encoded corpus or a released model, or what `load_features` read there.
+        folder: `features/` of an encoded corpus or a released model, or the features that `load_features` read there.
 
     Raises:
         UserError: for no utterances, or one without tokens.

@@ -34,10 +34,10 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
     """Read the architecture of the model in a folder.
 
     Args:
-        name: what the user calls it.
+        name: the user's name for it.
 
     Raises:
-        UserError: for what is no encoder, or not known to `transformers`; code that comes with a model is never run.
+        UserError: for a model that is no encoder, or unknown to `transformers`; a model's own code is never run.
     """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -58,7 +58,7 @@ def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> Non
     """Raise if `layers` is more than the encoder has.
 
     Raises:
-        UserError: saying how many it has.
+        UserError: with the number that it has.
     """
     if layers is not None and layers > config.num_hidden_layers:
         raise UserError(
@@ -71,7 +71,7 @@ def check_top_layers(model: BERTSpec, layers: int) -> None:
     """Raise if more of the last layers are to be trained than the encoder's `layers`.
 
     Raises:
-        UserError: saying how many it has.
+        UserError: with the number that it has.
     """
     if model.top_layers is not None and model.top_layers > layers:
         raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
@@ -88,7 +88,7 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     """Load the encoder in a folder, in float32.
 
     Args:
-        layers: first so many of its layers; None: all of them.
+        layers: number of first layers to keep; None: all of them.
 
     Raises:
         UserError: as `read_config` and `check_layers`, and for weights that are missing or of another architecture.

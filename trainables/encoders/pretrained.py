@@ -110,7 +110,7 @@ def frozen_folder(spec: BERTSpec) -> Path:
     """Return the local folder of the encoder whose states are asked for.
 
     Raises:
-        UserError: as `pretrained_folder`, and where it cannot be had: states of a random start say nothing.
+        UserError: as `pretrained_folder`, and where it is not available: states of a random start carry no information.
     """
     assert spec.pretrained is not None, "features need a pretrained encoder"
     folder, reason = pretrained_folder(spec.pretrained)
@@ -201,7 +201,7 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
     """Raise if the features name hidden states that the encoder does not have.
 
     Raises:
-        UserError: saying how many layers it has.
+        UserError: with the number of its layers.
     """
     most = spec.layers or config.num_hidden_layers
     whose = f"model.pretrained = {spec.pretrained} has" if spec.layers is None else "model.layers keeps"

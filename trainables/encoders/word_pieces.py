@@ -28,7 +28,7 @@ class WordPieces:
     Args:
         tokenizer: of the `tokenizers` library; its post-processor, where it has one, says which tokens come first and
             last.
-        source: where it came from, in words.
+        source: its origin, in words.
         pad: id of the padding, where its name does not tell ([PAD] or <pad>).
         max_pieces: how many a model has positions for, the special ones too.
 

@@ -54,7 +54,7 @@ def run_job(
 
     Args:
         job_id: identifies the job. To submit the same id again starts nothing new: all its epochs are reported again.
-        on_news: told what happens to the job besides its epochs.
+        on_news: called with events of the job other than its epochs.
 
     Raises:
         TrialStopped: when it was stopped before its end.
@@ -69,7 +69,7 @@ def run_job(
                 on_news(News())
             case "restarted":
                 on_news(News(f"its workers died ({payload}); it goes on from its last epoch", waits=True))
-            case "word":
+            case "notice":
                 on_news(News(payload))
             case "epoch":
                 stop = on_epoch(*payload)
@@ -84,7 +84,7 @@ def run_job(
 
 
 _NAME = "edp_sweep"
-_messages: Any = gcs_pb2  # whose classes protobuf makes when it is imported
+_messages: Any = gcs_pb2  # untyped: protobuf makes its classes at import
 
 
 def under_name(name: str) -> JobConfig:

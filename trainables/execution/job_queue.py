@@ -19,11 +19,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainables.records.job import Stop, TrialJob
 from trainables.records.pareto import Metrics
 
-Kind = Literal["started", "restarted", "word", "epoch", "result", "failed", "stopped"]
+Kind = Literal["started", "restarted", "notice", "epoch", "result", "failed", "stopped"]
 Message = tuple[Kind, Any]
-"""("started", None) and ("restarted", reason) when a group takes the job up, ("word", line) of a worker that is silent,
-("epoch", (epochs done, metrics)), and one of ("result", TrialResult), ("failed", reason), ("stopped", reason): its
-checkpoint is where it may go on."""
+"""("started", None) and ("restarted", reason) when a group takes the job up, ("notice", line) of a silent
+worker, ("epoch", (epochs done, metrics)), and one of ("result", TrialResult), ("failed", reason), ("stopped", reason),
+after which the job may be resumed from its checkpoint."""
 
 # Limit of rank 0's wait at an epoch's end for an order to stop: the sender of the job may be gone.
 _PATIENCE_S = 20.0
@@ -50,7 +50,7 @@ class JobQueue:
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._beats: dict[int, tuple[float, str]] = {}
-        self._spoken: dict[int, float] = {}
+        self._reported: dict[int, float] = {}
         self._jobs: list[tuple[str, TrialJob]] = []
         self._ended = 0
         self._cursor: dict[int, int] = {}
@@ -100,8 +100,8 @@ class JobQueue:
         if generation != self._generation or self._closed is not None:
             return False
         self._beats[rank] = time.monotonic(), place
-        if self._spoken.pop(rank, None) is not None:
-            await self._word(f"worker {rank} gives signs of life again")
+        if self._reported.pop(rank, None) is not None:
+            await self._notice(f"worker {rank} gives signs of life again")
         return True
 
     async def post(self, job_id: str, generation: int, message: Message) -> None:
@@ -145,7 +145,7 @@ class JobQueue:
         """Note that the group has gone down.
 
         Args:
-            process: whether a process has died; else what a worker noted first is the reason.
+            process: True where a process has died; else the first note of a worker is the reason.
             again: whether its job is worth another try.
 
         Returns:
@@ -155,7 +155,7 @@ class JobQueue:
             reason, self._note = reason if process else self._note or reason, ""
             handed = self._in_flight()
             self._generation += 1
-            self._cursor, self._beats, self._spoken = {}, {}, {}
+            self._cursor, self._beats, self._reported = {}, {}, {}
             self._idle_deaths = 0 if handed else self._idle_deaths + 1
             if self._stop is not None or self._idle_deaths > RETRIES:
                 self._end_all(reason)
@@ -208,18 +208,18 @@ class JobQueue:
         now = time.monotonic()
         for rank, (heard, place) in sorted(self._beats.items()):
             silent = now - heard
-            if silent >= self._spoken.get(rank, self._patience_s):
-                self._spoken[rank] = 2 * silent
-                await self._word(
+            if silent >= self._reported.get(rank, self._patience_s):
+                self._reported[rank] = 2 * silent
+                await self._notice(
                     f"worker {rank} ({place}) has given no sign of life for {silent:.0f} s: it may be stopped "
                     "(kill -CONT wakes it), or its machine out of reach"
                 )
 
-    async def _word(self, line: str) -> None:
+    async def _notice(self, line: str) -> None:
         """Add a line about the first job that has not ended, where there is one."""
         async with self._changed:
             if self._ended < len(self._jobs):
-                self._log[self._jobs[self._ended][0]].append(("word", line))
+                self._log[self._jobs[self._ended][0]].append(("notice", line))
                 self._changed.notify_all()
 
     def _is_current(self, job_id: str, generation: int) -> bool:

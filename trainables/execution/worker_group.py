@@ -36,11 +36,11 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 # One process a group less. A node that is taken away is noticed by its workers' death, which costs an epoch at most.
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
 
-# What a group waits for its resources before it asks for them anew: a cloud needs minutes to bring a node up.
+# Limit of a group's wait for its resources before it asks for them anew: a cloud needs minutes to start a node.
 os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "900")
 
-# What workers raise whose peer has gone (its own end may be noticed later, or never where a network broke), and what a
-# GPU without memory raises: other than a mistake in the code or the recipe, it may not come again.
+# Errors of workers that have lost a peer (its own end may be noticed later, or never where a network broke) or a GPU's
+# memory: unlike a mistake in the code or the recipe, they may not occur again.
 _MAY_PASS = (RuntimeError, OSError)
 
 
@@ -55,7 +55,7 @@ class WorkerGroup:
         group: its processes.
         storage: of the Train run.
         name: likewise.
-        serve: what each worker runs.
+        serve: the function that each worker runs.
         patience_s: silence of a worker before it is reported.
     """
 

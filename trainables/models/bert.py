@@ -114,7 +114,7 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
     DeBERTa is one of these: its relative positions are the same tensor for all utterances.
 
     Raises:
-        UserError: saying what is allowed.
+        UserError: naming the allowed settings.
     """
     name, training = model.pretrained, spec.training
     folder = pretrained_folder(name)[0] if name is not None else None

@@ -33,7 +33,7 @@ class CRF(nn.Module):
     Args:
         allowed: which tag may follow which (K, K), and which may be the first (K,), bool; None: all, so that the scores
             of pairs that BIO forbids are learnt too.
-        learnt: False: the scores stay 0, so that what is allowed is all that they say, and no noise falls on them.
+        learnt: False: the scores stay 0: they only forbid transitions, and get no noise.
     """
 
     allowed_jk: Tensor | None
@@ -164,7 +164,7 @@ class _Forward(NamedTuple):
     exp_jk: Tensor  # exp(transitions - their maximum), floored
     weight_btk: Tensor  # exp(emissions - their maximum over tags), start and end scores added
     alpha_btk: Tensor  # share of the paths so far that end in each tag
-    scale_bt: Tensor  # what each step was divided by
+    scale_bt: Tensor  # divisor of each step
 
 
 def _forward(

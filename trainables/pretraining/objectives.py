@@ -75,7 +75,7 @@ class Names(nn.Module):
     named alike.
 
     Args:
-        vectors_xh: e_x, which stays as it is; zero for a label without a name of its own.
+        vectors_xh: e_x, not trained; zero for a label without a name of its own.
     """
 
     def __init__(self, vectors_xh: Tensor) -> None:
@@ -95,7 +95,7 @@ class Supervised(nn.Module):
 
     Args:
         hidden: of the encoder.
-        pool: whose labels there are.
+        pool: gives the labels.
         vectors: of the labels' names, as `column_vectors` makes them.
 
     Raises:

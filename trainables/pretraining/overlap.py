@@ -158,7 +158,7 @@ def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpe
     Only warn for a generated corpus, which holds no person's words: attacks on it would be misjudged.
 
     Args:
-        splits: what `corpus` holds.
+        splits: the utterances of `corpus`.
         public: by the field that names it.
 
     Raises:

@@ -121,7 +121,7 @@ def train(
     Args:
         encoder: as `start_of` gives it.
         checkpoint: written every `training.checkpoint_minutes`, and when stopped; for the caller to delete.
-        on_step: told the number of steps done and the loss of the last one.
+        on_step: called with the number of steps done and the loss of the last one.
         stopped: asked after each step.
 
     Raises:

@@ -108,8 +108,8 @@ class EpochLog:
     Args:
         folder: of the trial.
         keep: models to keep, the last epoch's among them; 1: none but the last.
-        done: epochs that the trial goes on from; what a crash left of later ones is removed.
-        objectives: what epochs are kept for.
+        done: number of epochs to resume after; files that a crash left of later ones are removed.
+        objectives: decide which epochs are kept.
     """
 
     def __init__(self, folder: Path, keep: int, done: int, objectives: Objectives = TRADE_OFF) -> None:

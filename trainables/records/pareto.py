@@ -21,7 +21,7 @@ def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float
     """Return an objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
 
     Args:
-        measured_on: `valid_` for what an epoch came to on the validation split, "" for the test split.
+        measured_on: `valid_` for metrics of an epoch on the validation split, "" for the test split.
     """
     if name.startswith("log10_"):
         return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))

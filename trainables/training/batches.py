@@ -30,7 +30,7 @@ class BatchSampler:
     """The units that a trial draws from, the size of its steps, and the epochs that result.
 
     Args:
-        workers: that each step is dealt to.
+        workers: number of workers that share a step.
 
     Raises:
         UserError: where method, unit and corpus do not fit together.
@@ -56,7 +56,7 @@ class BatchSampler:
         full = self.batch_size >= self.units and self.batch_size == self.clips and spec.edp.user_utterances is None
         self.one_order = full and spec.edp.sampling == "shuffle" and has_states(spec.model)
         """True where every step takes the same examples in the same order."""
-        # As `edp.hook.EDPHook.any_number`; plain SGD's batches are dealt as micro-batches are.
+        # As `edp.hook.EDPHook.any_number`; plain SGD's batches are shared as micro-batches are.
         self._any_number = private and (self.single_example or spec.edp.unit == "user")
         self._key = _shared_key(spec.edp) if spec.edp.sampling == "poisson" else None
 
@@ -92,7 +92,7 @@ def _shared_key(edp: EDPSpec) -> list[int]:
 
 _CPU_BYTES = 1 << 30
 _GPU_SHARE = 0.25
-# What the book holds until the clips are known, and the gradients on their way, over what a forward pass saves.
+# Memory of the book's notes and of gradients, over the memory that a forward pass saves.
 _BACKWARD = 2.0
 
 
@@ -119,9 +119,8 @@ def chunks(
 
     Args:
         micro_batches: the examples of each; some may be empty.
-        order: gives the size of examples, by which those that are run together are chosen and sorted: alike ones have
-            less padding.
-        sums: whether what counts of a micro-batch is the sum of its losses, not their mean.
+        order: returns the sizes of examples; examples of like size run together, which saves padding.
+        sums: weight a micro-batch's losses for their sum, not their mean.
     """
     found: list[Chunk] = []
     waiting: list[Indices] = []
@@ -171,7 +170,7 @@ def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_sh
     depends on the kind of machine and that share, not on what else runs: a run can be repeated bit by bit.
 
     Args:
-        gpu_share: what the worker has of its GPU, 1 or more for all of it.
+        gpu_share: the worker's share of its GPU, 1 or more for all of it.
     """
     saved: dict[int, torch.Tensor] = {}
 
@@ -203,8 +202,8 @@ class Chunker:
     """Cut one worker's micro-batches into chunks, and keep the chunks that are the same in every step.
 
     Args:
-        model: that will run the chunks: its memory bounds them, where the spec does not say how many examples.
-        gpu_share: what this worker has of its GPU.
+        model: runs the chunks; its memory limits them, unless the spec gives a number of examples.
+        gpu_share: this worker's share of its GPU.
     """
 
     def __init__(
@@ -225,7 +224,7 @@ class Chunker:
         """Return the chunks of a step, and the utterances of those that are the same in every one.
 
         Args:
-            examples: how many `micro_batches` hold together.
+            examples: number of examples in all `micro_batches`.
             step: counted from 0, over all epochs.
         """
         if self._same is not None:

@@ -102,7 +102,7 @@ def restored_ledger(checkpoint: Checkpoint | None, written: Ledger | None) -> Le
     the steps that were run and lost.
 
     Args:
-        written: what stands beside the checkpoint, written before the last epochs began; None: nothing was begun.
+        written: the ledger beside the checkpoint, written before the last epochs began; None: nothing was begun.
     """
     kept = Ledger.model_validate_json(checkpoint.ledger) if checkpoint is not None else Ledger()
     return kept.after_loss(written) if written is not None else kept

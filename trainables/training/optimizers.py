@@ -31,7 +31,7 @@ def make_optimizer(
     """Return the optimiser of `training.optimizer`.
 
     Args:
-        hook: what puts the noise into the gradients, whose variance `adam_bc` takes out; None: there is none.
+        hook: adds the noise whose variance `adam_bc` takes out; None: no noise.
     """
     rate = training.learning_rate
     match training.optimizer:  # fused: a step of Adam takes a third to a fifth of the time, on CPUs too

@@ -41,8 +41,8 @@ def layer_scales(
     Called by all workers at once, before DDP wraps the model; all get the same scales.
 
     Args:
-        ledger: that the run starts with.
-        write_ahead: told of the release before anything is.
+        ledger: of the run's start.
+        write_ahead: called with the ledger and its release, before anything is released.
 
     Raises:
         UntaughtLayer: for `alpha = private` and a layer that leaves no notes.

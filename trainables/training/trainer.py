@@ -40,8 +40,8 @@ class Trainer:
         corpus: encoded; its training split is trained on.
         checkpoint: of the same configuration, to go on from; None: from the start.
         ledger: that the run goes on with (`restored_ledger`); None: nothing was executed yet.
-        write_ahead: told the ledger as it will be, before anything of it runs.
-        gpu_share: what this worker has of its GPU, whose memory bounds how much is run at once.
+        write_ahead: called with the ledger of the next epochs, before the first of them runs.
+        gpu_share: this worker's share of its GPU, whose memory limits the size of a chunk.
 
     Raises:
         TrialFailed: where model, mechanism and corpus do not fit together.
@@ -209,7 +209,7 @@ class Trainer:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
         cut = self._chunker.chunk(mine, share, self.step)
-        # What the book has notes of is written over the last step's gradients: zeros would be written for nothing.
+        # The book overwrites the gradients of its layers: zeroing them first would cost time for nothing.
         if self.book is None or any(chunk.micro_batches < 2 for chunk, _ in cut):
             self.optimizer.zero_grad(set_to_none=True)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
