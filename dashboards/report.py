@@ -300,8 +300,8 @@ def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
     features = model.features if isinstance(model, BERTSpec) else None
     if features is not None and features.public:
         found.append(f"the moments that states are whitened by from {' and '.join(c.name for c in features.public)}")
-    if recipe.search.stand_in is not None:
-        found.append(f"where a plan chooses in public, {recipe.search.stand_in.name} in the private corpus' place")
+    if recipe.search.proxy is not None:
+        found.append(f"where a plan chooses in public, {recipe.search.proxy.name} in the private corpus' place")
     return found
 
 

@@ -160,7 +160,7 @@ def _without_waiting_for_the_disk(connection: Any, _: Any) -> None:
 @pytest.fixture(scope="module")
 def one_worker() -> Iterator[None]:
     """A process group of this process."""
-    from trainables.training.alone import alone
+    from trainables.training.process import alone
 
     with alone():
         yield

@@ -21,7 +21,7 @@ from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.shell import command_line
 from sweeps.progress.live_table import Progress
-from sweeps.recipes.parts import MOST_REFERENCES
+from sweeps.recipes.parts import MAX_REFERENCES
 from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
@@ -35,9 +35,9 @@ from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import permitted_metrics, privacy_metrics
+from trainables.records.epochs import read_ledger
 from trainables.records.files import atomic_write, reading
 from trainables.records.job import TrialError
-from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
 
@@ -66,10 +66,10 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
         TrialError: when a model to compare with cannot be trained; and when the audit contradicts the ledger, whose
             figures are kept.
     """
-    if not 2 <= references <= MOST_REFERENCES or references % 2:
+    if not 2 <= references <= MAX_REFERENCES or references % 2:
         raise UserError(
             f"--references = {references}: they share the data in pairs; allowed: an even number from 2 to "
-            f"{MOST_REFERENCES}"
+            f"{MAX_REFERENCES}"
         )
     if target.run_id is not None:
         check_store(target.tracking_uri)

@@ -130,7 +130,7 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
     model = build_model(own.model, corpus.labels, seed=0, vocabulary_size=corpus.vocabulary_size).to(device)
     trainer = Trainer(model, corpus, own, device)
     trainer.ddp.train()
-    whole = trainer.draws.units // trainer.draws.batch_size
+    whole = trainer.sampler.units // trainer.sampler.batch_size
     steps = (dealt for epoch in count() for dealt in islice(trainer.steps_of(epoch), whole))
 
     def step() -> None:

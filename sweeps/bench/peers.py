@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from sweeps.bench.plain import plain_bert
 from sweeps.bench.steps import CannotRun, Step, batches
 from trainables.data.batch import Batch, PieceInputs, WordInputs
-from trainables.data.characters import ALPHABET_SIZE
 from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.features import ALPHABET_SIZE
 from trainables.spec import CLCSpec, TrialSpec
 
 WITHOUT_CRF = "slot loss without the CRF: Opacus cannot hook its parameters"

@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from sweeps.bench.steps import Step, batches
 from trainables.data.batch import Batch, PieceInputs, WordInputs
-from trainables.data.characters import ALPHABET_SIZE
 from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.features import ALPHABET_SIZE
 from trainables.encoders.word_pieces import MAX_PIECES
 from trainables.spec import BERTSpec, CLCSpec, TrialSpec
 

@@ -28,7 +28,7 @@ from sweeps.bench.methods import compared_with, stepper
 from sweeps.bench.steps import CannotRun, Step
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.spec import TrialSpec
-from trainables.training.memory import keep_freed_memory
+from trainables.training.process import keep_freed_memory
 
 SLOW = 4.0
 SLOW_ROUNDS = 3

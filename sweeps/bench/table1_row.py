@@ -205,12 +205,12 @@ def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
     if not run.generated:
         return f"{run.corpus}_private", settings
     # No corpus can be both: what the attacker is shown, and what stands in the private one's place.
-    shown, stand_in = _SISTERS[run.corpus]
+    shown, proxy = _SISTERS[run.corpus]
     settings += [
         f"corpus.utterances={run.utterances}",
         f"training.workers={_workers()}",
         f"model.features.public=[{{name: {shown}, utterances: 4000}}]",
-        f"search.stand_in={{name: {stand_in}, utterances: {run.utterances}}}",
+        f"search.proxy={{name: {proxy}, utterances: {run.utterances}}}",
         "resources.gpus_per_worker=auto",
     ]
     if run.utterances < _FULL_SIZE:  # as `quickstart`: a few hundred steps of batches that fit
@@ -246,7 +246,7 @@ def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry]
     point, name = f"private_{epsilon}", f"table1-{run.corpus_name}-private-{epsilon}"
     progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}")
     where: dict[str, Any] = {"tracking_uri": run.tracking_uri, "progress": progress}
-    found = run_plan(recipe, settings, "stand_in", name=name, storage=run.storage, part_of=run.again, **where)
+    found = run_plan(recipe, settings, "proxy", name=name, storage=run.storage, part_of=run.again, **where)
     sweep, spec = Sweep(run.storage, found["sweep"]), load_config(Path(found["output"]) / "config.yaml", [])
     trained = [found]
     for seed in range(1, run.seeds):

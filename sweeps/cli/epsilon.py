@@ -17,7 +17,7 @@ from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_page
-from trainables.spec.training import MOST_EPOCHS
+from trainables.spec.training import MAX_EPOCHS
 
 _ROWS = 15
 """Of the table, about."""
@@ -31,7 +31,7 @@ _UNITS = {
 
 def epsilon(
     z0: Annotated[float, typer.Option(help="noise multiplier of the first epoch")],
-    epochs: Annotated[int, typer.Option(min=1, max=MOST_EPOCHS, help="of training")],
+    epochs: Annotated[int, typer.Option(min=1, max=MAX_EPOCHS, help="of training")],
     decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
     tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
     method: Annotated[

@@ -18,7 +18,7 @@ from sweeps.cli.remarks import remarks
 from sweeps.cli.stopped import Stopped
 from sweeps.cli.unexpected import logged_threads, unexpected
 from sweeps.formatting.signals import exit_code, stopped_by, terminating
-from trainables.records.waiting import still_waits
+from trainables.records.job import still_waits
 
 
 def main() -> None:

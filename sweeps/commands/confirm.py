@@ -42,9 +42,9 @@ from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.execution.client import OnEpoch
+from trainables.records.epochs import begin_folder
 from trainables.records.files import atomic_write, read_json
 from trainables.records.job import TrialError, TrialJob, TrialStopped
-from trainables.records.ledger_file import begin_folder
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 

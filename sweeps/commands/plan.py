@@ -42,7 +42,7 @@ def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Pr
         target: ε of all of it; None: the recipe's `edp.epsilon`.
 
     Raises:
-        UserError: where there is no target, or no noise meets it; for a stand-in that holds the private corpus.
+        UserError: where there is no target, or no noise meets it; for a proxy corpus that holds the private corpus.
     """
     return _priced(recipe, target, say)[0]
 
@@ -54,21 +54,21 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
     with spoken_of("reading the corpus", say):
         splits = load_corpus(recipe.corpus, "corpus")
-        if recipe.search.stand_in is not None:
-            check_public(recipe.corpus, splits, {"search.stand_in": recipe.search.stand_in})
-            _check_task(recipe.search.stand_in, splits)
+        if recipe.search.proxy is not None:
+            check_public(recipe.corpus, splits, {"search.proxy": recipe.search.proxy})
+            _check_task(recipe.search.proxy, splits)
     spec, users = recipe.baseline(), len(splits.train_users)
     spec.check_users(users or None)
     units = users if spec.edp.unit == "user" else len(splits.train)
     return price(recipe, units, wanted), units
 
 
-def _check_task(stand_in: CorpusSpec, splits: Splits) -> None:
-    """Refuses a stand-in that is of another task than the corpus: what is best there need not be best here."""
-    task, other = task_of(splits), task_of(load_corpus(stand_in, "search.stand_in"))
+def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
+    """Refuses a proxy corpus that is of another task than the corpus: what is best there need not be best here."""
+    task, other = task_of(splits), task_of(load_corpus(proxy, "search.proxy"))
     if task != other:
         raise UserError(
-            f"search.stand_in = {stand_in.name}: it has {TASKS[other]}, the corpus {TASKS[task]}; "
+            f"search.proxy = {proxy.name}: it has {TASKS[other]}, the corpus {TASKS[task]}; "
             f"allowed: a corpus of {TASKS[task]}"
         )
 
@@ -110,15 +110,15 @@ def run_plan(
         raise UserError(f"plan = {way_name!r}: {refused[way_name]}; ways that run here: {allowed}")
     if way_name not in (*runs, "cheapest") or not runs:
         reasons = [] if runs else [f"; {other}: {why}" for other, why in refused.items()]
-        if recipe.search.stand_in is None:
-            reasons.append("; stand_in: with search.stand_in, a public corpus")
+        if recipe.search.proxy is None:
+            reasons.append("; proxy: with search.proxy, a public corpus")
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}{''.join(reasons)}")
     way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]
     name = check_name("name", name or folder_name(stem))
     again = part_of or _command(recipe_name, overrides, way_name, name, storage, tracking_uri)
     sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, again)
-    point = _chosen(sweep, public=way.name == "stand_in")
+    point = _chosen(sweep, public=way.name == "proxy")
     found: dict[str, Any] = {
         "plan": way.name,
         "covers": way.covers,
@@ -126,7 +126,7 @@ def run_plan(
         "sweep": sweep.name,
         "chosen": point.public(),
     }
-    if way.name != "stand_in":
+    if way.name != "proxy":
         total = epsilon_of_sweep(sweep, sweep.trials())
         return found | {
             "epsilon": total,
@@ -148,15 +148,15 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, 
         if way.name == "all_trials" and not is_shuffled(recipe):
             refused[way.name] = (
                 "what all trials cost is known beforehand with shuffled epochs only; "
-                "allowed: edp.sampling=shuffle, or search.stand_in, a public corpus"
+                "allowed: edp.sampling=shuffle, or search.proxy, a public corpus"
             )
             continue
         try:
             Recipe.model_validate(apply_overrides(recipe.model_dump(mode="json"), _settings(way, recipe)))
             runs[way.name] = way
         except ValidationError as error:
-            other = recipe.search.stand_in if way.name == "stand_in" else None
-            where = f"with search.stand_in = {other.name} in the corpus' place, " if other is not None else ""
+            other = recipe.search.proxy if way.name == "proxy" else None
+            where = f"with search.proxy = {other.name} in the corpus' place, " if other is not None else ""
             refused[way.name] = where + one_line(error)
     return runs, refused
 
@@ -166,10 +166,10 @@ def _settings(way: Way, recipe: Recipe) -> list[str]:
     settings = [f"edp.epsilon={way.epsilon_of_release!r}", "search.objectives=[ser]", "search.keep_epochs=1"]
     if way.name == "random_stopping":
         settings.append("search.sampler=random_stopping")
-    if way.name == "stand_in":
-        assert recipe.search.stand_in is not None
-        settings.append(f"corpus={recipe.search.stand_in.model_dump_json(exclude_none=True)}")
-        settings.append("search.stand_in=null")  # it is the corpus
+    if way.name == "proxy":
+        assert recipe.search.proxy is not None
+        settings.append(f"corpus={recipe.search.proxy.model_dump_json(exclude_none=True)}")
+        settings.append("search.proxy=null")  # it is the corpus
     return settings
 
 

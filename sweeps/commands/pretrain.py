@@ -69,8 +69,15 @@ def pretrain(
     """
     from trainables.frozen.encoder import encoder_digest
     from trainables.pretraining.data import make_pool, read_utterances
-    from trainables.pretraining.folder import describe, write_folder
-    from trainables.pretraining.run import PretrainingStopped, device_of, pieces_of, start_of, train
+    from trainables.pretraining.run import (
+        PretrainingStopped,
+        describe,
+        device_of,
+        pieces_of,
+        start_of,
+        train,
+        write_folder,
+    )
 
     stem, spec = load_pretraining(recipe, overrides)
     if model_name is not None:
@@ -132,8 +139,8 @@ def _same_before(folder: Path, spec: PretrainSpec) -> dict[str, Any] | None:
     Raises:
         UserError: for anything else that is there.
     """
-    from trainables.pretraining.folder import settings_of
     from trainables.pretraining.overlap import ABOUT
+    from trainables.pretraining.run import settings_of
 
     if not folder.exists():
         return None

@@ -27,9 +27,8 @@ from sweeps.state.records import executed, number_of
 from sweeps.state.study import StudyGone, read_study, study_storage
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import read_trial
-from trainables.records.epochs import read_curve
+from trainables.records.epochs import LEDGER, read_curve, write_ledger
 from trainables.records.files import BrokenFile
-from trainables.records.ledger_file import LEDGER, write_ledger
 from trainables.spec import TrialSpec
 
 _GONE = "its figures were in the study alone, which is gone"

@@ -17,7 +17,14 @@ from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import Interrupts
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
+from sweeps.execution.prepare import (
+    Prepared,
+    check_encoders,
+    encode_missing,
+    ensure_attack,
+    num_privacy_units,
+    open_corpora,
+)
 from sweeps.execution.ray_liveness import ray_liveness
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.secret_trials import release_best
@@ -30,7 +37,7 @@ from sweeps.progress.live_table import Progress
 from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from sweeps.search.random_stopping import check_candidates, draw_number
 from sweeps.search.target_epsilon import check_batches
 from sweeps.state.corpora import keep_corpora
@@ -123,10 +130,10 @@ def start_sweep(
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
-        if recipe.search.stand_in is not None:  # nothing here reads it: a plan would
+        if recipe.search.proxy is not None:  # nothing here reads it: a plan would
             own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
-            check_public(recipe.corpus, own, {"search.stand_in": recipe.search.stand_in})
-        check_batches(trials, own_units(recipe.baseline(), prepared, corpora))
+            check_public(recipe.corpus, own, {"search.proxy": recipe.search.proxy})
+        check_batches(trials, num_privacy_units(recipe.baseline(), prepared, corpora))
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
@@ -291,6 +298,6 @@ def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: s
 
 def _corner_trials(recipe: Recipe) -> Iterator[TrialSpec]:
     """Configurations at the corners of the space. Those that do not fit together are no trials, there as elsewhere."""
-    for params in corners(recipe.dimensions, recipe.shapes):
+    for params in bound_combinations(recipe.dimensions, recipe.shapes):
         with suppress(ValidationError):
             yield recipe.trial(params)

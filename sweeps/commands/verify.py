@@ -23,7 +23,7 @@ from trainables.data.embeddings import WordVectors
 from trainables.data.encoding import encode
 from trainables.records.job import TrialError, TrialFailed
 from trainables.spec import CLCSpec, TrialSpec
-from trainables.training.alone import alone
+from trainables.training.process import alone
 
 EXAMPLES = 32
 """Utterances of the corpus that the step which is measured holds at most."""

@@ -108,7 +108,7 @@ def check_encoders(trials: Iterable[TrialSpec]) -> None:
     """
     for spec in trials:
         if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
-            from trainables.models.clippable import check_encoder  # transformers takes seconds to import
+            from trainables.models.bert import check_encoder  # transformers takes seconds to import
 
             check_encoder(spec.model, spec)
 
@@ -160,7 +160,7 @@ def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[
         return prepared, read_missing(spec, prepared)
 
 
-def own_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
+def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
     """Training utterances, or users where they are the unit, of the corpus' own: how many canaries join them is secret.
 
     Args:
@@ -218,7 +218,7 @@ def _is_encoded(folder: Path) -> bool:
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:
     """The shadow model's training: the target's settings on the shadow corpus, without privacy."""
-    training = spec.plain_training()
+    training = spec.non_private_training()
     if spec.shadow.epochs is not None:
         training = training.model_copy(update={"epochs": spec.shadow.epochs})
     # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
@@ -260,7 +260,7 @@ def blamed_on(what: str) -> Iterator[None]:
     except TrialStopped:
         raise
     except TrialError as error:
-        raise TrialError(f"{what}, which is trained without privacy as training.plain says: {error}") from error
+        raise TrialError(f"{what}, which is trained without privacy as training.non_private says: {error}") from error
 
 
 def cache_key(*parts: object) -> str:

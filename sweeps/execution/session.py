@@ -22,12 +22,10 @@ from sweeps.formatting.secrets import redacted
 from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
-from trainables.execution.client import OnEpoch, OnNews, run_job
-from trainables.execution.drivers import under_name
-from trainables.execution.job_queue import StopSignal, beside_caller, ending
+from trainables.execution.client import OnEpoch, OnNews, run_job, under_name
+from trainables.execution.job_queue import StopSignal, colocated_actor, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
-from trainables.records.job import TrialError, TrialJob, TrialResult
-from trainables.records.waiting import still_waits
+from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
 
 _TRIES = 3
@@ -60,7 +58,7 @@ def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterato
         progress: told what waits for its workers, and when they died.
     """
     storage = sweep.folder / "ray"
-    stop_signal: Any = beside_caller(StopSignal)
+    stop_signal: Any = colocated_actor(StopSignal)
 
     def news(what: str) -> OnNews:
         progress.waits(what)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from sweeps.execution.resources import Placement
 from sweeps.recipes.parts import ResourcesSpec
-from trainables.execution.drivers import other_drivers, this_driver
+from trainables.execution.client import other_drivers, this_driver
 
 _LOOK_S = 2.0
 

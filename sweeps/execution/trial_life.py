@@ -26,9 +26,8 @@ from sweeps.tracking.corpus_inputs import corpus_inputs
 from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import open_refused_run, open_trial_run
-from trainables.records.epochs import by_epoch, read_curve
+from trainables.records.epochs import begin_folder, by_epoch, read_curve, read_ledger
 from trainables.records.job import TrialResult
-from trainables.records.ledger_file import begin_folder, read_ledger
 from trainables.training.checkpoint import discard_checkpoint
 
 

@@ -31,6 +31,8 @@ _PARTS = {
     "shadow.corpus": "a public corpus that the attacker learns from, such as {name: snips}",
 }
 """Required parts of a recipe, with an example each."""
+_RENAMED = {"training.plain": "training.non_private", "search.stand_in": "search.proxy"}
+"""New names of renamed settings."""
 
 
 def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
@@ -68,6 +70,8 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     if place[:1] == ["space"] and place[1:] and kind in ("dict_type", "model_type", "model_attributes_type"):
         message = _DIMENSION
     path = _as_written(".".join(map(str, place)), searched)
+    if kind == "extra_forbidden" and (found := renamed(path)):
+        return found
     if kind in ("extra_forbidden", "missing"):
         wanted = f"; allowed: {_PARTS[path]}" if kind == "missing" and path in _PARTS else ""
         return f"{path}: {message}{wanted}"
@@ -75,6 +79,11 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
         return f"{path}: {message}" if path and path not in message else message
     message = message[0].lower() + message[1:]
     return f"{path} = {shown(value)}: {message}" if path else message
+
+
+def renamed(path: str) -> str | None:
+    """Return the message for a setting that has a new name, None for other paths."""
+    return f"{path}: renamed; write {_RENAMED[path]}" if path in _RENAMED else None
 
 
 _POSTGRES = ("psycopg", "psycopg2", "asyncpg", "pg8000")

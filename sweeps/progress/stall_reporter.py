@@ -11,8 +11,7 @@ import ray
 
 from sweeps.progress.live_table import Progress
 from sweeps.progress.watching import watched
-from trainables.execution.client import GroupSpec
-from trainables.execution.drivers import held_by_others, other_drivers
+from trainables.execution.client import GroupSpec, held_by_others, other_drivers
 
 PATIENCE_S = 60.0
 _EVERY_S = 5.0

@@ -1,2 +1,2 @@
-"""What a sweep is: the recipe, its space, its first points, how it is read, and the YAML files that come along. Must
-not import anything that runs."""
+"""Recipes of sweeps: the model, its search space, its first points, its reader, and the YAML files. Must not import
+anything that runs."""

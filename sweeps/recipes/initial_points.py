@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from sweeps.recipes.dimension import Dimension, Space
 from sweeps.recipes.parts import SearchSpec
-from sweeps.recipes.shapes import SHAPE, Shapes, names_in_shapes
+from sweeps.recipes.space import SHAPE, Dimension, Shapes, Space, names_in_shapes
 
 Params = dict[str, Any]
 
-# Configurations whose ε by the paper's formula is the one of its Table 1 (CLC on ATIS, BERT on Video): C is not told.
+# Configurations whose ε by the paper's formula is the one of its Table 1 (CLC on ATIS, BERT on Video), which omits C.
 _PAPER: dict[str, list[Params]] = {
     "clc": [
         {"C": 1.0, "z0": 0.008, "decay": "linear", "tau": 0.02},
@@ -28,17 +27,18 @@ _SAFE: Params = {"C": 0.1, "z0": 1.0, "decay": "none"}
 
 
 def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, own: Params) -> list[Params]:
-    """What is tried first, under the sampler's names (`tau_linear`).
+    """Return the configurations to try first, under the sampler's names (`tau_linear`).
 
-    `search.points_to_evaluate`, where there are some. Else the points above, moved to the nearest point
-    of the recipe's space, and left out where they have none, or where they would be more than half of the trials.
-    They know the mechanism alone: of what else is searched, they take what the recipe says. Where nothing of the
-    mechanism is searched, what the recipe says is the one point.
+    These are `search.points_to_evaluate`, if given. Otherwise they are the points above, moved to the nearest point of
+    the recipe's space, without those that have none and those beyond half of the trials. The points above set the
+    mechanism; other searched settings have the recipe's own values. Where no setting of the mechanism is searched, the
+    recipe's own values are the only point.
 
     Args:
-        space: what is searched, and `shapes` what of it fits together.
+        space: the searched settings.
+        shapes: the combinations of them that fit together.
         kind: of the model.
-        own: the recipe's values of what is searched, by dotted path.
+        own: the recipe's values of the searched settings, by dotted path.
 
     Raises:
         ValueError: for a point of the recipe's that is not in its space.
@@ -59,7 +59,7 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
 
 
 def _named(point: Params, space: dict[str, Any]) -> Iterator[tuple[str, Any, Dimension | None]]:
-    """Each setting of `point` under the sampler's name, with its dimension."""
+    """Yield each setting of `point` under the sampler's name, with its dimension."""
     for name, value in point.items():
         dimension = space.get(name)
         if isinstance(dimension, dict):
@@ -97,7 +97,7 @@ def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params
 
 
 def _moved(point: Params, space: dict[str, Any]) -> Params:
-    """`point` in `space`; {} where it cannot be: its decay is not searched for, or nothing of it is."""
+    """Return `point` moved into `space`; {} where its decay is not searched for, or none of its settings is."""
     found = {}
     for name, value, dimension in _named(point, space):
         if dimension is None:

@@ -1,8 +1,11 @@
-"""Reading recipes and configurations: YAML, `--set key=value`, and errors of one line."""
+"""Read and check recipes and configurations: YAML, `--set key=value`, and errors of one line."""
 
 from __future__ import annotations
 
+import builtins
 import re
+import types
+import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,9 +13,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
-from sweeps.formatting.errors import one_line, suggestion
+from sweeps.formatting.errors import one_line, renamed, shown, suggestion
 from sweeps.formatting.names import as_path, folder_name, is_name, short
-from sweeps.recipes.checking import refuse_secrets, refuse_unknown
+from sweeps.formatting.secrets import redacted
 from sweeps.recipes.recipe import Recipe
 from trainables.corpora import PUBLIC, corpus_in
 from trainables.pretraining.spec import PretrainSpec
@@ -26,7 +29,7 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 class _Twice(yaml.MarkedYAMLError):
-    """A key stands twice in one mapping, which YAML forbids, and its reader for Python takes."""
+    """A key occurs twice in one mapping, which YAML forbids and its Python reader accepts."""
 
 
 class _EachKeyOnce(yaml.SafeLoader):
@@ -51,12 +54,12 @@ for _each in (_EachKeyOnce, _Writer):
 
 
 def recipe_names(folder: Path = RECIPES) -> list[str]:
-    """The recipes that come with the project: of sweeps, or those in `PRETRAINING`."""
+    """Return the names of the project's recipes: of sweeps, or those in `PRETRAINING`."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
-    """A recipe by its stem or by a path, with `--set` applied.
+    """Load a recipe by its stem or by a path, with `--set` applied.
 
     Returns:
         The recipe's stem as a name, which its MLflow experiment has too, and the recipe.
@@ -69,7 +72,7 @@ def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
 
 
 def load_pretraining(name: str, overrides: list[str]) -> tuple[str, PretrainSpec]:
-    """A pretraining recipe, as `load_recipe`."""
+    """Load a pretraining recipe, as `load_recipe`."""
     path = _recipe_file(name, PRETRAINING)
     return folder_name(path.stem), _validated(PretrainSpec, read_yaml(path), overrides)
 
@@ -90,7 +93,7 @@ def _recipe_file(name: str, folder: Path) -> Path:
 
 
 def load_config(path: Path, overrides: list[str]) -> TrialSpec:
-    """A configuration as `pick` writes it, with `--set` applied.
+    """Load a configuration that `pick` wrote, with `--set` applied.
 
     Raises:
         UserError: as `load_recipe`.
@@ -107,7 +110,7 @@ def load_config(path: Path, overrides: list[str]) -> TrialSpec:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds a mapping.
+    """Read a YAML file that holds a mapping.
 
     Raises:
         UserError: naming the file, and the line where it is known.
@@ -132,22 +135,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
-    """Writes `as_yaml` to a file."""
+    """Write `as_yaml` to a file."""
     with atomic_write(path) as partial:
         partial.write_text(as_yaml(spec, heading), encoding="utf-8")
 
 
 def as_yaml(spec: BaseModel, heading: str = "") -> str:
-    """`spec` as YAML that reads back to the same spec, below a comment."""
+    """Return `spec` as YAML that reads back to the same spec, below a comment."""
     comment = "".join(f"# {line}\n" for line in heading.splitlines())
     return comment + yaml.dump(spec.model_dump(mode="json"), Dumper=_Writer, sort_keys=False)
 
 
 def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """`data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
+    """Return `data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
 
     Raises:
-        UserError: for what is no `key=value`, or has no value: an unset variable of a shell's would pass for null.
+        UserError: for an override that is no `key=value`, or has no value: an unset shell variable would pass for null.
     """
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -207,12 +210,12 @@ def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> 
         raise UserError(one_line(error)) from None
 
 
-_CORPORA = ("corpus", "shadow.corpus", "search.stand_in")
+_CORPORA = ("corpus", "shadow.corpus", "search.proxy")
 
 
 def _name_again(data: dict[str, Any], given: set[str], named: set[str]) -> None:
-    """Another corpus is called by its own name: the file's, where the recipe has one there that goes by its name alone
-    (`named`), of whose utterances there were so many. What the recipe says of itself is of its private one."""
+    """Drop the recipe's name, size and description of a corpus that the user replaced by a path. A field in `named` had
+    no path in the recipe: its name and number of utterances belong to the recipe's corpus."""
     if given & {"corpus", "corpus.name", "corpus.path"}:
         data.pop("description", None)
     for field in named:
@@ -230,9 +233,9 @@ def _at(data: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _settle_paths(data: dict[str, Any]) -> None:
-    """Makes corpus paths absolute, and looks for the public corpora beside the private one.
+    """Make corpus paths absolute, and look for the public corpora beside the private one.
 
-    Whoever has the corpora in one folder and names one of them by path wants the others from there too.
+    A user who keeps the corpora in one folder and names one of them by path wants the others from there too.
     """
     private = data.get("corpus")
     folder: Path | None = None
@@ -251,7 +254,7 @@ def _settle_paths(data: dict[str, Any]) -> None:
             model["pretrained"] = folder_of_encoder
     public = {
         "shadow.corpus": _section(data, "shadow").get("corpus"),
-        "search.stand_in": _section(data, "search").get("stand_in"),
+        "search.proxy": _section(data, "search").get("proxy"),
         "model.embeddings.corpus": embeddings.get("corpus"),
         "model.vocabulary": model.get("vocabulary"),
         **_listed("model.features.public", _section(model, "features").get("public")),
@@ -267,7 +270,7 @@ def _settle_paths(data: dict[str, Any]) -> None:
 
 
 def _absolute(field: str, path: str) -> str:
-    """`path` as seen from everywhere: workers have other working directories."""
+    """Return `path` as an absolute path: workers have other working directories."""
     try:
         return str(as_path(path).expanduser().resolve())
     except UserError as error:
@@ -283,3 +286,60 @@ def _listed(field: str, corpora: Any) -> dict[str, Any]:
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     found = data.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
+    """Raise for an unknown setting and name the known ones, also in lists, which Pydantic's own error does not do.
+
+    Args:
+        annotation: the type that `data` is validated as.
+        path: of `data`, empty or with a dot at its end.
+
+    Raises:
+        UserError: naming the setting, and what is known.
+    """
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = annotation.model_fields
+        tag = fields.get("kind")
+        if not isinstance(data, dict) or (tag is not None and data.get("kind") != tag.default):
+            return
+        for key, value in data.items():
+            if key not in fields:
+                here = f"{path}{key}"[:200]
+                if message := renamed(here):
+                    raise UserError(message)
+                what = "unknown setting" if tag is None else f"unknown setting of kind = {tag.default}"
+                raise UserError(f"{here} = {shown(value)}: {what}; {suggestion(str(key), fields)}")
+            refuse_unknown(fields[key].annotation, value, f"{path}{key}.")
+        return
+    parts = typing.get_args(annotation)
+    match typing.get_origin(annotation), data:
+        case builtins.tuple, list():
+            for i, value in enumerate(data):
+                refuse_unknown(parts[0], value, f"{path}{i}.")
+        case builtins.dict, dict():
+            for key, value in data.items():
+                refuse_unknown(parts[1], value, f"{path}{key}.")
+        case ((typing.Union | types.UnionType | typing.Annotated), _):
+            # One dimension for each decay, rather than a dimension.
+            mappings = [part for part in parts if typing.get_origin(part) is dict]
+            by_key = isinstance(data, dict) and data and all(isinstance(value, dict) for value in data.values())
+            for part in mappings if by_key and mappings else [part for part in parts if part not in mappings]:
+                refuse_unknown(part, data, path)
+
+
+def refuse_secrets(data: Any, path: str) -> None:
+    """Raise for passwords and tokens: settings are written into files and MLflow, and shown.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    if isinstance(data, str) and redacted(data) != data:
+        raise UserError(
+            f"{path.rstrip('.')} = {shown(data)}: holds a password, or an option that may be one, which would be "
+            "written into recipe.yaml and MLflow; "
+            "allowed: a variable of the environment in its place, such as postgresql://user:$PASSWORD@host/database"
+        )
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in items:
+        refuse_secrets(value, f"{path}{key}.")

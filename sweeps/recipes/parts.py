@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -15,16 +15,16 @@ Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "l
 
 
 class StopSpec(Frozen):
-    """When a trial is stopped early."""
+    """The settings of early stopping."""
 
-    grace_epochs: Annotated[int, Field(ge=1, description="nothing is stopped before")] = 2
+    grace_epochs: Annotated[int, Field(ge=1, description="epochs before the first that a trial may be stopped at")] = 2
     margin: Annotated[
-        float, Field(ge=0, lt=1, description="share of an objective's range that another must be ahead by in one")
+        float, Field(ge=0, lt=1, description="share of an objective's range by which another trial must be ahead")
     ] = 0.05
 
 
 class FixedEDP(EDPOptions):
-    """The mechanism of all trials. What is left out of the four numbers is searched; what is given is not."""
+    """The mechanism of all trials. Those of the four numbers that are given are fixed, the others are searched."""
 
     # A trial's own mechanism says what it has no use for: `clip`, say, may be searched.
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -33,11 +33,13 @@ class FixedEDP(EDPOptions):
     z0: NoiseMultiplier | None = None
     decay: Decay | None = None
     tau: Tau | None = None
-    epsilon: Annotated[float | None, Field(gt=0, description="honest epsilon of every trial: z0 is solved for")] = None
+    epsilon: Annotated[float | None, Field(gt=0, description="honest epsilon of every trial; z0 follows from it")] = (
+        None
+    )
 
 
 class SearchSpec(Frozen):
-    """How configurations are found."""
+    """The settings of the search."""
 
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     sampler: Annotated[
@@ -49,7 +51,7 @@ class SearchSpec(Frozen):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     points_to_evaluate: Annotated[
         tuple[dict[str, bool | int | float | str], ...] | None,
-        Field(description="what is tried first; null: the paper's best guesses and one safe point; []: nothing"),
+        Field(description="configurations to try first; null: the paper's best guesses and one safe point; []: none"),
     ] = None
     study: Annotated[
         str | None,
@@ -61,8 +63,8 @@ class SearchSpec(Frozen):
     objectives: Annotated[
         tuple[Objective, ...],
         Field(
-            description="what is minimised; null: ser, mia_auc and log10_epsilon, of which a fixed edp.epsilon leaves "
-            "ser and mia_auc, and random_stopping ser"
+            description="objectives to minimise; null: ser, mia_auc and log10_epsilon; ser and mia_auc with a fixed "
+            "edp.epsilon; ser alone with random_stopping"
         ),
     ] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -71,17 +73,17 @@ class SearchSpec(Frozen):
     ] = 3
     stop: Annotated[
         StopSpec | None,
-        Field(description="ends trials that others dominate (`sweeps.search.early_stopping`); null: none"),
+        Field(description="early stopping of trials that others dominate; null: none"),
     ] = StopSpec()
 
-    stand_in: Annotated[
+    proxy: Annotated[
         CorpusSpec | None,
-        Field(description="public corpus that the trials of `run --plan stand_in` see instead; null: there is none"),
+        Field(description="public proxy corpus that the trials of `run --plan proxy` see instead; null: none"),
     ] = None
 
     @property
     def secret(self) -> bool:
-        """Whether the number of trials is secret, and the best of them all that is released."""
+        """True where the number of trials is secret, and only the best of them all is released."""
         return self.sampler == "random_stopping"
 
     @field_validator("objectives")
@@ -97,17 +99,17 @@ class ScalesTo(Frozen):
 
     nodes: Annotated[int, Field(ge=1, le=100_000)]
     gpus: Annotated[float, Field(ge=0)]
-    """Of each."""
+    """GPUs of one machine."""
     cpus: Annotated[float, Field(gt=0)]
 
 
 class ResourcesSpec(Frozen):
-    """What a worker and a sweep take of the cluster, and whether trials share a group of warm processes."""
+    """The resources of a worker and of a sweep, and the sharing of warm processes among trials."""
 
     cpus_per_worker: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
     price_per_gpu_hour: Annotated[
-        float | None, Field(ge=0, description="of one GPU, in any currency: what trials and sweep cost is shown in it")
+        float | None, Field(ge=0, description="price of one GPU, in any currency, for the cost of trials and sweep")
     ] = None
     group: Annotated[
         Literal["auto", "warm", "fresh"],
@@ -116,26 +118,26 @@ class ResourcesSpec(Frozen):
     share: Annotated[
         Annotated[float, Field(gt=0, le=1)] | Literal["auto"],
         Field(
-            description="of the cluster, that trials take at most; one trial runs in any case; auto: equal shares of "
+            description="largest share of the cluster for trials; one trial always runs; auto: equal shares of "
             "all sweeps that are on it at the time"
         ),
     ] = "auto"
     scales_to: Annotated[
         ScalesTo | None,
-        Field(description="what an autoscaler may add; null: read off the cluster launcher's file where there is one"),
+        Field(description="machines that an autoscaler may add; null: those of the cluster launcher's file, if any"),
     ] = None
 
 
-MOST_REFERENCES = 256
-"""As many as Carlini et al. (2022) train for LiRA."""
+MAX_REFERENCES = 256
+"""The number that Carlini et al. (2022) train for LiRA."""
 
 
 class AttacksSpec(Frozen):
     """The attacks of `edp-sweep attack` on a sweep's front."""
 
-    at_end: Annotated[bool, Field(description="run them on the front when the sweep has ended")] = False
+    at_end: Annotated[bool, Field(description="run the attacks on the front when the sweep has ended")] = False
     references: Annotated[
-        int, Field(ge=2, le=MOST_REFERENCES, multiple_of=2, description="K: reference models of RMIA and LiRA")
+        int, Field(ge=2, le=MAX_REFERENCES, multiple_of=2, description="K: reference models of RMIA and LiRA")
     ] = 4
 
 
@@ -143,9 +145,7 @@ class BudgetSpec(Frozen):
     """When this much is spent, no more trials are started; those that run end. Counted are trials and baseline."""
 
     gpu_hours: Annotated[float | None, Field(gt=0)] = None
-    worker_hours: Annotated[float | None, Field(gt=0, description="hours times workers: also counts without GPUs")] = (
-        None
-    )
+    worker_hours: Annotated[float | None, Field(gt=0, description="hours times workers, also without GPUs")] = None
 
     @model_validator(mode="after")
     def _says_how_much(self) -> BudgetSpec:
@@ -155,10 +155,47 @@ class BudgetSpec(Frozen):
 
 
 def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
-    """What is minimised, from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
+    """Return the objectives' values from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
     return [objective_value(name, metrics) for name in names]
 
 
 def metric_of(objective: Objective) -> str:
-    """The metric that an objective is made of."""
+    """Return the metric that an objective is computed from."""
     return objective.removeprefix("log10_")
+
+
+def check_random_stopping(edp: FixedEDP, search: SearchSpec, space: Container[str], budget: BudgetSpec | None) -> None:
+    """Raise for settings that the bound of Papernot and Steinke (2022) does not cover.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    if edp.epsilon is None:
+        raise ValueError(
+            "search.sampler = random_stopping: its bound needs candidates at one fixed cost; "
+            "give edp.epsilon, the target of every candidate"
+        )
+    if search.points_to_evaluate:
+        raise ValueError(
+            "search.points_to_evaluate: candidates of random_stopping are independent draws; allowed: none"
+        )
+    if search.objectives != ("ser",):
+        # mia_auc reads the training utterances once more, without noise, and ε is the same for all.
+        raise ValueError(
+            "search.sampler = random_stopping needs one objective that knows the training utterances through "
+            "the noisy model alone; allowed: search.objectives=[ser]"
+        )
+    if edp.sampling != "shuffle" or "edp.sampling" in space:
+        # Shuffled candidates of one ε are one and the same mechanism. Poisson sampled ones of one ε at δ differ in
+        # their Rényi divergences, which the bound is made of, and the worst may lie inside a range.
+        raise ValueError(
+            "search.sampler = random_stopping: its bound is that of the worst candidate, which is known "
+            "with shuffled epochs only; allowed: edp.sampling=shuffle"
+        )
+    if budget is not None:
+        raise ValueError(
+            "budget: when it is spent, a secret number of candidates would be cut short, which the bound of "
+            "random_stopping does not cover; allowed: none"
+        )
+    if search.trials < 2:
+        raise ValueError(f"search.trials = {search.trials}: the mean of a secret number of trials; allowed: at least 2")

@@ -8,12 +8,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from edp.spec import EDPSpec, Frozen
 from sweeps.formatting.errors import one_line
-from sweeps.recipes.dimension import Dimension
 from sweeps.recipes.initial_points import initial_points
-from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
-from sweeps.recipes.random_stopping import check_random_stopping
-from sweeps.recipes.shapes import Shapes, fitting_shapes
-from sweeps.recipes.space import PAPER_SPACE, corners
+from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec, check_random_stopping
+from sweeps.recipes.space import PAPER_SPACE, Dimension, Shapes, bound_combinations, fitting_shapes
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
 
 
@@ -30,7 +27,7 @@ class Recipe(Frozen):
     space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
     search: SearchSpec = SearchSpec()
     epsilon_budget: Annotated[
-        float | None, Field(gt=0, description="a trial that would cost a larger honest epsilon is refused")
+        float | None, Field(gt=0, description="largest honest epsilon of a trial; others are refused before they start")
     ] = None
     resources: ResourcesSpec = ResourcesSpec()
     budget: BudgetSpec | None = None
@@ -94,7 +91,7 @@ class Recipe(Frozen):
         return self
 
     def _infinite(self) -> str | None:
-        """The setting with which no trial has a finite epsilon, where there is one."""
+        """Return the setting with which no trial has a finite epsilon; None: there is none."""
         if self.edp.alpha == "paper":
             return "edp.alpha = paper"
         if self.edp.reproducible_noise is not None:
@@ -103,7 +100,7 @@ class Recipe(Frozen):
 
     @property
     def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
-        """What is searched: the recipe's space over the paper's, less what `edp` fixes."""
+        """The searched settings: the recipe's space over the paper's, without the settings that `edp` fixes."""
         fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
         if "epsilon" in self.space or self.edp.epsilon is not None:
             fixed.add("z0")  # solved for
@@ -116,12 +113,12 @@ class Recipe(Frozen):
         return space
 
     def initial_points(self) -> list[dict[str, Any]]:
-        """What is tried first (`sweeps.recipes.initial_points`)."""
+        """Return the configurations to try first (`sweeps.recipes.initial_points`)."""
         own = {name: self._own(name) for name in self.space if "." in name}
         return initial_points(self.search, self.dimensions, self.shapes, self.model.kind, own)
 
     def _own(self, path: str) -> Any:
-        """What the recipe says of a setting that is searched; None: nothing."""
+        """Return the recipe's own value of a searched setting; None: it has none."""
         place: Any = self
         for field in path.split("."):
             place = getattr(place, field, None)
@@ -129,17 +126,17 @@ class Recipe(Frozen):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """How trials are trained: one method, or those that are searched."""
+        """The methods of the trials: one, or those that are searched."""
         searched = self.space.get("training.method")
         return tuple(map(str, searched.ends())) if isinstance(searched, Dimension) else (self.training.method,)
 
     @property
     def shapes(self) -> Shapes:
-        """What fits together of method, batch and micro-batches, where several are searched."""
+        """The combinations of method, batch and micro-batches that fit together, where several are searched."""
         return fitting_shapes(self.training, self.space)
 
     def trial(self, params: dict[str, Any]) -> TrialSpec:
-        """The configuration of one trial.
+        """Return the configuration of one trial.
 
         Args:
             params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
@@ -173,10 +170,10 @@ class Recipe(Frozen):
         return TrialSpec.model_validate(data)
 
     def baseline(self) -> TrialSpec:
-        """The same without privacy, as `TrialSpec.plain_training` says, with the recipe's own settings."""
+        """Return the configuration of the SGD baseline: the recipe's own settings without privacy."""
         noise = {k: v for k, v in example_params(self).items() if "." not in k}
         private = self.trial(noise)
-        return private.model_copy(update={"training": private.plain_training()})
+        return private.model_copy(update={"training": private.non_private_training()})
 
 
 # Set once a sweep: data, features, the attack and the processes are shared by its trials.
@@ -194,16 +191,16 @@ _SHARED = (
     "model.vocabulary",
     "model.features.public",
     "training.validate_every",
-    "training.plain",
+    "training.non_private",
 )
 _SECTIONS = ("training.", "edp.", "model.")
 
 
 def _check_space(recipe: Recipe) -> None:
-    """Builds a trial at every corner of the space.
+    """Build a trial of every bound combination of the space.
 
     Raises:
-        ValueError: with the path of what is wrong.
+        ValueError: naming the setting.
     """
     space = recipe.dimensions
     if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):
@@ -254,7 +251,7 @@ def _check_space(recipe: Recipe) -> None:
     methods = getattr(recipe.space.get("training.method"), "choice", None)
     if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
         raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
-    for params in corners(space, recipe.shapes):
+    for params in bound_combinations(space, recipe.shapes):
         try:
             trial = recipe.trial(params)
         except ValidationError as error:
@@ -275,7 +272,7 @@ def _check_space(recipe: Recipe) -> None:
 
 
 def _check_inside(recipe: Recipe) -> None:
-    """Builds a trial inside each range, whose ends may be whole numbers, or multiples of N, where others are not.
+    """Build a trial inside each range: its ends may be whole numbers, or multiples of N, where other values are not.
 
     Raises:
         ValueError: naming the range.
@@ -294,5 +291,5 @@ def _check_inside(recipe: Recipe) -> None:
 
 
 def example_params(recipe: Recipe) -> dict[str, Any]:
-    """Some configuration of the space."""
-    return next(corners(recipe.dimensions, recipe.shapes))
+    """Return one configuration of the space."""
+    return next(bound_combinations(recipe.dimensions, recipe.shapes))

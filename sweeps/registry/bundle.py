@@ -18,7 +18,7 @@ from mlflow.models import Model
 from edp.spec import UserError
 from sweeps.state.trial_file import FEATURES
 from trainables.data.states import has_states
-from trainables.frozen.serving import encoder_of, take_encoder
+from trainables.frozen.compute_states import encoder_of, take_encoder
 from trainables.records.files import digest, disk_full, one_line
 from trainables.spec import BERTSpec, TrialSpec
 

@@ -19,11 +19,10 @@ from pydantic import BaseModel, TypeAdapter
 
 from trainables.corpora.labels import Labels
 from trainables.corpora.text import split_blanks
-from trainables.data.batching import encode_utterances
-from trainables.data.features import load_features
+from trainables.data.features import encode_utterances, load_features
 from trainables.data.states import has_states, state_sizes
 from trainables.evaluation.ser import slot_spans
-from trainables.frozen.serving import served_states
+from trainables.frozen.compute_states import served_states
 from trainables.models import JointModel, build_model
 from trainables.spec import BERTSpec, ModelSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sweeps.recipes.parts import Objective, objective_values
-from sweeps.recipes.shapes import SHAPE
+from sweeps.recipes.space import SHAPE
 from sweeps.state.records import Point, TrialRecord
 from trainables.records.pareto import non_dominated
 from trainables.spec import TrialSpec

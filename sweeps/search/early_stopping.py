@@ -86,9 +86,9 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
     search = recipe.search
     if search.stop is None or search.secret:
         return None  # candidates that end by what others had would not be independent
-    from trainables.execution.job_queue import beside_caller  # Ray, which the rule itself does without
+    from trainables.execution.job_queue import colocated_actor  # Ray, which the rule itself does without
 
-    stopper = beside_caller(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
+    stopper = colocated_actor(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
     for number, curve in curves_in(trials).items():
         stopper.seen.remote(number, [rung_point(metrics, search.objectives) for metrics in curve])
     return stopper

@@ -5,7 +5,7 @@
 | `all_trials` | the best trial | all trials, composed |
 | `random_stopping` | the best trial | Papernot & Steinke (2022): a secret number of trials, only the best is seen |
 | `subset` | a training on everything | such trials, each on a secret sample of the data (Koskela & Kulkarni 2023) |
-| `stand_in` | a training on everything | nothing: trials on a public corpus |
+| `proxy` | a training on everything | nothing: trials on a public corpus |
 
 Each way's noise is solved for, so that all of it together costs the target. The cheapest way leaves most of that to
 what is released.
@@ -84,9 +84,9 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
     def cost(*parts: Composition) -> float:
         return epsilon_of(compose(parts), delta)
 
-    def stand_in() -> Way:
+    def proxy() -> Way:
         alone = cost(training(least_noise(lambda z: cost(training(z)), target)))
-        return Way("stand_in", 0.0, alone, alone, trials, "everything: what it is chosen by is public")
+        return Way("proxy", 0.0, alone, alone, trials, "everything: what it is chosen by is public")
 
     def all_trials() -> Way:
         z0 = least_noise(lambda z: cost(*[training(z)] * trials), target)
@@ -108,7 +108,7 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
         choice, both = (_on_subset(z, z_release, delta, trials) for z_release in (math.inf, z))
         return Way("subset", choice, released(z), both, trials, f"all trainings; {_SCORES}")
 
-    found = [stand_in] if recipe.search.stand_in is not None else []
+    found = [proxy] if recipe.search.proxy is not None else []
     found.append(all_trials)
     if is_shuffled(recipe):  # their bounds are known for them only; so is that of a Gaussian mechanism on a sample
         found += [random_stopping, subset]

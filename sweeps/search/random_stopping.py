@@ -17,7 +17,7 @@ from edp.accounting.selection import random_stopping_epsilon
 from edp.spec import EDPSpec, UserError
 from sweeps.formatting.figures import params_text
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from sweeps.search.target_epsilon import Refused, settle
 
 # The truncated negative binomial distribution with shape 1: a geometric number of trials.
@@ -37,7 +37,7 @@ def check_candidates(recipe: Recipe) -> None:
 
     Such candidates are refused before they start, which nobody would see of a sweep that shows nothing.
     """
-    for params in corners(recipe.dimensions, recipe.shapes):
+    for params in bound_combinations(recipe.dimensions, recipe.shapes):
         try:
             settle(recipe, params, units=_MANY)
         except Refused as refusal:

@@ -17,9 +17,8 @@ from sweeps.formatting.names import short
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.study import StudyGone
 from sweeps.state.trial_file import FEATURES, MODEL
-from trainables.records.epochs import by_epoch, epoch_folder, read_curve
+from trainables.records.epochs import LEDGER, by_epoch, epoch_folder, read_curve, read_ledger
 from trainables.records.files import BrokenFile, digest
-from trainables.records.ledger_file import LEDGER, read_ledger
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 

@@ -17,8 +17,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ConfigDict
 
 from edp.spec import Frozen
+from trainables.records.epochs import LEDGER
 from trainables.records.files import BrokenFile, atomic_write, digest, read_json_if_any
-from trainables.records.ledger_file import LEDGER
 
 FILE, FEATURES = "trial.json", "features"
 _ELSEWHERE = ("ledger", "epochs")

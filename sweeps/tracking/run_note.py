@@ -10,7 +10,7 @@ from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_t
 from sweeps.formatting.leakage import tpr_text
 from sweeps.formatting.shell import command_line
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.shapes import SHAPE
+from sweeps.recipes.space import SHAPE
 from sweeps.results.summary import TPR, about_users
 from sweeps.results.total import cost_line
 from sweeps.state.records import Point, TrialRecord

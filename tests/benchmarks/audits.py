@@ -45,7 +45,7 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
     import torch.distributed as dist
 
     from sweeps.recipes.loading import load_recipe
-    from sweeps.recipes.space import corners
+    from sweeps.recipes.space import bound_combinations
     from sweeps.search.target_epsilon import settle
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.spec.trial import CanaryKind
@@ -57,7 +57,11 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
             canaries = [f"canaries.count={count}", f"canaries.kind={kind}", "training.workers=1"]
             for target in (None, *map(float, asked.epsilons.split(","))):
                 _, recipe = load_recipe(asked.recipe, [*asked.settings, *canaries, f"edp.epsilon={target or 8:g}"])
-                first = {name: value for name, value in next(corners(recipe.dimensions)).items() if "." not in name}
+                first = {
+                    name: value
+                    for name, value in next(bound_combinations(recipe.dimensions)).items()
+                    if "." not in name
+                }
                 spec = recipe.baseline()
                 prepared = _encoded(spec, cache)
                 if target is not None:

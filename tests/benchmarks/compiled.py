@@ -26,7 +26,7 @@ import torch.distributed as dist
 from sweeps.bench import corpora, methods
 from sweeps.bench.machine import machine, versions
 from trainables.models import build_model
-from trainables.training.memory import keep_freed_memory
+from trainables.training.process import keep_freed_memory
 
 BATCH_SIZE, ROUNDS, SETTLED = 32, 25, 8
 _LONGEST_S = 900

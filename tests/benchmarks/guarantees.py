@@ -93,7 +93,7 @@ def _train(
 ) -> dict[str, Any]:
     """One training and its test figures; on both splits there is no validation SER."""
     from sweeps.execution.prepare import encode_missing, locate, read_missing
-    from sweeps.recipes.space import corners
+    from sweeps.recipes.space import bound_combinations
     from sweeps.search.target_epsilon import settle
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.execution.worker import run_trial
@@ -102,7 +102,7 @@ def _train(
 
     # What the recipe searches besides the rate is what it says where it is not searched.
     own = {"training.learning_rate": rate, "training.seed": seed}
-    own |= {name: value for name, value in next(corners(recipe.dimensions)).items() if "." not in name}
+    own |= {name: value for name, value in next(bound_combinations(recipe.dimensions)).items() if "." not in name}
     spec = recipe.trial({**own, "z0": 1.0})
     prepared = locate(spec, cache)
     encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: print(line, file=sys.stderr))

@@ -75,10 +75,10 @@ def test_a_row_is_recipes_of_the_projects_own(row: str, utterances: int, tmp_pat
     assert recipe.edp.delta == delta_of(row)
     private = load_recipe(*private_recipe(run, 3))[1]
     assert (private.corpus.name, private.edp.epsilon, private.training.method) == (run.corpus, 3, "dpsgd")
-    assert private.search.stand_in is not None
-    stand_in = private.search.stand_in.model_dump_json(exclude_none=True)
+    assert private.search.proxy is not None
+    proxy = private.search.proxy.model_dump_json(exclude_none=True)
     name, settings = private_recipe(run, 3)
-    assert load_recipe(name, [*settings, f"corpus={stand_in}"])[1].corpus == private.search.stand_in
+    assert load_recipe(name, [*settings, f"corpus={proxy}"])[1].corpus == private.search.proxy
     assert private.edp.delta <= delta_of(row)
 
 

@@ -25,7 +25,7 @@ from sweeps.search.target_epsilon import planned
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import add_trials, sweep_of
-from trainables.records.ledger_file import write_ledger
+from trainables.records.epochs import write_ledger
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 

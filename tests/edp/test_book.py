@@ -11,7 +11,7 @@ from edp import EDPHook, EDPSpec, one_bucket_ddp, shuffled_epoch
 from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
 from edp.layer_scales import layer_of_parameter
 from tests.support.gradients import filled_up, relative
-from trainables.training.alone import alone
+from trainables.training.process import alone
 
 VOCABULARY, LENGTH, WIDTH = 11, 5, 6
 

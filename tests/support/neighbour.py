@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import ray
 
-from trainables.execution.drivers import under_name
+from trainables.execution.client import under_name
 
 
 @contextmanager

@@ -19,13 +19,13 @@ from trainables.corpora import load_corpus
 from trainables.corpora.labels import Task, for_task
 from trainables.corpora.text import split_blanks
 from trainables.data.batch import Batch
-from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
+from trainables.data.features import encode_utterances
 from trainables.data.states import has_states
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.evaluation.measuring import contents
-from trainables.frozen.serving import served_states
+from trainables.frozen.compute_states import served_states
 from trainables.models import JointModel, build_model
 from trainables.spec import (
     BERTSpec,

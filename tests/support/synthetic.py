@@ -25,9 +25,8 @@ from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import flat
 from sweeps.tracking.tracker import Tracker
-from trainables.records.epochs import epoch_folder, write_curve
+from trainables.records.epochs import epoch_folder, write_curve, write_ledger
 from trainables.records.job import EpochResult, TrialResult
-from trainables.records.ledger_file import write_ledger
 
 EXAMPLES = 1350
 

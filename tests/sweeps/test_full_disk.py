@@ -20,8 +20,8 @@ from trainables.attacks.canary import toss_coins
 from trainables.attacks.shadow import save_attack
 from trainables.corpora import load_corpus
 from trainables.data.encoding import encode
-from trainables.data.whitening import Moments
-from trainables.frozen.states import _join
+from trainables.data.states import Moments
+from trainables.frozen.compute_states import _join
 from trainables.records.epochs import write_curve, write_model
 from trainables.records.files import disk_full, save_arrays, save_tensors
 from trainables.training.checkpoint import Checkpoint, save_checkpoint

@@ -1,4 +1,4 @@
-"""A batch of utterances as tensors: what a model is given, and nothing that it needs a vocabulary for.
+"""A batch of utterances as tensors: the input of a model, without anything that needs a vocabulary.
 
 Shapes: b utterances, t tokens, u unique words of the batch, c characters, d embedding, s sub-words.
 """
@@ -28,7 +28,7 @@ class WordInputs:
 
 @dataclass(frozen=True)
 class PieceInputs:
-    """BERT's inputs: sub-words between [CLS] and [SEP], and where each token's first one stands."""
+    """BERT's inputs: sub-words between [CLS] and [SEP], and the place of each token's first one."""
 
     piece_bs: Tensor  # int64
     piece_mask_bs: Tensor  # bool
@@ -43,11 +43,11 @@ class PieceInputs:
 
 @dataclass(frozen=True)
 class StateInputs:
-    """What heads on a frozen encoder read: whitened states, and a constant after them."""
+    """The inputs of heads on a frozen encoder: whitened states, and a constant after them."""
 
     token_nd: Tensor  # float32, the tokens of all utterances, one after the other: no padding
     sentence_bd: Tensor  # float32
-    kept: dict[str, Any] = field(default_factory=dict)  # what a batch that comes again need not compute again
+    kept: dict[str, Any] = field(default_factory=dict)  # results that a repeated batch need not compute again
 
     def to(self, device: torch.device | str) -> StateInputs:
         if self.token_nd.device == torch.device(device):
@@ -64,13 +64,13 @@ class Batch:
     mask_bt: Tensor  # bool, True on tokens
     tags_bt: Tensor | None = None  # int64, 0 where padded
     intent_b: Tensor | None = None  # int64
-    key_b: Tensor | None = None  # int32, what dropout of each utterance depends on; None: PyTorch's generator draws
+    key_b: Tensor | None = None  # int32, keys of each utterance's dropout; None: PyTorch's generator draws
 
     def __len__(self) -> int:
         return len(self.lengths_b)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on `device`."""
+        """Return the same batch on `device`."""
         return replace(
             self,
             inputs=self.inputs.to(device),

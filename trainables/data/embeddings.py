@@ -80,7 +80,7 @@ class WordVectors:
 
     @staticmethod
     def check(path: Path, size: int) -> list[str | int]:
-        """Looks at the head of a file that `read` will be given, before anything else is done.
+        """Check the head of a file that `read` will be given, before anything else is done.
 
         Returns:
             What tells this file from another one at the same place.
@@ -127,7 +127,7 @@ class WordVectors:
         return vectors
 
     def vectors(self, words: Sequence[str]) -> np.ndarray:
-        """Vectors of any words, (W, D) float32, of length sqrt(D): entries of about unit size.
+        """Return vectors of any words, (W, D) float32, of length sqrt(D): entries of about unit size.
 
         Whitened, because in a small corpus' fastText nearly all variance lies in a few directions, and an
         unseen word's n-gram average is far shorter than a frequent word's vector: to a network all words look
@@ -193,7 +193,7 @@ def _check_size(path: Path, found: int, size: int) -> None:
 
 
 def _hashed(word: str, size: int) -> np.ndarray:
-    """A direction drawn from the word's hash, (D,): the same with every version of NumPy."""
+    """Return a direction drawn from the word's hash, (D,): the same with every version of NumPy."""
     digest = hashlib.shake_256(word.encode("utf-8", "surrogatepass")).digest(2 * size)
     return np.frombuffer(digest, "<u2").astype(np.float32) - np.float32(32767.5)
 
@@ -204,7 +204,7 @@ def _unit(vectors_wd: np.ndarray) -> np.ndarray:
 
 
 def _whitening(vectors_vd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean, (D,), and the symmetric matrix, (D, D), that evens out the variance of all directions."""
+    """Return the mean, (D,), and the symmetric matrix, (D, D), that evens out the variance of all directions."""
     unit_vd = _unit(np.asarray(vectors_vd, np.float64))
     mean_d = unit_vd.mean(0)
     variances_d, directions_dd = np.linalg.eigh((unit_vd - mean_d).T @ (unit_vd - mean_d) / len(unit_vd))

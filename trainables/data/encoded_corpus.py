@@ -13,12 +13,10 @@ import torch
 from edp.spec import Unit, UserError
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
-from trainables.data.arrays import load_array
 from trainables.data.batch import Batch
-from trainables.data.batching import make_batch
-from trainables.data.features import Features, load_features, open_table, pad
+from trainables.data.features import Features, load_features, make_batch, open_table, pad
 from trainables.data.states import States
-from trainables.records.files import read_json, reading
+from trainables.records.files import load_array, read_json, reading
 from trainables.spec import BERTSpec, ModelSpec
 
 Split = Literal["train", "valid", "test", "canaries"]
@@ -34,7 +32,7 @@ class EncodedCorpus:
         self.labels = Labels.from_dict(meta["labels"])
         self.digest: str = meta["digest"]
         self.planted: int = meta.get("planted", 0)
-        """How many of the last utterances of train are canaries."""
+        """Number of canaries, which are the last utterances of train."""
         self.vocabulary_size: int | None = meta["vocabulary_size"]  # pieces, for `build_model`; None for CLC
         self._table = open_table(folder)
         self._states: States | None = None
@@ -57,7 +55,7 @@ class EncodedCorpus:
             return cls(folder, json.loads(meta.read_text(encoding="utf-8")))
 
     def for_model(self, model: ModelSpec) -> EncodedCorpus:
-        """The same corpus as `model` reads it: batches of a frozen encoder's states where the model has features.
+        """Return the corpus as `model` reads it: batches of a frozen encoder's states where the model has features.
 
         It is for the process that it is made in, as that of `with_train`.
         """
@@ -80,14 +78,14 @@ class EncodedCorpus:
 
     @property
     def states_in_memory(self) -> bool:
-        """Whether batches hold states, of a corpus so small that it is whitened whole."""
+        """True where batches hold states, of a corpus so small that it is whitened whole."""
         return self._states is not None and self._states.in_memory
 
     def __reduce__(self) -> tuple[Callable[[Path], EncodedCorpus], tuple[Path]]:
         return EncodedCorpus.open, (self.folder,)
 
     def with_valid_in_train(self) -> EncodedCorpus:
-        """The same corpus with the validation utterances before the training ones, and an empty validation split.
+        """Return the corpus with the validation utterances before the training ones, and an empty validation split.
 
         Before, since the last ones of train may be canaries. It is for the process that it is made in: pickled, it
         travels as the folder, which knows nothing of it.
@@ -102,20 +100,20 @@ class EncodedCorpus:
         return joined
 
     def features(self) -> Features:
-        """What was made of words: for serving, and for encoding another corpus alike."""
+        """Return the features that words were encoded with, for serving and for encoding another corpus alike."""
         with reading(self.folder / "features"):
             return load_features(self.folder / "features")
 
     def words(self) -> list[str]:
-        """The word of each token id."""
+        """Return the word of each token id."""
         return read_json(self.folder / "words.json", list[str])
 
     def size(self, split: Split) -> int:
-        """Number of utterances; 0 of the split `canaries` where there is none."""
+        """Return the number of utterances; 0 for the split `canaries` where there is none."""
         return len(self._arrays[split, "intents"]) if (split, "intents") in self._arrays else 0
 
     def lengths(self, split: Split) -> np.ndarray:
-        """Tokens of each utterance, (size,) int64."""
+        """Return the number of tokens of each utterance, (size,) int64."""
         return np.diff(self._arrays[split, "offsets"])
 
     @property
@@ -130,7 +128,7 @@ class EncodedCorpus:
 
     @property
     def most_of_a_user(self) -> int | None:
-        """How many training utterances are one user's, at most; None where users are not known."""
+        """Largest number of training utterances of one user; None where users are not known."""
         users = self.train_users
         return None if users is None else int(np.bincount(users).max())
 
@@ -142,16 +140,17 @@ class EncodedCorpus:
 
     @property
     def own_users(self) -> int | None:
-        """The same without the canaries, each of which is a user of its own."""
+        """Users of the training split without the canaries; each canary is a user of its own."""
         users = self.number_of_users
         return None if users is None else users - self.planted
 
     def units(self, unit: Unit) -> int:
-        """What there is to draw from in training: users where they are the unit, and known, else utterances."""
+        """Return the number of units that training draws from: users where they are the unit, and known, else
+        utterances."""
         return (self.number_of_users if unit == "user" else None) or self.size("train")
 
     def batch(self, split: Split, indices: np.ndarray) -> Batch:
-        """The utterances at `indices`, in that order, with their labels."""
+        """Return the utterances at `indices`, in that order, with their labels."""
         if self._states is not None:
             return self._state_batch(self._states, split, indices)
         words_n, lengths_b = self._flat(split, "tokens", indices)
@@ -179,19 +178,19 @@ class EncodedCorpus:
         )
 
     def token_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:
-        """Word ids of each utterance; equal words have equal ids, in every split."""
+        """Return the word ids of each utterance; equal words have equal ids, in every split."""
         return self._rows(split, "tokens", indices)
 
     def tag_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:
-        """Tag ids of each utterance, all of its tokens, also those that are too many for a model."""
+        """Return the tag ids of each utterance, of all its tokens, also those beyond a model's limit."""
         return self._rows(split, "tags", indices)
 
     def intent_ids(self, split: Split, indices: np.ndarray) -> np.ndarray:
-        """Intent id of each utterance, (B,)."""
+        """Return the intent id of each utterance, (B,)."""
         return np.asarray(self._arrays[split, "intents"][indices])
 
     def utterances(self, split: Split, indices: np.ndarray) -> list[Utterance]:
-        """The utterances as they were read, less their users, of whom numbers alone are kept."""
+        """Return the utterances as they were read, without their users, of whom only numbers are kept."""
         words, labels = self.words(), self.labels
         return [
             Utterance(tuple(words[w] for w in word_ids), tuple(labels.tags[t] for t in tag_ids), labels.intents[i])
@@ -204,7 +203,7 @@ class EncodedCorpus:
         ]
 
     def with_train(self, chosen: Mapping[Split, np.ndarray]) -> EncodedCorpus:
-        """The same corpus with other utterances to train on, those at the given indices of its splits.
+        """Return the corpus with another training split: the utterances at the given indices of its splits.
 
         Held in this process's memory: pickled, it would be the corpus in its folder again.
         """
@@ -223,7 +222,7 @@ class EncodedCorpus:
         return other
 
     def _copy(self) -> EncodedCorpus:
-        """Another one of the same arrays; what is pickled and copied otherwise is the folder alone."""
+        """Return a copy with the same arrays; pickling and other copies keep only the folder."""
         other = object.__new__(EncodedCorpus)
         other.__dict__.update(self.__dict__)
         other._arrays = dict(self._arrays)

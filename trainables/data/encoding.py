@@ -46,7 +46,7 @@ def encode(
 
     Args:
         labels: the schema, where it is not that of the splits.
-        features: what becomes of a word, where it was made before (those of a corpus serve its shadow
+        features: given where they were made before (those of a corpus serve its shadow
             models).
         progress: called with the utterances done and in all.
 
@@ -87,9 +87,9 @@ def encode(
 
 
 def _move(building: Path, folder: Path) -> None:
-    """Puts a finished corpus where it belongs. Of two that were encoded at once, the later one gives way."""
+    """Move a finished corpus to its folder. Of two that were encoded at once, the later one gives way."""
     if folder.exists():
-        # Out of the way in one step: whoever reads it keeps the files that it has open.
+        # Moved away in one step: readers keep the files that they have open.
         before = building.with_name(f"{building.name}-before")
         with suppress(FileNotFoundError):
             os.replace(folder, before)

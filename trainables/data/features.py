@@ -1,10 +1,13 @@
-"""From words to a model's inputs, for each kind of model: a table by word type, and batches looked up in it.
+"""Turn words into a model's inputs: a table by word type for each kind of model, and batches looked up in it.
 
 `Features` are public and go with a released model; a `Table` holds what they make of one corpus' words.
+
+Shapes: b utterances, t tokens of each, n tokens of all, one utterance after the other.
 """
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +15,42 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trainables.data.arrays import load_array
-from trainables.data.batch import PieceInputs, WordInputs
-from trainables.data.characters import char_ids
+from edp.spec import UserError
+from trainables.data.batch import Batch, PieceInputs, WordInputs
 from trainables.data.embeddings import WordVectors
 from trainables.encoders.word_pieces import WordPieces
+from trainables.records.files import load_array
 from trainables.spec import BERTSpec, CorpusSpec, ModelSpec
+
+MAX_CHARS = 32  # longer words are cut; the longest word of ATIS, SNIPS and NLU-eval has 30
+
+
+_CHARACTERS = string.digits + string.ascii_letters + string.punctuation
+
+
+ALPHABET_SIZE = len(_CHARACTERS) + 1  # and one for every other character
+
+
+_UNKNOWN_CHAR = 1
+
+
+_CHAR_IDS = {char: index for index, char in enumerate(_CHARACTERS, start=2)}
+
+
+def char_ids(words: Sequence[str]) -> np.ndarray:
+    """Return the characters of each word, (W, MAX_CHARS) uint8: 0 beyond it, 1 for one that is not printable ASCII."""
+    ids_wc = np.zeros((len(words), MAX_CHARS), np.uint8)
+    for row, word in enumerate(words):
+        ids = [_CHAR_IDS.get(char, _UNKNOWN_CHAR) for char in word[:MAX_CHARS]]
+        ids_wc[row, : len(ids)] = ids
+    return ids_wc
+
 
 Features = WordVectors | WordPieces
 
 
 def features_for(model: ModelSpec) -> Features:
-    """Word vectors or a vocabulary of sub-words, as the spec says: read from disk, or trained on its public
-    corpus.
+    """Return word vectors or a vocabulary of sub-words, by the spec: read from disk, or trained on its public corpus.
 
     Raises:
         UserError: for a source that is missing or does not fit.
@@ -75,7 +101,8 @@ class WordTable:
         return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("chars", "vectors")))
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[WordInputs, np.ndarray]:
-        """Inputs of utterances given one after the other, and how many tokens of each are read: all."""
+        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read:
+        all."""
         unique_u, row_n = np.unique(words_n, return_inverse=True)
         chars_uc = self.chars_wc[unique_u]
         longest = int((chars_uc > 0).sum(1).max())
@@ -110,7 +137,7 @@ class PieceTable:
         return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("offsets", "pieces", "special")))
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
-        """Inputs of utterances given one after the other, and how many tokens of each are read.
+        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read.
 
         An encoder has positions for so many pieces: tokens from the first one that does not fit whole are not
         read, get no loss and are predicted `O`. (The first token is read in any case, cut where it must be.)
@@ -152,7 +179,7 @@ Table = WordTable | PieceTable
 
 
 def make_table(features: Features, words: Sequence[str]) -> Table:
-    """What the features make of each word."""
+    """Return the inputs that the features give for each word."""
     if isinstance(features, WordVectors):
         return WordTable(char_ids(words), features.vectors(words))
     pieces, initial = features.pieces(words), features.pieces(words, initial=True)
@@ -171,7 +198,48 @@ def open_table(folder: Path) -> Table:
 
 
 def pad(values_n: np.ndarray, lengths_b: np.ndarray) -> np.ndarray:
-    """Rows of the given lengths, stood one after the other in `values_n`, as int64 (B, T), 0 beyond each."""
+    """Return rows of the given lengths, one after the other in `values_n`, as int64 (B, T), 0 beyond each."""
     out_bt = np.zeros((len(lengths_b), int(lengths_b.max())), np.int64)
     out_bt[np.arange(out_bt.shape[1]) < lengths_b[:, None]] = values_n
     return out_bt
+
+
+def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) -> Batch:
+    """Encode utterances that are in no corpus as an unlabelled batch.
+
+    Where an utterance is too long for an encoder (`WordPieces.max_pieces`), the batch's lengths say how many
+    tokens it reads.
+
+    Args:
+        folder: `features/` of an encoded corpus or a released model, or the features that `load_features` read there.
+
+    Raises:
+        UserError: for no utterances, or one without tokens.
+    """
+    if not tokens or not all(tokens):
+        raise UserError("utterances: one has no tokens, or there is none; allowed: at least one, each with a token")
+    features = load_features(folder) if isinstance(folder, Path) else folder
+    ids: dict[str, int] = {}
+    words_n = np.array([ids.setdefault(word, len(ids)) for utterance in tokens for word in utterance])
+    return make_batch(make_table(features, list(ids)), words_n, np.array([len(utterance) for utterance in tokens]))
+
+
+def make_batch(
+    table: Table,
+    words_n: np.ndarray,
+    lengths_b: np.ndarray,
+    tags_n: np.ndarray | None = None,
+    intent_b: np.ndarray | None = None,
+) -> Batch:
+    """Return a batch of utterances given one after the other."""
+    inputs, read_b = table.inputs(words_n, lengths_b)
+    steps = int(read_b.max())
+    mask_bt = np.arange(steps) < read_b[:, None]
+    tags_bt = None if tags_n is None else np.where(mask_bt, pad(tags_n, lengths_b)[:, :steps], 0)
+    return Batch(
+        inputs,
+        torch.from_numpy(read_b.astype(np.int64)),
+        torch.from_numpy(mask_bt),
+        None if tags_bt is None else torch.from_numpy(tags_bt),
+        None if intent_b is None else torch.from_numpy(intent_b.astype(np.int64)),
+    )

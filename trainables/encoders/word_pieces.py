@@ -1,6 +1,6 @@
-"""What a word's string becomes: characters of a public alphabet, or pieces of a public vocabulary; and labels.
+"""Turn words into pieces of a public vocabulary.
 
-Both depend on the string alone, so a model that is released with them carries nothing of its private corpus.
+Pieces depend on the word's string alone, so a model that is released with them carries nothing of its private corpus.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_PIECES = 512  # the special ones too; fewer where a pretrained encoder has f
 
 
 class WordPieces:
-    """A vocabulary of sub-words (WordPiece, BPE or Unigram) and the special tokens that stand around an utterance.
+    """A vocabulary of sub-words (WordPiece, BPE or Unigram) and the special tokens around an utterance.
 
     Args:
         tokenizer: of the `tokenizers` library; its post-processor, where it has one, says which tokens come first and
             last.
-        source: where it came from, in words.
+        source: its origin, in words.
         pad: id of the padding, where its name does not tell ([PAD] or <pad>).
         max_pieces: how many a model has positions for, the special ones too.
 
@@ -77,19 +77,19 @@ class WordPieces:
 
     @property
     def mask(self) -> int | None:
-        """The piece that stands for one left out, None where the vocabulary has none."""
+        """The piece for a word left out; None where the vocabulary has none."""
         found = (self._tokenizer.token_to_id(name) for name in ("[MASK]", "<mask>"))
         return next((index for index in found if index is not None), None)
 
     @classmethod
     def train(cls, utterances: Iterable[Sequence[str]]) -> WordPieces:
-        """A lower-case vocabulary of public token sequences; the same sequences give the same vocabulary."""
+        """Train a lower-case vocabulary on public token sequences; the same sequences give the same vocabulary."""
         tokenizer = Tokenizer(models.WordPiece(_vocabulary(utterances), unk_token="[UNK]"))
         tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(), _pre_tokenizer()
         return cls(tokenizer, "WordPiece trained on a public corpus")
 
     def pieces(self, words: Sequence[str], *, initial: bool = False) -> list[list[int]]:
-        """Piece ids of each word, at least one, as they stand in a text with a space between words.
+        """Return the piece ids of each word, at least one, as they stand in a text with a space between words.
 
         Byte-level and SentencePiece vocabularies keep the space before a word as a part of it.
 
@@ -108,7 +108,7 @@ class WordPieces:
         (folder / "pieces.json").write_text(json.dumps(about), encoding="utf-8")
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Write `tokenizer.json`, as it stands beside an encoder's weights."""
+        """Write `tokenizer.json`, as beside an encoder's weights."""
         self._tokenizer.save(str(folder / "tokenizer.json"))
 
     @classmethod
@@ -127,14 +127,14 @@ def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def _as_seen(word: str) -> list[str]:
-    """What WordPiece is asked for: of most alphabets no accents, of Chinese each character."""
+    """Return the words that WordPiece looks up: for most alphabets without accents, for Chinese each character."""
     if word.isascii():
         return [word.lower()]
     return [part for part, _ in _pre_tokenizer().pre_tokenize_str(_normalizer().normalize_str(word))]
 
 
 def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
-    """Special tokens, characters, and the most frequent words, beginnings and later parts of words.
+    """Return special tokens, characters, and the most frequent words, beginnings and later parts of words.
 
     Counted rather than merged pair by pair: the trainer of `tokenizers` breaks ties at random, and a
     vocabulary that differs from run to run would make runs differ. WordPiece takes the longest piece that

@@ -17,10 +17,9 @@ from trainables.attacks.membership_features import MOST_MEMBERS, membership_indi
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.predictions import Predictions, collect_predictions, utility_metrics
 from trainables.models import JointModel
-from trainables.records.epochs import EpochLog, epoch_folder
+from trainables.records.epochs import EpochLog, epoch_folder, read_ledger
 from trainables.records.files import save_arrays
 from trainables.records.job import EpochResult, TrialJob
-from trainables.records.ledger_file import read_ledger
 from trainables.records.pareto import Metrics
 
 # An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.

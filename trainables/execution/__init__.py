@@ -1,2 +1,2 @@
-"""A trial on Ray: the worker, groups of them, the queue of their jobs, and who submits one. The only room here that
-imports Ray."""
+"""A trial on Ray: the worker, groups of workers, the queue of their jobs, and the client that submits one. The only
+room here that imports Ray."""

@@ -1,4 +1,4 @@
-"""The job queue: a small actor that hands jobs to a worker group, and keeps what rank 0 reports of them.
+"""The job queue: a small actor that hands jobs to a worker group, and keeps the reports of rank 0.
 
 All workers of a group run the same job at once. Rank 0 reports each epoch, and one end. If the group dies, its job is
 handed out again to the new group and goes on from its checkpoint. A job whose group dies several times without an epoch
@@ -19,38 +19,38 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainables.records.job import Stop, TrialJob
 from trainables.records.pareto import Metrics
 
-Kind = Literal["started", "restarted", "word", "epoch", "result", "failed", "stopped"]
+Kind = Literal["started", "restarted", "notice", "epoch", "result", "failed", "stopped"]
 Message = tuple[Kind, Any]
-"""("started", None) and ("restarted", reason) when a group takes the job up, ("word", line) of a worker that is silent,
-("epoch", (epochs done, metrics)), and one of ("result", TrialResult), ("failed", reason), ("stopped", reason): its
-checkpoint is where it may go on."""
+"""("started", None) and ("restarted", reason) when a group takes the job up, ("notice", line) of a silent
+worker, ("epoch", (epochs done, metrics)), and one of ("result", TrialResult), ("failed", reason), ("stopped", reason),
+after which the job may be resumed from its checkpoint."""
 
-# So long rank 0 waits at an epoch's end to hear whether to stop: whoever sent the job may be gone.
+# Limit of rank 0's wait at an epoch's end for an order to stop: the sender of the job may be gone.
 _PATIENCE_S = 20.0
 
 BEAT_S = 5.0
-"""A worker says so often that it runs, whatever it is at."""
+"""Seconds between two signs of life of a worker."""
 
 PATIENCE_S = 60.0
-"""A worker that has been silent for so long is spoken of, and again after twice the time, and so on."""
+"""Seconds of silence after which a worker is reported; again after twice the time, and so on."""
 
 RETRIES = 3
-"""So often a job is handed out again without an epoch's progress; and a group that serves nothing is started again."""
+"""Number of times that a job is handed out again without an epoch's progress, or that an idle group is restarted."""
 
 
 class JobQueue:
-    """See the module. All methods run on one event loop, one after the other.
+    """The queue of a worker group. All methods run on one event loop, one after the other.
 
-    Every incarnation of the group has a number, its generation: what is left of an earlier one is not listened to.
+    Every incarnation of the group has a number, its generation: messages of an earlier one are ignored.
 
     Args:
-        patience_s: silence of a worker before it is spoken of.
+        patience_s: silence of a worker before it is reported.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._beats: dict[int, tuple[float, str]] = {}
-        self._spoken: dict[int, float] = {}
+        self._reported: dict[int, float] = {}
         self._jobs: list[tuple[str, TrialJob]] = []
         self._ended = 0
         self._cursor: dict[int, int] = {}
@@ -66,7 +66,7 @@ class JobQueue:
         self._changed = asyncio.Condition()
 
     async def submit(self, job_id: str, job: TrialJob) -> None:
-        """Puts a job at the end of the line; nothing to do for one that is there already."""
+        """Add a job at the end of the line; do nothing for one that is there already."""
         if job_id in self._log:
             return
         async with self._changed:
@@ -77,7 +77,7 @@ class JobQueue:
             self._changed.notify_all()
 
     async def next_job(self, rank: int, generation: int) -> tuple[str, TrialJob] | None:
-        """The next job for `rank`, when there is one; None when there will be none for this generation."""
+        """Wait for the next job of `rank`; return None when there will be none for this generation."""
 
         def place() -> int:
             return self._cursor.get(rank, self._ended)
@@ -96,23 +96,23 @@ class JobQueue:
             return job_id, job
 
     async def beat(self, rank: int, generation: int, place: str) -> bool:
-        """A worker's sign of life; says whether its group still counts."""
+        """Note a worker's sign of life; return True while its group is the current one."""
         if generation != self._generation or self._closed is not None:
             return False
         self._beats[rank] = time.monotonic(), place
-        if self._spoken.pop(rank, None) is not None:
-            await self._word(f"worker {rank} gives signs of life again")
+        if self._reported.pop(rank, None) is not None:
+            await self._notice(f"worker {rank} gives signs of life again")
         return True
 
     async def post(self, job_id: str, generation: int, message: Message) -> None:
-        """Rank 0's last message about a job."""
+        """Record rank 0's last message about a job."""
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._end(message)
                 self._changed.notify_all()
 
     async def epoch(self, job_id: str, generation: int, epoch: int, metrics: Metrics) -> Stop | None:
-        """Rank 0 has done an epoch. Says whether to stop now, when whoever sent the job has seen the epoch."""
+        """Record an epoch of rank 0, wait until the job's sender has seen it, and return the order to stop, if any."""
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._deaths = 0
@@ -128,7 +128,7 @@ class JobQueue:
         return Stop(self._stop, measure=False) if self._stop is not None else self._stops.get(job_id)
 
     async def acknowledge(self, job_id: str, epoch: int, stop: Stop | None) -> None:
-        """Whoever sent the job has seen an epoch of it; with `stop`, the job ends at an epoch's end, soon."""
+        """Note that the job's sender has seen an epoch; with `stop`, the job ends at the end of an epoch, soon."""
         async with self._changed:
             self._acknowledged[job_id] = epoch
             if stop is not None:
@@ -136,15 +136,16 @@ class JobQueue:
             self._changed.notify_all()
 
     async def note(self, generation: int, reason: str) -> None:
-        """Why a worker is about to take its group down; the first one counts, the others follow from it."""
+        """Note the reason why a worker is about to take its group down; the first one counts, the others follow from
+        it."""
         if generation == self._generation:
             self._note = self._note or reason
 
     async def died(self, reason: str, *, process: bool, again: bool) -> bool:
-        """The group has gone down.
+        """Note that the group has gone down.
 
         Args:
-            process: whether a process has died; else what a worker noted first is the reason.
+            process: True where a process has died; else the first note of a worker is the reason.
             again: whether its job is worth another try.
 
         Returns:
@@ -154,7 +155,7 @@ class JobQueue:
             reason, self._note = reason if process else self._note or reason, ""
             handed = self._in_flight()
             self._generation += 1
-            self._cursor, self._beats, self._spoken = {}, {}, {}
+            self._cursor, self._beats, self._reported = {}, {}, {}
             self._idle_deaths = 0 if handed else self._idle_deaths + 1
             if self._stop is not None or self._idle_deaths > RETRIES:
                 self._end_all(reason)
@@ -172,7 +173,7 @@ class JobQueue:
             return self._closed is None
 
     async def next_message(self, job_id: str, place: int) -> Message:
-        """Message number `place` about a job, when there is one."""
+        """Wait for message number `place` about a job."""
         while True:
             async with self._changed:
                 with suppress(TimeoutError):
@@ -182,7 +183,7 @@ class JobQueue:
             await self._listen()
 
     async def stop(self, reason: str, *, at_once: bool = False) -> None:
-        """Jobs end when their running epoch does, or where they are."""
+        """Stop jobs at the end of their running epoch, or at once."""
         async with self._changed:
             self._stop = self._stop or reason
             if at_once or not self._in_flight():
@@ -191,38 +192,38 @@ class JobQueue:
             self._changed.notify_all()
 
     async def close(self, reason: str) -> None:
-        """No more jobs: workers leave when the line is empty, and jobs that nobody will run any more fail."""
+        """Accept no more jobs: workers leave when the line is empty, and jobs without workers fail."""
         async with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
 
     async def abandon(self, reason: str) -> None:
-        """The group is gone for good: every job that has not ended fails."""
+        """Fail every job that has not ended: the group is gone for good."""
         async with self._changed:
             self._end_all(self._note or reason)
             self._changed.notify_all()
 
     async def _listen(self) -> None:
-        """Speaks of workers that have been silent for long: a process that is stopped dies of nothing."""
+        """Report workers that have been silent for long: a process that is stopped does not die."""
         now = time.monotonic()
         for rank, (heard, place) in sorted(self._beats.items()):
             silent = now - heard
-            if silent >= self._spoken.get(rank, self._patience_s):
-                self._spoken[rank] = 2 * silent
-                await self._word(
+            if silent >= self._reported.get(rank, self._patience_s):
+                self._reported[rank] = 2 * silent
+                await self._notice(
                     f"worker {rank} ({place}) has given no sign of life for {silent:.0f} s: it may be stopped "
                     "(kill -CONT wakes it), or its machine out of reach"
                 )
 
-    async def _word(self, line: str) -> None:
-        """A line about the first job that has not ended, where there is one."""
+    async def _notice(self, line: str) -> None:
+        """Add a line about the first job that has not ended, where there is one."""
         async with self._changed:
             if self._ended < len(self._jobs):
-                self._log[self._jobs[self._ended][0]].append(("word", line))
+                self._log[self._jobs[self._ended][0]].append(("notice", line))
                 self._changed.notify_all()
 
     def _is_current(self, job_id: str, generation: int) -> bool:
-        """Whether a message is about the job in flight, and from the group that runs it."""
+        """Return True if a message is about the job in flight, and from the group that runs it."""
         return generation == self._generation and self._ended < len(self._jobs) and self._jobs[self._ended][0] == job_id
 
     def _in_flight(self) -> bool:
@@ -248,24 +249,24 @@ class StopSignal:
         self._reason: str | None = None
 
     async def add(self, queue: Any) -> None:
-        """One more queue, whose jobs stop at once where the signal was sent before."""
+        """Add a queue; its jobs stop at once where the signal was sent before."""
         self._queues.append(queue)
         if self._reason is not None:
             queue.stop.remote(self._reason)
 
     async def send(self, reason: str) -> None:
-        """Every job ends when its running epoch does."""
+        """Stop every job at the end of its running epoch."""
         self._reason = self._reason or reason
         for queue in self._queues:
             queue.stop.remote(self._reason)
 
     async def sent(self) -> str | None:
-        """Why; None: it was not."""
+        """Return the reason; None: the signal was not sent."""
         return self._reason
 
 
-def beside_caller(kind: Callable[..., Any], *args: Any) -> Any:
-    """An actor of the class `kind` on the node of whoever asks for it.
+def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
+    """Start an actor of the class `kind` on the caller's node.
 
     Ray puts an actor without CPUs on any node: one that is taken away would take a sound trial's messages with it.
     """
@@ -276,7 +277,7 @@ def beside_caller(kind: Callable[..., Any], *args: Any) -> Any:
 
 @contextmanager
 def ending(actor: Any | None) -> Iterator[None]:
-    """Ends an actor's process with the block, or with this process where the block raised; None: there is none."""
+    """End an actor's process with the block, or with this process where the block raised; None: there is none."""
     yield
     if actor is not None:
         ray.kill(actor)

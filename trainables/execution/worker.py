@@ -23,26 +23,25 @@ from trainables.evaluation.measuring import (
     privacy_metrics,
     valid_metrics,
 )
-from trainables.records.epochs import EpochLog, write_model
+from trainables.records.epochs import EpochLog, read_ledger, write_ledger, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
-from trainables.records.ledger_file import read_ledger, write_ledger
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
-from trainables.training.start import new_model, pick_device
+from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
 
 T = TypeVar("T")
 
 
 def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
-    """Trains and measures one configuration, on every worker of the default process group at once.
+    """Train and measure one configuration, on every worker of the default process group at once.
 
     Args:
         report: called with the number of epochs done and their metrics, on every rank; rank 0's answer counts.
 
     Returns:
-        The result on rank 0, None on the others. The last epoch's checkpoint stays for whoever asked to discard: where
-        nobody lived to hear the result, the job is measured again, not trained again.
+        The result on rank 0, None on the others. The caller discards the last epoch's checkpoint: if it dies before it
+        has the result, the job is measured again, not trained again.
 
     Raises:
         TrialFailed: on all ranks alike, when gradients or the loss are not finite, or an audit contradicts the ledger.
@@ -109,7 +108,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
 
 
 def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpoint: Checkpoint | None) -> Trainer:
-    """Begins, or goes on from `checkpoint`; rank 0 writes the ledger before each step that it tells of."""
+    """Start a trainer, or resume it from `checkpoint`; rank 0 writes the ledger before the steps that it covers."""
     written = read_ledger(job.output)
 
     def write_ahead(ledger: Ledger) -> None:
@@ -122,7 +121,7 @@ def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpo
 
 
 def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
-    """What was spent since `started`, on all workers."""
+    """Return the time spent since `started`, on all workers."""
     total = time.perf_counter() - started
     workers = total * dist.get_world_size()
     return {
@@ -133,7 +132,7 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
 
 
 def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
-    """Raises TrialFailed on every rank where rank 0's metrics, by epochs done, have an ε above their ledger's."""
+    """Raise TrialFailed on every rank where rank 0's metrics, by epochs done, have an ε above their ledger's."""
     words = None
     if any("epsilon_audited" in metrics for metrics in measured.values()):
         from trainables.attacks.auditing import contradiction
@@ -150,7 +149,7 @@ def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) ->
 
 
 def _agreed(told_to_rank_0: T, group: Any) -> T:
-    """What rank 0 was told, on every rank."""
+    """Return rank 0's value on every rank."""
     told = [told_to_rank_0]
     dist.broadcast_object_list(told, src=0, group=group)
     return told[0]

@@ -24,24 +24,23 @@ import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from trainables.execution.client import GroupSpec, OnEpoch, OnNews, run_job
-from trainables.execution.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, beside_caller
+from trainables.execution.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, colocated_actor
 from trainables.execution.worker import run_trial
 from trainables.records.files import disk_full
-from trainables.records.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
-from trainables.records.waiting import GROUP_THREAD
-from trainables.training.memory import keep_freed_memory
+from trainables.training.process import keep_freed_memory
 
 # Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 # One process a group less. A node that is taken away is noticed by its workers' death, which costs an epoch at most.
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
 
-# What a group waits for its resources before it asks for them anew: a cloud needs minutes to bring a node up.
+# Limit of a group's wait for its resources before it asks for them anew: a cloud needs minutes to start a node.
 os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "900")
 
-# What workers raise whose peer has gone (its own end may be noticed later, or never where a network broke), and what a
-# GPU without memory raises: other than a mistake in the code or the recipe, it may not come again.
+# Errors of workers that have lost a peer (its own end may be noticed later, or never where a network broke) or a GPU's
+# memory: unlike a mistake in the code or the recipe, they may not occur again.
 _MAY_PASS = (RuntimeError, OSError)
 
 
@@ -56,8 +55,8 @@ class WorkerGroup:
         group: its processes.
         storage: of the Train run.
         name: likewise.
-        serve: what each worker runs.
-        patience_s: silence of a worker before it is spoken of.
+        serve: the function that each worker runs.
+        patience_s: silence of a worker before it is reported.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class WorkerGroup:
         serve: Callable[[dict[str, Any]], None] | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self.queue: Any = beside_caller(JobQueue, patience_s)
+        self.queue: Any = colocated_actor(JobQueue, patience_s)
         self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
         self._left = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
@@ -106,7 +105,7 @@ class WorkerGroup:
 
     @property
     def _gone(self) -> bool:
-        """Whether Ray may not be asked any more: it would end this process, while it shuts down, or start anew."""
+        """True where Ray must not be asked any more: it would end this process, while it shuts down, or start anew."""
         return self._left or not ray.is_initialized()
 
     def _trainer(self, generation: int) -> TorchTrainer:
@@ -135,7 +134,7 @@ class WorkerGroup:
         )
 
     def close(self) -> None:
-        """Lets the workers leave, and waits until their processes are gone."""
+        """Let the workers leave, and wait until their processes are gone."""
         ray.get(self.queue.close.remote("the sweep has ended"))
         self._thread.join()
         ray.kill(self.queue)
@@ -151,7 +150,7 @@ def run_fresh(
     stop_signal: Any | None = None,
     on_news: OnNews = lambda news: None,
 ) -> TrialResult:
-    """Runs `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
+    """Run `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
 
     Args:
         stop_signal: stops the job when it is pressed.
@@ -166,7 +165,7 @@ def run_fresh(
 
 
 def _serve(config: dict[str, Any]) -> None:
-    """What each worker of a group does until the queue is closed."""
+    """Serve jobs as one worker of a group until the queue is closed."""
     queue, generation = config["queue"], config["generation"]
     torch.set_num_threads(config["threads"])
     keep_freed_memory()
@@ -199,7 +198,7 @@ def _serve(config: dict[str, Any]) -> None:
 
 
 def _beat(queue: Any, rank: int, generation: int) -> None:
-    """Tells the queue that this process runs, until it ends or is told that its group is over."""
+    """Report to the queue that this process runs, until it ends or its group is over."""
     place = f"process {os.getpid()} on {socket.gethostname()}"
     with suppress(ray.exceptions.RayError):  # the queue is gone, and so will be its workers
         while ray.get(queue.beat.remote(rank, generation, place)):
@@ -216,7 +215,7 @@ class _Death:
 
 
 def _death(error: Exception) -> _Death:
-    """Where a process died, that: what its peers say, and what they noted, follows from it."""
+    """Return the cause of a group's end. A process' death comes first: its peers' errors follow from it."""
     failures: dict[int, Exception] = {
         rank: getattr(failure, "health_check_failure", failure)
         for rank, failure in getattr(error, "worker_failures", {}).items()

@@ -23,7 +23,7 @@ from trainables.spec import BERTSpec
 
 
 def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
-    """The encoder that `spec.pretrained` names, or the one in `folder`, for evaluation.
+    """Load the encoder that `spec.pretrained` names, or the one in `folder`, for evaluation.
 
     Raises:
         UserError: where it cannot be had, or has fewer layers than the spec's features ask for.
@@ -45,7 +45,7 @@ def encoder_digest(encoder: nn.Module) -> str:
 
 @torch.inference_mode()
 def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) -> list[Tensor]:
-    """The states of each name: (B, T, H) of tokens, 0 beyond the utterance, and (B, H) of sentences; float32."""
+    """Return the states of each name: (B, T, H) of tokens, 0 beyond the utterance, and (B, H) of sentences; float32."""
     inputs = batch.inputs
     assert isinstance(inputs, PieceInputs), "an encoder reads sub-words"
     device = next(encoder.parameters()).device
@@ -54,27 +54,11 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     real_bt1 = batch.mask_bt.to(device)[:, :, None]
     found = []
     for name in names:
-        kind, pieces, layer = name.split("_")
+        kind, read, layer = name.split("_")
         state_bsh = output.hidden_states[-1 if layer == "last" else int(layer)]
         if kind == "sentence":
-            found.append(mean_state(state_bsh, mask_bs) if pieces == "mean" else state_bsh[:, 0])
-        elif pieces == "first":
+            found.append(mean_state(state_bsh, mask_bs) if read == "mean" else state_bsh[:, 0])
+        else:
             index_bth = first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2])
             found.append(state_bsh.gather(1, index_bth) * real_bt1)
-        else:
-            found.append(_mean_of_pieces(state_bsh, first_bt, real_bt1[:, :, 0], inputs.pieces_b.to(device)))
     return found
-
-
-def _mean_of_pieces(state_bsh: Tensor, first_bt: Tensor, real_bt: Tensor, pieces_b: Tensor) -> Tensor:
-    """A word's pieces go from its first to the next word's; after the last word's stands one special piece."""
-    begins_bs = torch.zeros(state_bsh.shape[:2], dtype=torch.long, device=state_bsh.device)
-    begins_bs.scatter_add_(1, first_bt, real_bt.long())
-    position_s = torch.arange(state_bsh.shape[1], device=state_bsh.device)
-    word_bs = begins_bs.cumsum(1) * (position_s < pieces_b[:, None] - 1)  # 0: a special piece, or padding
-    words = first_bt.shape[1] + 1
-    sum_bth = state_bsh.new_zeros(len(state_bsh), words, state_bsh.shape[2])
-    sum_bth.scatter_add_(1, word_bs[:, :, None].expand(-1, -1, state_bsh.shape[2]), state_bsh)
-    count_bt = state_bsh.new_zeros(len(state_bsh), words).scatter_add_(1, word_bs, torch.ones_like(state_bsh[:, :, 0]))
-    mean_bth = sum_bth / count_bt.clamp_min(1)[:, :, None]
-    return mean_bth[:, 1:] * real_bt[:, :, None]

@@ -20,7 +20,7 @@ def build_model(
     vocabulary_size: int | None = None,
     state_sizes: tuple[int, int] | None = None,
 ) -> JointModel:
-    """The model of a spec on the CPU, its weights drawn from `seed`; the global generator is left as it was.
+    """Build the model of a spec on the CPU, its weights drawn from `seed`; the global generator is left as it was.
 
     Args:
         vocabulary_size: pieces of the corpus' vocabulary (BERT only), `corpus.vocabulary_size`; None: that of

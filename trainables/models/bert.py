@@ -1,25 +1,42 @@
 """A Transformer encoder with an intent head on its first piece ([CLS] or <s>), or on the mean of all, and the CRF on
-the first sub-word of each token (Dupuy et al., section 4.2, where it is BERT and its first piece).
+the first sub-word of each token (Dupuy et al., section 4.2, where it is BERT and its first piece); and the check that
+the gradients of several micro-batches can be told apart in one backward pass of it.
 
 Shapes: b utterances, t tokens, s sub-words, h hidden.
 """
 
 from __future__ import annotations
 
+import copy
+import functools
 import logging
+from pathlib import Path
 
+import torch
 from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
+from edp.book import UntaughtLayer, keep_book
+from edp.spec import UserError
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, PieceInputs
-from trainables.encoders.architecture import config_to_json, empty_encoder, load_encoder, mean_state
-from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
+from trainables.encoders.architecture import (
+    check_layers,
+    check_top_layers,
+    config_to_json,
+    cut,
+    empty_encoder,
+    load_encoder,
+    mean_state,
+    read_config,
+)
+from trainables.encoders.pretrained import check_states, pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import MAX_PIECES
 from trainables.models.dropout import take_along
 from trainables.models.joint import JointModel
 from trainables.models.trainable import train_part
-from trainables.spec import BERTSpec
+from trainables.records.files import one_line
+from trainables.spec import BERTSpec, TrialSpec
 
 _log = logging.getLogger(__name__)
 _BERT_VOCABULARY = 30_522
@@ -31,13 +48,13 @@ class BERT(JointModel):
     def __init__(
         self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None, config: PreTrainedConfig | None = None
     ) -> None:
-        """With a `config`, the encoder is one of that architecture, for weights that are loaded afterwards."""
+        """Build the model; a `config` gives an encoder of that architecture, for weights that are loaded afterwards."""
         encoder, source = (
             _encoder(spec, vocabulary_size) if config is None else (empty_encoder(config), "saved weights")
         )
         hidden = encoder.config.hidden_size
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout, head=spec.head)
-        take_along(encoder, self.draws, first=1)
+        take_along(encoder, self.dropout_keys, first=1)
         self.encoder = encoder
         self.reads_mean = spec.sentence == "mean"
         self.pretrained_source = source
@@ -61,7 +78,7 @@ class BERT(JointModel):
 
 
 def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedModel, str]:
-    """An encoder, and what it started from."""
+    """Return an encoder, and the name of its start."""
     reason = "model.pretrained is null"
     if spec.pretrained is not None:
         folder, reason = pretrained_folder(spec.pretrained)
@@ -86,5 +103,63 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
 
 
 def _intermediate_size(hidden_size: int) -> int:
-    """Of the feed-forward layers: TinyBERT's 1,200 at 312, four times the hidden size otherwise."""
+    """Return the size of the feed-forward layers: TinyBERT's 1,200 at 312, four times the hidden size otherwise."""
     return 1200 if hidden_size == 312 else 4 * hidden_size
+
+
+def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
+    """Raise for a pretrained encoder without the layers that a trial takes, or whose micro-batches a worker could not
+    clip.
+
+    DeBERTa is one of these: its relative positions are the same tensor for all utterances.
+
+    Raises:
+        UserError: naming the allowed settings.
+    """
+    name, training = model.pretrained, spec.training
+    folder = pretrained_folder(name)[0] if name is not None else None
+    if name is None or folder is None:
+        return
+    config = read_config(folder, name)
+    check_layers(config, model.layers, name)
+    check_top_layers(model, model.layers or config.num_hidden_layers)
+    check_states(model, config)
+    if model.trainable == "heads":
+        return  # what is frozen is not clipped
+    one_each = training.clips == training.workers and spec.edp.sampling == "shuffle" and spec.edp.alpha != "private"
+    if training.method == "sgd" or one_each:
+        return  # a worker's only micro-batch is clipped from its gradient, whatever the encoder
+    fault = _fault_of(folder, name)
+    if fault is not None:
+        raise UserError(
+            f"model.pretrained = {name}: several micro-batches of one worker cannot be clipped with type "
+            f"{config.model_type} ({fault}); "
+            "allowed: model.trainable = heads, or shuffled epochs with training.workers = training.micro_batches and "
+            "edp.alpha = fixed, public, paper or none"
+        )
+
+
+@functools.cache
+def _fault_of(folder: Path, name: str) -> str | None:
+    return clipping_fault(read_config(folder, name))
+
+
+def clipping_fault(config: PreTrainedConfig) -> str | None:
+    """Return the reason why `edp.book` cannot tell two examples' gradients apart, found by trial; None where it can.
+
+    Two layers of an architecture are enough: what layers share is shared by two.
+    """
+    small = copy.deepcopy(config)
+    cut(small, min(2, config.num_hidden_layers))
+    with torch.random.fork_rng(devices=[]):
+        model = empty_encoder(small)
+        ids_bs = torch.arange(8).view(2, 4) % config.vocab_size
+        try:
+            book = keep_book(model)
+            with book.examples(torch.arange(2), 2):
+                states_bsh = model(input_ids=ids_bs, attention_mask=torch.ones_like(ids_bs)).last_hidden_state
+            states_bsh.sum().backward()
+            book.squares()
+        except (UntaughtLayer, RuntimeError) as error:
+            return one_line(error)
+    return None

@@ -17,7 +17,7 @@ from edp.book import Book, teach
 from edp.book.book import Sums
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, WordInputs
-from trainables.data.characters import ALPHABET_SIZE
+from trainables.data.features import ALPHABET_SIZE
 from trainables.models.dropout import KeyedDropout
 from trainables.models.joint import JointModel
 from trainables.models.lstm import PackedLSTM, Packing
@@ -39,7 +39,7 @@ class CLC(JointModel):
             head=spec.head,
         )
         self.chars = CharCNN(spec.char_embedding_size, spec.char_filters)
-        self.dropout = KeyedDropout(spec.dropout, self.draws, 1)
+        self.dropout = KeyedDropout(spec.dropout, self.dropout_keys, 1)
         self.lstm = PackedLSTM(
             spec.embedding_size + spec.char_filters,
             spec.hidden_size,
@@ -48,7 +48,9 @@ class CLC(JointModel):
             batch_first=True,
             dropout=spec.dropout if spec.layers > 1 else 0.0,
         )
-        self.lstm.between.extend(KeyedDropout(spec.dropout, self.draws, 2 + layer) for layer in range(1, spec.layers))
+        self.lstm.between.extend(
+            KeyedDropout(spec.dropout, self.dropout_keys, 2 + layer) for layer in range(1, spec.layers)
+        )
         train_part(self, spec)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -76,7 +78,7 @@ class CharCNN(nn.Module):
         self.convolution = nn.Conv1d(embedding_size, filters, kernel_size=3, padding=1)
 
     def forward(self, chars_uc: Tensor, word_n: Tensor, utterance_n: Tensor) -> Tensor:
-        """Char ids (U, C), 0 for padding, to the spelling of each token's word, (N, F).
+        """Map char ids (U, C), 0 for padding, to the spelling of each token's word, (N, F).
 
         Args:
             word_n: the word of each token.

@@ -21,19 +21,19 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from edp.book import Book, teach
-from trainables.models.bio import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
+from trainables.models.tags import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
 
 FORBIDDEN = -1e4
-"""Score of what is not allowed, where paths are compared: no emission makes up for it."""
+"""Score of a forbidden transition, where paths are compared: no emission makes up for it."""
 
 
 class CRF(nn.Module):
-    """Scores of a tag after another, first and last.
+    """The scores of transitions between tags, of the first tag and of the last.
 
     Args:
         allowed: which tag may follow which (K, K), and which may be the first (K,), bool; None: all, so that the scores
             of pairs that BIO forbids are learnt too.
-        learnt: False: the scores stay 0, so that what is allowed is all that they say, and no noise falls on them.
+        learnt: False: the scores stay 0: they only forbid transitions, and get no noise.
     """
 
     allowed_jk: Tensor | None
@@ -52,26 +52,27 @@ class CRF(nn.Module):
                 nn.init.zeros_(score).requires_grad_(False)
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
-        """Negative log-likelihood of each utterance's tags, (B,)."""
+        """Return the negative log-likelihood of each utterance's tags, (B,)."""
         if not self.learnt:
             return bio_nll(emissions_btk, tags_bt, mask_bt)
         return crf_nll(emissions_btk, tags_bt, mask_bt, *self.scores())
 
     def viterbi(self, emissions_btk: Tensor, mask_bt: Tensor) -> Tensor:
-        """Likeliest tags, (B, T); 0 beyond the utterance."""
+        """Return the tags of the highest-scoring path, (B, T) int64; 0 beyond the utterance."""
         if not self.learnt:
             return bio_viterbi(emissions_btk, mask_bt)
         return viterbi(emissions_btk, mask_bt, *self.scores(FORBIDDEN))
 
     def scores(self, forbidden: float = UNLIKELY) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a tag after another (K, K), first (K,) and last (K,), `forbidden` where that is not allowed."""
+        """Return the scores of one tag after another (K, K), first (K,) and last (K,), `forbidden` where that is not
+        allowed."""
         if self.allowed_jk is None or self.first_k is None:
             return self.transitions_jk, self.start_k, self.end_k
         transitions_jk = self.transitions_jk + torch.where(self.allowed_jk, 0.0, forbidden)
         return transitions_jk, self.start_k + torch.where(self.first_k, 0.0, forbidden), self.end_k
 
     def certainty(self, emissions_btk: Tensor, tags_bt: Tensor | None, mask_bt: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Posterior tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags.
+        """Return posterior tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags.
 
         In the precision of the emissions.
         """
@@ -94,7 +95,7 @@ def crf_nll(
     start_k: Tensor,
     end_k: Tensor,
 ) -> Tensor:
-    """Log of the sum over all paths less the score of the given one, (B,); once differentiable."""
+    """Return the log of the sum over all paths less the score of the given one, (B,); once differentiable."""
     nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k, None)
     return nll_b
 
@@ -121,7 +122,7 @@ def path_score(
     start_k: Tensor,
     end_k: Tensor,
 ) -> Tensor:
-    """Score of one path, (B,)."""
+    """Return the score of one path, (B,)."""
     emitted_bt = emissions_btk.gather(2, tags_bt[:, :, None]).squeeze(2).masked_fill(~mask_bt, 0)
     moved_bt = transitions_jk[tags_bt[:, :-1], tags_bt[:, 1:]].masked_fill(~mask_bt[:, 1:], 0)
     last_b = tags_bt.gather(1, mask_bt.sum(1, keepdim=True) - 1).squeeze(1)
@@ -129,7 +130,7 @@ def path_score(
 
 
 def viterbi(emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor) -> Tensor:
-    """Tags of the highest-scoring path, (B, T) int64; 0 beyond the utterance."""
+    """Return the likeliest tags, (B, T); 0 beyond the utterance."""
     transitions_kj = transitions_jk.t().contiguous()  # a maximum over the last, contiguous axis is the fast one
     best_bk = start_k + emissions_btk[:, 0]
     bests = [best_bk]
@@ -152,7 +153,7 @@ def viterbi(emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, star
 def marginals(
     emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Posterior tag probabilities (B, T, K), 0 beyond the utterance, and log of the sum over paths (B,)."""
+    """Return posterior tag probabilities (B, T, K), 0 beyond the utterance, and log of the sum over paths (B,)."""
     forward, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
     return _posterior(forward, _ahead(forward, mask_bt), mask_bt)[0], log_z_b
 
@@ -163,13 +164,13 @@ class _Forward(NamedTuple):
     exp_jk: Tensor  # exp(transitions - their maximum), floored
     weight_btk: Tensor  # exp(emissions - their maximum over tags), start and end scores added
     alpha_btk: Tensor  # share of the paths so far that end in each tag
-    scale_bt: Tensor  # what each step was divided by
+    scale_bt: Tensor  # divisor of each step
 
 
 def _forward(
     emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, start_k: Tensor, end_k: Tensor
 ) -> tuple[_Forward, Tensor]:
-    """Forward pass, and log of the sum over paths, (B,)."""
+    """Return the forward pass, and the log of the sum over paths, (B,)."""
     last_bt = mask_bt & ~nn.functional.pad(mask_bt[:, 1:], (0, 1))
     scores_btk = emissions_btk + last_bt[:, :, None] * end_k
     scores_btk[:, 0] += start_k
@@ -195,7 +196,7 @@ def _forward(
 
 
 def _ahead(forward: _Forward, mask_bt: Tensor) -> Tensor:
-    """Share of the ways on from each tag, its own emission left out, scaled to a maximum of 1, (B, T, K)."""
+    """Return the share of the ways on from each tag, its own emission left out, scaled to a maximum of 1, (B, T, K)."""
     exp_kj = forward.exp_jk.t()
     beta_bk = torch.ones_like(forward.alpha_btk[:, 0])
     betas = [beta_bk]
@@ -208,7 +209,7 @@ def _ahead(forward: _Forward, mask_bt: Tensor) -> Tensor:
 
 
 def _posterior(forward: _Forward, beta_btk: Tensor, mask_bt: Tensor) -> tuple[Tensor, Tensor]:
-    """Tag probabilities (B, T, K), and what they were divided by, (B, T, 1)."""
+    """Return tag probabilities (B, T, K), and their divisors, (B, T, 1)."""
     joint_btk = forward.alpha_btk * beta_btk
     total_bt1 = joint_btk.sum(2, keepdim=True)
     return (joint_btk / total_bt1) * mask_bt[:, :, None], total_bt1

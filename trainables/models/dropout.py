@@ -1,4 +1,4 @@
-"""Dropout that an utterance takes along: what is dropped of it depends on its own key, not on who else is in the batch.
+"""Dropout by utterance: an utterance's own key decides what is dropped, not the other utterances of the batch.
 
 So a step gives the same weights however many workers share it and in what pieces they run it. Each number's fate is a
 hash of (utterance, layer, position), which also takes less time on a CPU than PyTorch's generator. Dropout guarantees
@@ -19,16 +19,16 @@ _ODD = 0x45D9F3B
 _ATTENTION = "keyed_dropout"
 
 
-class Draws:
-    """The keys of the utterances at hand: one object that all of a model's dropout layers look at.
+class DropoutKeys:
+    """The keys of a batch's utterances: one object that all dropout layers of a model share.
 
-    `key_b`, (B,) int32 on the model's device, is None where nobody has given keys: then PyTorch's generator draws.
+    `key_b`, (B,) int32 on the model's device, is None where no keys were given: then PyTorch's generator draws.
     """
 
     key_b: Tensor | None = None
 
     def rows(self, number: int, *positions: int) -> Tensor | None:
-        """A key for each row: of utterance b at each position, (B, *positions).
+        """Return a key for each row: of utterance b at each position, (B, *positions).
 
         Args:
             number: the layer's.
@@ -43,28 +43,28 @@ class Draws:
 
 
 class KeyedDropout(nn.Dropout):
-    """`nn.Dropout` of a model whose `draws` say which utterance is which.
+    """`nn.Dropout` of a model whose `dropout_keys` identify the utterances of a batch.
 
     Args:
         number: sets a model's layers apart.
     """
 
-    def __init__(self, p: float, draws: Draws, number: int) -> None:
+    def __init__(self, p: float, keys: DropoutKeys, number: int) -> None:
         super().__init__(p)
-        self.draws, self.number = draws, number
+        self.dropout_keys, self.number = keys, number
 
     def forward(self, input: Tensor, flat_n: Tensor | None = None, steps: int = 0) -> Tensor:
-        """Of (B, …, J); or of rows (N, J) that stand at `flat_n` of a flattened (B, `steps`)."""
+        """Drop numbers of (B, …, J), or of rows (N, J) that stand at `flat_n` of a flattened (B, `steps`)."""
         if not self.training or self.p == 0:
             return input
-        row = self.draws.rows(self.number, *(input.shape[1:-1] if flat_n is None else (steps,)))
+        row = self.dropout_keys.rows(self.number, *(input.shape[1:-1] if flat_n is None else (steps,)))
         if row is None or (flat_n is None and len(row) != len(input)):
             return F.dropout(input, self.p)
         return keyed_dropout(input, self.p, row if flat_n is None else row.flatten()[flat_n])
 
 
 def keyed_dropout(x: Tensor, p: float, row: Tensor) -> Tensor:
-    """`x` (…, J) with each number 0 with probability `p`, as its row's key (…) and its place in the row say."""
+    """Return `x` (…, J) with each number set to 0 with probability `p`, decided by its row's key (…) and its place."""
     column_j = _mix(_int32(0x7FEB352D) + torch.arange(x.shape[-1], dtype=torch.int32, device=x.device))
     # In place: this is a hash of every number of the batch.
     hashed = row[..., None] + column_j
@@ -73,13 +73,13 @@ def keyed_dropout(x: Tensor, p: float, row: Tensor) -> Tensor:
     return x * (hashed >= int(p * 2**32) - 2**31).to(x.dtype).mul_(1 / (1 - p))
 
 
-def take_along(encoder: nn.Module, draws: Draws, first: int) -> None:
-    """Makes the dropout layers of a Hugging Face encoder keyed ones, numbered from `first`."""
+def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
+    """Key the dropout layers of a Hugging Face encoder, numbered from `first`."""
     number = first
     for module in list(encoder.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
-                setattr(module, name, KeyedDropout(child.p, draws, number))
+                setattr(module, name, KeyedDropout(child.p, keys, number))
                 number += 1
     config: Any = encoder.config
     if config._attn_implementation != "sdpa":
@@ -93,7 +93,9 @@ def take_along(encoder: nn.Module, draws: Draws, first: int) -> None:
     ) -> tuple[Tensor, Tensor | None]:
         keyed = getattr(module, "dropout", None)
         p, scaling = rest.get("dropout", 0.0), rest.get("scaling")
-        row = keyed.draws.rows(keyed.number, *query.shape[1:3]) if p and isinstance(keyed, KeyedDropout) else None
+        row = (
+            keyed.dropout_keys.rows(keyed.number, *query.shape[1:3]) if p and isinstance(keyed, KeyedDropout) else None
+        )
         if row is None or len(row) != len(query):
             found: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
                 module, query, key, value, attention_mask, **rest

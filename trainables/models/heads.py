@@ -28,7 +28,7 @@ class TokenLinear(nn.Module):
         self.weight = nn.Parameter(torch.zeros(outputs, inputs))
 
     def forward(self, x_nd: Tensor, lengths_b: Tensor, kept: dict[str, Any]) -> Tensor:
-        """Scores (N, C) of tokens (N, D) of utterances of these lengths (B,); `kept`: see `StateInputs`."""
+        """Return the scores (N, C) of tokens (N, D) of utterances of these lengths (B,); `kept`: see `StateInputs`."""
         return F.linear(x_nd, self.weight)
 
 
@@ -57,7 +57,7 @@ def _noted(book: Book, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept
 
 
 def _low(x_nd: Tensor, kept: dict[str, Any]) -> Tensor:
-    """The input in the type that products are taken in, which it would otherwise be turned into in every step."""
+    """Return the input in the type of the products, so that it is not converted in every step."""
     kind = x_nd.device.type
     if not torch.is_autocast_enabled(kind):
         return x_nd
@@ -81,7 +81,7 @@ class Heads(JointModel):
     """
 
     def __init__(self, spec: BERTSpec, labels: Labels, sizes: tuple[int, int]) -> None:
-        """With `sizes`, the width of a token's vector and of a sentence's (`States.sizes`)."""
+        """Build heads for `sizes`, the width of a token's vector and of a sentence's (`States.sizes`)."""
         super().__init__(sentence_size=sizes[1], token_size=sizes[0], labels=labels, dropout=0.0, head=spec.head)
         if labels.has_intents:
             self.intent_head = nn.Linear(sizes[1], self.intent_outputs, bias=False)

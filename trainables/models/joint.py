@@ -1,7 +1,7 @@
-"""What all models share: the heads, the loss and the predictions of joint intent and slot filling.
+"""The base of all models: the heads, the loss and the predictions of joint intent and slot filling.
 
-There is a head for what the labels have. Of intents alone every token is `O`, and of slots alone there is one intent:
-scores that are all alike, of one label, which add nothing to a loss and leave no doubt.
+A model has heads for the labels that the corpus has. With intents alone every token is `O`, and with slots alone there
+is one intent: scores of a single label, which add nothing to a loss and leave no doubt.
 
 Shapes: b utterances, t tokens, i intents, k tags.
 """
@@ -20,9 +20,9 @@ from edp.book import Book
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
 from trainables.models.crf import CRF
-from trainables.models.dropout import Draws, KeyedDropout
+from trainables.models.dropout import DropoutKeys, KeyedDropout
 from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, intent_codes, tag_codes
-from trainables.spec import HeadSpec
+from trainables.spec import HeadSpec, Precision
 
 _HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
 
@@ -38,8 +38,7 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of a batch, and how sure it is; `loss_b` (float64) is None where
-    the batch has no labels."""
+    """The predictions for a batch, with probabilities; `loss_b` (float64) is None where the batch has no labels."""
 
     intents_b: Tensor
     tags_bt: Tensor
@@ -49,24 +48,23 @@ class Predictions:
     loss_b: Tensor | None
 
     def tags(self) -> list[list[int]]:
-        """Each utterance's tag ids, without padding."""
+        """Return each utterance's tag ids, without padding."""
         lengths = self.mask_bt.sum(1).tolist()
         return [row[:length] for row, length in zip(self.tags_bt.tolist(), lengths, strict=True)]
 
 
 class JointModel(nn.Module, ABC):
-    """An encoder with an intent head and a slot head, a CRF unless told otherwise; a head is None where the labels give
-    it nothing to say. `forward` is the loss, so that it can be wrapped in DDP.
-    """
+    """An encoder with an intent head and a slot head, a CRF by default; a head is None where the corpus lacks its
+    labels. `forward` is the loss, so that DDP can wrap the model."""
 
     pretrained_source: str = "random start"
     encoder_is_frozen: bool = False
-    """Whether the heads alone are trained: the encoder then runs without dropout and without a gradient."""
+    """True where only the heads are trained: the encoder then runs without dropout and without a gradient."""
     book: Book | None = None
     """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
 
     codes_ck: Tensor | None
-    """What tags' scores are made of (`trainables.models.tags.tag_codes`); None: each has its own."""
+    """The matrix that combines scores to those of tags (`trainables.models.tags.tag_codes`); None: each has its own."""
     codes_ci: Tensor | None
     """The same of intents' scores."""
 
@@ -76,8 +74,8 @@ class JointModel(nn.Module, ABC):
         super().__init__()
         codes_ck = tag_codes(labels, types=head.shared_types, parts=head.shared_parts) if labels.has_slots else None
         codes_ci = intent_codes(labels, parts=head.shared_parts) if labels.has_intents else None
-        self.draws = Draws()
-        self.head_dropout = KeyedDropout(dropout, self.draws, 0)
+        self.dropout_keys = DropoutKeys()
+        self.head_dropout = KeyedDropout(dropout, self.dropout_keys, 0)
         self.intent_outputs = len(labels.intents) if codes_ci is None else len(codes_ci)
         self.intent_head = nn.Linear(sentence_size, self.intent_outputs) if labels.has_intents else None
         self.slot_outputs = len(labels.tags) if codes_ck is None else len(codes_ck)
@@ -93,7 +91,7 @@ class JointModel(nn.Module, ABC):
             self.crf = CRF(len(labels.tags), allowed if head.bio or not learnt else None, learnt=learnt)
 
     def train(self, mode: bool = True) -> JointModel:
-        """As `nn.Module` does, except that a frozen encoder stays in evaluation mode."""
+        """Set the mode like `nn.Module`, except that a frozen encoder stays in evaluation mode."""
         super().train(mode)
         if self.encoder_is_frozen:
             for name, child in self.named_children():
@@ -102,15 +100,16 @@ class JointModel(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """A vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
+        """Return a vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
 
     def padded(self, lengths_b: Tensor) -> AbstractContextManager[None]:
-        """Within, what an utterance has beyond its length (B,) gets no gradient, which saves the book time."""
+        """Give no gradient, within the block, to tokens beyond an utterance's length (B,), which saves the book
+        time."""
         return self.book.padded(lengths_b) if self.book is not None else nullcontext()
 
     def outputs(self, batch: Batch) -> ModelOutput:
-        """Scores of intents (B, I) and tags (B, T, K)."""
-        self.draws.key_b = batch.key_b
+        """Return the scores of intents (B, I) and tags (B, T, K)."""
+        self.dropout_keys.key_b = batch.key_b
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             sentence_bh, token_bth = self.encode(batch)
         # That of the weights, also where products are taken in a smaller one.
@@ -129,35 +128,35 @@ class JointModel(nn.Module, ABC):
         return ModelOutput(intent_logits_bi.to(kind), emissions_btk, batch.mask_bt)
 
     def slot_scores(self, head: nn.Module, token_bth: Tensor, batch: Batch) -> Tensor:
-        """What the slot head says of tokens (B, T, H): scores of tags, or of what they are made of, (B, T, …)."""
+        """Return the slot head's scores of tokens (B, T, H): of tags, or of the parts of labels, (B, T, …)."""
         with self.padded(batch.lengths_b):
             scores_btc: Tensor = head(self.head_dropout(token_bth))
         return scores_btc
 
     def forward(self, batch: Batch) -> Tensor:
-        """Loss of each utterance, (B,): that of its tags plus cross entropy (Dupuy et al., section 4.2)."""
+        """Return the loss of each utterance, (B,): that of its tags plus cross entropy (Dupuy et al., section 4.2)."""
         return self._loss(self.outputs(batch), batch)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The same as calling the model."""
+        """Return the loss of each utterance, as `forward`."""
         loss_b: Tensor = self(batch)
         return loss_b
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Predictions:
-        """Likeliest intents and tags, and their probabilities. Dropout is as the model's mode says."""
+        """Return the likeliest intents and tags, and their probabilities. Dropout follows the model's mode."""
         output = self.outputs(batch)
         intents_b, tags_bt = self.likeliest(output)
         return Predictions(intents_b, tags_bt, output.mask_bt, *self.certainty(output, batch))
 
     @torch.no_grad()
     def likeliest(self, output: ModelOutput) -> tuple[Tensor, Tensor]:
-        """Likeliest intents (B,) and tags (B, T)."""
+        """Return the likeliest intents (B,) and tags (B, T)."""
         return output.intent_logits_bi.argmax(1), self.crf.viterbi(output.emissions_btk, output.mask_bt)
 
     @torch.no_grad()
     def certainty(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Probabilities of intents (B, I) and tags (B, T, K), and the loss (B,) in float64; None without labels.
+        """Return probabilities of intents (B, I) and tags (B, T, K), and the loss (B,) in float64; None without labels.
 
         In double precision: of a confident model's loss, float32 leaves mostly rounding, and attacks read it.
         """
@@ -173,3 +172,12 @@ class JointModel(nn.Module, ABC):
         with torch.autocast(output.emissions_btk.device.type, enabled=False):  # its sums over paths need every digit
             slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
         return slot_loss_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
+
+
+def in_bfloat16(precision: Precision, device: torch.device) -> bool:
+    """Return True if a training on this device takes its products in bfloat16."""
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return any(has and "bf16" in name for name, has in torch.cpu.get_capabilities().items())

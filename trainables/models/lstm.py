@@ -32,7 +32,7 @@ Note = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the tokens of padded utterances (B, T) stand when packed: step by step, the longest utterance first."""
+    """The places of the tokens of padded utterances (B, T) when packed: step by step, the longest utterance first."""
 
     flat_n: Tensor  # positions in the flattened (B, T)
     reversed_n: Tensor  # position of the token that mirrors each in its utterance
@@ -42,7 +42,7 @@ class Packing:
 
     @classmethod
     def of(cls, lengths_b: Tensor, device: torch.device | None = None) -> Packing:
-        """Of utterances with these lengths (on the CPU), all at least 1, padded to the longest."""
+        """Return the packing of utterances with these lengths (on the CPU), all at least 1, padded to the longest."""
         length_b, order_b = lengths_b.sort(descending=True, stable=True)
         steps = int(length_b[0])
         active_tb = torch.arange(steps)[:, None] < length_b
@@ -76,7 +76,7 @@ class PackedLSTM(nn.LSTM):
         self.between = nn.ModuleList()
 
     def packed(self, input_ne: Tensor, packing: Packing) -> Tensor:
-        """Packed tokens (N, E) to (N, 2·H); dropout between the layers is as the mode says."""
+        """Map packed tokens (N, E) to (N, 2·H); dropout between the layers follows the mode."""
         if input_ne.device.type == "cpu":
             return bidirectional_lstm(self, input_ne, packing, between=self.between)
         hidden: PackedSequence = self(PackedSequence(input_ne, torch.tensor(packing.starts).diff()))[0]
@@ -116,7 +116,7 @@ def bidirectional_lstm(
     between: Sequence[nn.Module] | nn.ModuleList = (),
     notes_of: Callable[[int], Note] | None = None,
 ) -> Tensor:
-    """What `lstm` (bidirectional, with biases) makes of packed tokens, (N, 2·H); its dropout is as its mode says.
+    """Apply `lstm` (bidirectional, with biases) to packed tokens, giving (N, 2·H); its dropout follows its mode.
 
     Args:
         between: the dropout before each layer but the first, of packed tokens; none: drawn by PyTorch's generator.
@@ -144,7 +144,7 @@ def bidirectional_lstm(
 
 
 def _add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
-    """`out += a @ b`, multiplied in the type of `b`."""
+    """Add `a @ b` to `out`, multiplied in the type of `b`."""
     if b.dtype == out.dtype:
         out.addmm_(a, b)
     else:

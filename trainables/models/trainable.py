@@ -1,4 +1,4 @@
-"""Which part of a model is trained: all of it, its heads, or little more than them. What is frozen gets no noise.
+"""The part of a model that is trained: all of it, its heads, or little more than them. Frozen weights get no noise.
 
 | `model.trainable` | trained, the heads always among it |
 |---|---|
@@ -18,13 +18,10 @@ from trainables.models.joint import JointModel
 from trainables.spec import BERTSpec, ModelSpec
 
 LORA_RANK, TOP_LAYERS = 8, 1
-"""What `lora_rank` and `top_layers` are where they are left out."""
+"""Defaults of `lora_rank` and `top_layers`."""
 _SCALE = 2.0  # alpha over rank, as Hu et al. have it for GPT-2: the learning rate may change it
-# What Hugging Face's encoders call them; the last one is all three of ModernBERT in one.
-_NAMES = {
-    "query_value": ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv"),
-    "attention": ("query", "key", "value", "q_lin", "k_lin", "v_lin", "query_proj", "key_proj", "value_proj", "Wqkv"),
-}
+_QUERY_VALUE = ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv")
+"""Names of these layers in Hugging Face's encoders; the last one holds query, key and value of ModernBERT."""
 
 
 class Adapted(nn.Module):
@@ -43,7 +40,7 @@ class Adapted(nn.Module):
 
 
 def train_part(model: JointModel, spec: ModelSpec) -> None:
-    """Freezes what `spec.trainable` does not name, and puts adapters in place.
+    """Freeze the parts that `spec.trainable` does not name, and put adapters in place.
 
     Raises:
         UserError: for an encoder without layers that could be named.
@@ -80,7 +77,7 @@ def _adapt(encoder: nn.Module, spec: BERTSpec) -> None:
     found = 0
     for module in [m for layer in _layers(encoder) for m in layer.modules()]:
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear) and (target == "all" or name in _NAMES[target]):
+            if isinstance(child, nn.Linear) and (target == "all" or name in _QUERY_VALUE):
                 setattr(module, name, Adapted(child, spec.lora_rank or LORA_RANK))
                 found += 1
     if not found:
@@ -90,7 +87,7 @@ def _adapt(encoder: nn.Module, spec: BERTSpec) -> None:
 
 
 def _layers(encoder: nn.Module) -> list[nn.Module]:
-    """The encoder's layers, first to last."""
+    """Return the encoder's layers, first to last."""
     lists = [list(module) for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise UserError(f"model.trainable: {type(encoder).__name__} has no list of layers; allowed: all, heads")

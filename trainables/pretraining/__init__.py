@@ -1,5 +1,5 @@
-"""Training an encoder on public corpora, without privacy: private trainings start from what it gives.
+"""Train an encoder on public corpora, without privacy, for private trainings to start from.
 
-`spec` says what a pretraining is, `data` pools its corpora, `objectives` are what it learns, `run` trains, `folder`
-keeps the result, and `overlap` refuses a private corpus that an encoder has seen. Must not import training.
+`spec` is the recipe, `data` pools its corpora, `objectives` are the losses, `run` trains and writes the encoder's
+folder, and `overlap` refuses a private corpus that an encoder has seen. Must not import training.
 """

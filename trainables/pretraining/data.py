@@ -16,8 +16,7 @@ from torch import Tensor
 from trainables.corpora import Utterance, corpus_digest, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
-from trainables.data.batching import make_batch
-from trainables.data.features import Table, make_table
+from trainables.data.features import Table, make_batch, make_table
 from trainables.encoders.word_pieces import WordPieces
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.spec import CorpusSpec
@@ -58,7 +57,7 @@ class Pool:
     """(U,) bool: the utterance has no slot, though its corpus has some."""
 
     def batch(self, rows_b: np.ndarray) -> tuple[Batch, Tensor]:
-        """The utterances of some rows, labels counted over all corpora, and the corpus of each, (B,) int64."""
+        """Return the utterances of some rows, labels counted over all corpora, and the corpus of each, (B,) int64."""
         at = np.concatenate([np.arange(self.offsets[row], self.offsets[row + 1]) for row in rows_b])
         lengths_b = self.offsets[rows_b + 1] - self.offsets[rows_b]
         batch = make_batch(self.table, self.words_n[at], lengths_b, self.tags_n[at], self.intents[rows_b])
@@ -66,7 +65,7 @@ class Pool:
 
 
 def read_utterances(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
-    """All utterances of a corpus, whatever split they are in.
+    """Read all utterances of a corpus, of every split.
 
     Args:
         field: as for `load_corpus`.
@@ -79,7 +78,7 @@ def read_utterances(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
 
 
 def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]], pieces: WordPieces) -> Pool:
-    """The corpora that `specs` name, as `read_utterances` gave them, in the sub-words of an encoder."""
+    """Pool the corpora that `specs` name, as `read_utterances` gave them, in the sub-words of an encoder."""
     words: dict[str, int] = {}
     about: list[dict[str, str | int]] = []
     tag_columns: list[Column] = []
@@ -125,7 +124,7 @@ def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]
 
 
 def stage_batches(spec: PretrainSpec, number: int, pool: Pool) -> list[np.ndarray]:
-    """The rows of each step of a stage: pass after pass over its utterances, each in a new order.
+    """Return the rows of each step of a stage: pass after pass over its utterances, each in a new order.
 
     The same spec and pool give the same batches, so that a resumed stage goes on with those that are left.
     """

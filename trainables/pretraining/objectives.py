@@ -1,4 +1,4 @@
-"""What an encoder learns from public corpora: their slots and intents, or the sub-words that were left out.
+"""The objectives of a pretraining: slots and intents of public corpora, or sub-words that were left out.
 
 Shapes: b utterances, s sub-words, t tokens, n read tokens of a batch, m sub-words left out, h hidden, d of a name's
 score, x columns: the labels of all corpora.
@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 from edp.spec import UserError
 from trainables.corpora.labels import words_of
 from trainables.data.batch import Batch, PieceInputs
-from trainables.data.batching import make_batch
-from trainables.data.features import make_table
+from trainables.data.features import make_batch, make_table
 from trainables.encoders.architecture import mean_state
 from trainables.encoders.word_pieces import WordPieces
 from trainables.pretraining.data import IGNORED, Column, Pool
@@ -32,12 +31,12 @@ _TAG_KINDS = "OBI"
 
 
 def readable(label: str) -> str:
-    """A label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
+    """Return a label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
     return " ".join(words_of(re.sub(r"^[BI]-", "", label))) or "other"
 
 
 def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:
-    """What the names of labels mean: mean states of the encoder as it is, each of norm sqrt(hidden), (names, h)."""
+    """Return vectors of labels' names, (names, h): mean states of the encoder as it is, each of norm sqrt(hidden)."""
     distinct = list(dict.fromkeys(names))
     words = [name.split() for name in distinct]
     flat = list(dict.fromkeys(word for name in words for word in name))
@@ -56,7 +55,7 @@ def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[s
 def states(
     encoder: PreTrainedModel, batch: Batch, piece_bs: Tensor | None = None, *, low_precision: bool = False
 ) -> Tensor:
-    """Last hidden states, (b, s, h) float32.
+    """Return the last hidden states, (b, s, h) float32.
 
     Args:
         piece_bs: takes the place of the batch's sub-words.
@@ -76,7 +75,7 @@ class Names(nn.Module):
     named alike.
 
     Args:
-        vectors_xh: e_x, which stays as it is; zero for a label without a name of its own.
+        vectors_xh: e_x, not trained; zero for a label without a name of its own.
     """
 
     def __init__(self, vectors_xh: Tensor) -> None:
@@ -96,8 +95,8 @@ class Supervised(nn.Module):
 
     Args:
         hidden: of the encoder.
-        pool: whose labels there are.
-        vectors: of the labels' names, as `column_vectors` makes them; None: no scores of names.
+        pool: gives the labels.
+        vectors: of the labels' names, as `column_vectors` makes them.
 
     Raises:
         UserError: where no corpus has labels to learn.
@@ -107,7 +106,7 @@ class Supervised(nn.Module):
         self,
         hidden: int,
         pool: Pool,
-        vectors: tuple[Tensor, Tensor] | None,
+        vectors: tuple[Tensor, Tensor],
         *,
         dropout: float = 0.0,
         low_precision: bool = False,
@@ -122,13 +121,11 @@ class Supervised(nn.Module):
         for kind, columns in (("tag", pool.tag_columns), ("intent", pool.intent_columns)):
             self.register_buffer(f"{kind}_corpus_x", torch.tensor([column.corpus for column in columns]).long())
         self.register_buffer("kind_x", torch.tensor([_TAG_KINDS.index(c.label[0]) for c in pool.tag_columns]).long())
-        self.tag_names = self.intent_names = None
-        if vectors is not None:
-            self.tag_names, self.intent_names = Names(vectors[0]), Names(vectors[1])
-            self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
+        self.tag_names, self.intent_names = Names(vectors[0]), Names(vectors[1])
+        self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
-        """The loss of a batch: the mean over its tokens and its utterances, whether labelled or not."""
+        """Return the loss of a batch: the mean over its tokens and its utterances, labelled or not."""
         inputs = _pieces(batch)
         assert batch.tags_bt is not None, "a pool's batches have labels"
         assert batch.intent_b is not None, "a pool's batches have labels"
@@ -142,16 +139,14 @@ class Supervised(nn.Module):
         tag_x, intent_x = self.get_buffer("tag_corpus_x"), self.get_buffer("intent_corpus_x")
         loss = _among_own(self.tags(token_nh), tag_x, corpus_n, tag_n)
         loss = loss + _INTENT_WEIGHT * _among_own(self.intents(text_bh), intent_x, corpus_b, batch.intent_b)
-        if self.tag_names is not None and self.intent_names is not None:
-            tag_nx = self.kinds(token_nh)[:, self.get_buffer("kind_x")] + self.tag_names(token_nh)
-            names = _among_own(tag_nx, tag_x, corpus_n, tag_n)
-            intents = _among_own(self.intent_names(text_bh), intent_x, corpus_b, batch.intent_b)
-            loss = loss + _NAME_WEIGHT * (names + _INTENT_WEIGHT * intents)
-        return loss
+        tag_nx = self.kinds(token_nh)[:, self.get_buffer("kind_x")] + self.tag_names(token_nh)
+        names = _among_own(tag_nx, tag_x, corpus_n, tag_n)
+        intents = _among_own(self.intent_names(text_bh), intent_x, corpus_b, batch.intent_b)
+        return loss + _NAME_WEIGHT * (names + _INTENT_WEIGHT * intents)
 
 
 def column_vectors(encoder: PreTrainedModel, pieces: WordPieces, pool: Pool) -> tuple[Tensor, Tensor]:
-    """Vectors of the names of a pool's tags, O's being zero, and of its intents, (columns, h) each."""
+    """Return vectors of the names of a pool's tags, O's being zero, and of its intents, (columns, h) each."""
 
     def of(columns: Sequence[Column]) -> Tensor:
         named = [column.label != "O" for column in columns]
@@ -187,7 +182,7 @@ class Masked(nn.Module):
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
-        """The mean loss of a batch's missing sub-words."""
+        """Return the mean loss of a batch's missing sub-words."""
         inputs = _pieces(batch)
         piece_bs = inputs.piece_bs
         free_bs = inputs.piece_mask_bs & ~torch.isin(piece_bs, piece_bs.new_tensor(self.special))
@@ -217,7 +212,8 @@ def _pieces(batch: Batch) -> PieceInputs:
 
 
 def _among_own(score_nx: Tensor, corpus_x: Tensor, corpus_n: Tensor, label_n: Tensor) -> Tensor:
-    """Cross-entropy among the labels of each row's own corpus, a mean over all rows; 0 for rows without a label."""
+    """Return the cross-entropy among the labels of each row's own corpus, a mean over all rows; 0 for rows without a
+    label."""
     labelled = label_n != IGNORED
     if not labelled.any():
         return score_nx.sum() * 0

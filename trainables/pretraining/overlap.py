@@ -1,4 +1,4 @@
-"""What is public must not hold what is private: an encoder, and every corpus that is read without privacy.
+"""Check that public data holds nothing private: an encoder, and every corpus that is read without privacy.
 
 A private corpus is looked for in them by name, by digest, and by its utterances. What an encoder was trained on stands
 in its folder: `pretraining.json` names the corpora, `utterances.npy` holds a hash of each utterance, so that the
@@ -26,20 +26,20 @@ from trainables.corpora import Splits, Utterance, corpus_digest, is_generated, l
 from trainables.spec import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
-MOST = 0.01
-"""Largest share of a private corpus' distinct utterances that may stand in public ones: some things all people say."""
+MAX_SHARE = 0.01
+"""Largest share of a private corpus' distinct utterances that may be in public ones: some sentences are common."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many of a corpus' distinct utterances stand in others. Counts alone: it may be shown."""
+    """The number of a corpus' distinct utterances that are in others. Counts alone may be shown."""
 
     shared: int
     distinct: int
     most_frequent: tuple[int, ...] = ()
-    """How often the three shared utterances that stand most often in the corpus stand there."""
+    """Frequencies in the corpus of the three most frequent shared utterances."""
 
     @property
     def share(self) -> float:
@@ -48,8 +48,8 @@ class Overlap:
 
 
 def normal_form(tokens: Iterable[str]) -> str:
-    """Letters, their marks, and digits in a row, in one case and one Unicode form, so that corpora that are tokenised
-    or typed otherwise compare; of emoji alone, all of them; of ASCII punctuation alone, nothing."""
+    """Return letters, their marks, and digits in a row, in one case and one Unicode form, so that corpora compare that
+    differ in tokens or typing; of emoji alone, all of them; of ASCII punctuation alone, nothing."""
     text = "".join(tokens)
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
@@ -59,7 +59,7 @@ def normal_form(tokens: Iterable[str]) -> str:
 
 
 def hashes_of(utterances: Iterable[Utterance]) -> np.ndarray:
-    """The distinct utterances in their normal form, each as the first 64 bits of its SHA-256: sorted, uint64.
+    """Return the distinct utterances in their normal form, each as the first 64 bits of its SHA-256: sorted, uint64.
 
     They have no salt, so that two parties get the same: who guesses an utterance can tell whether it is there. They
     are for public corpora.
@@ -72,7 +72,7 @@ def _hashed(texts: Iterable[str]) -> np.ndarray:
 
 
 def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
-    """How many of `private` stand in `public`, as `hashes_of` gives it."""
+    """Count the utterances of `private` that are in `public`, which `hashes_of` made."""
     times = Counter(normal_form(utterance.tokens) for utterance in private)
     del times[""]
     shared = sorted(itertools.compress(times.values(), np.isin(_hashed(times), public)), reverse=True)
@@ -80,13 +80,13 @@ def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
 
 
 def is_shared(one: Splits, other: Splits) -> bool:
-    """Whether more than 1 % of the distinct utterances of either corpus stand in the other one too."""
+    """Return True if more than 1 % of the distinct utterances of either corpus are in the other one too."""
     mine, theirs = ([*corpus.train, *corpus.valid, *corpus.test] for corpus in (one, other))
-    return max(overlap(mine, hashes_of(theirs)).share, overlap(theirs, hashes_of(mine)).share) > MOST
+    return max(overlap(mine, hashes_of(theirs)).share, overlap(theirs, hashes_of(mine)).share) > MAX_SHARE
 
 
 def pretrained_on(folder: Path) -> dict[str, Any] | None:
-    """What `pretraining.json` in an encoder's folder says; None where there is none.
+    """Read `pretraining.json` in an encoder's folder; None where there is none.
 
     Raises:
         UserError: for a file that cannot be read.
@@ -103,12 +103,12 @@ def pretrained_on(folder: Path) -> dict[str, Any] | None:
 
 
 def corpora_of(about: dict[str, Any]) -> list[tuple[str, str]]:
-    """Name and digest of every corpus that an encoder has seen, those before its last pretraining too."""
+    """Return name and digest of every corpus that an encoder has seen, those before its last pretraining too."""
     return [(corpus["name"], corpus["digest"]) for corpus in (*about["corpora"], *about["earlier_corpora"])]
 
 
 def check_corpus(model: ModelSpec, corpus: CorpusSpec) -> None:
-    """Refuses a private corpus that the encoder in `model.pretrained` was trained on.
+    """Raise if the encoder in `model.pretrained` was trained on the private corpus.
 
     Raises:
         UserError: naming the corpus.
@@ -127,7 +127,7 @@ def check_corpus(model: ModelSpec, corpus: CorpusSpec) -> None:
 
 
 def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> None:
-    """Refuses a private corpus of which more than 1 % stand in what the encoder was trained on; warns of fewer.
+    """Raise if more than 1 % of the private corpus is in the encoder's training data; warn of fewer.
 
     Raises:
         UserError: with the counts.
@@ -140,7 +140,7 @@ def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> No
 
 
 def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
-    """The corpora that a trial takes for public, by field: what is learnt of them no ε covers."""
+    """Return the corpora that a trial treats as public, by field: no ε covers what is learnt from them."""
     model = spec.model
     found = {"shadow.corpus": spec.shadow.corpus}
     if isinstance(model, CLCSpec):
@@ -153,12 +153,12 @@ def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
 
 
 def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpec]) -> None:
-    """Refuses a private corpus of which more than 1 % stand in one that is taken for public; warns of fewer.
+    """Raise if more than 1 % of the private corpus is in a corpus that is treated as public; warn of fewer.
 
-    Of a generated corpus, which holds nobody's words, it only warns: attacks on it would be misjudged.
+    Only warn for a generated corpus, which holds no person's words: attacks on it would be misjudged.
 
     Args:
-        splits: what `corpus` holds.
+        splits: the utterances of `corpus`.
         public: by the field that names it.
 
     Raises:
@@ -178,8 +178,8 @@ def _refuse(what: str, corpus: CorpusSpec, splits: Splits, public: np.ndarray) -
         f"{what}: {found.shared:,} of the {found.distinct:,} distinct utterances of corpus = {corpus.name} "
         f"({found.share:.2%}) stand in it too, the most frequent {_times(found.most_frequent)} there"
     )
-    if found.share > MOST and not is_generated(corpus):
-        raise UserError(f"{line}; allowed: at most {MOST:.0%}")
+    if found.share > MAX_SHARE and not is_generated(corpus):
+        raise UserError(f"{line}; allowed: at most {MAX_SHARE:.0%}")
     if found.shared:
         _log.warning("%s", line)
 
@@ -189,7 +189,7 @@ def _times(counts: tuple[int, ...]) -> str:
 
 
 def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndarray]]:
-    """The corpora, and the hashes of their utterances, that an encoder's folder says it has seen.
+    """Return the corpora, and the hashes of their utterances, that an encoder's folder lists as seen.
 
     Raises:
         UserError: where the hashes cannot be read.
@@ -207,14 +207,14 @@ def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
             raise ValueError
     except (OSError, ValueError, EOFError):
         raise UserError(
-            f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so nobody knows {unknown}; "
+            f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so it is unknown {unknown}; "
             "allowed: the folder as edp-sweep pretrain wrote it"
         ) from None
     return found
 
 
 def _folder(model: ModelSpec) -> Path | None:
-    """The folder that `model.pretrained` names, None where it is another name or none."""
+    """Return the folder that `model.pretrained` names; None where it is another name or none."""
     name = getattr(model, "pretrained", None)
     folder = Path(name).expanduser() if isinstance(name, str) else None
     return folder if folder is not None and folder.is_dir() else None

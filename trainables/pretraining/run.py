@@ -1,31 +1,39 @@
-"""The training itself: one process, one stage after the other, resumed where a checkpoint was left.
+"""Train an encoder in one process, stage after stage, resumed from a checkpoint; write it to a folder that
+`model.pretrained` takes, with a record of its corpora.
 
-Nothing depends on what was drawn before: the chance of a step comes from seed and step, so a resumed training ends with
-the very weights of one that was never stopped.
+The random numbers of a step depend on seed and step alone, so a resumed training ends with the same weights as one that
+was never stopped.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import math
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from edp.spec import UserError
-from trainables.encoders.architecture import load_encoder
+from trainables.corpora import Utterance
+from trainables.encoders.architecture import load_encoder, quiet
 from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.encoders.word_pieces import WordPieces
-from trainables.models.precision import in_bfloat16
+from trainables.models.joint import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors
-from trainables.pretraining.overlap import seen_by
+from trainables.pretraining.overlap import ABOUT, HASHES, hashes_of, seen_by
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import reading, save_tensors
 from trainables.spec import Device
@@ -33,7 +41,7 @@ from trainables.spec import Device
 HEADS = 10.0
 """Learning rate of the heads, which start at random, over that of the encoder, which does not."""
 _WEIGHT_DECAY = 0.01
-_MOST_NORM = 1.0
+_MAX_NORM = 1.0
 _CURVE_STEPS = 20
 """Steps that a point of the loss curve is the mean of."""
 
@@ -46,22 +54,22 @@ class PretrainingStopped(Exception):
 
 @dataclass
 class Record:
-    """What a training has done so far, over all of its processes."""
+    """The progress of a training, over all of its processes."""
 
     steps: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
-    """Of each step."""
+    """Loss of each step."""
 
     def curve(self) -> list[tuple[int, float]]:
-        """Steps done, and the mean loss of those since the point before."""
+        """Return the steps done, and the mean loss of those since the point before."""
         ends = [*range(_CURVE_STEPS, self.steps, _CURVE_STEPS), self.steps]
         return [(end, fmean(self.losses[max(0, end - _CURVE_STEPS) : end])) for end in ends]
 
 
 def pieces_of(spec: PretrainSpec) -> WordPieces:
-    """The vocabulary of the encoder that training starts from.
+    """Return the vocabulary of the encoder that training starts from.
 
     Raises:
         UserError: where that cannot be had or does not fit, hub or not: a random start is not meant.
@@ -76,7 +84,7 @@ def pieces_of(spec: PretrainSpec) -> WordPieces:
 
 
 def start_of(spec: PretrainSpec) -> PreTrainedModel:
-    """The encoder that training starts from, as it is.
+    """Load the encoder that training starts from, as it is.
 
     Raises:
         UserError: as `pieces_of`.
@@ -89,7 +97,7 @@ def start_of(spec: PretrainSpec) -> PreTrainedModel:
 
 
 def device_of(wanted: Device) -> torch.device:
-    """The device to train on.
+    """Return the device to train on.
 
     Raises:
         UserError: where there is none of this kind.
@@ -108,12 +116,12 @@ def train(
     on_step: OnStep = lambda step, loss: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Record:
-    """Trains `encoder` in place, all of it but its embeddings, and goes on where `checkpoint` is, if it is there.
+    """Train `encoder` in place, all of it but its embeddings, resumed from `checkpoint` where that exists.
 
     Args:
         encoder: as `start_of` gives it.
         checkpoint: written every `training.checkpoint_minutes`, and when stopped; for the caller to delete.
-        on_step: told the number of steps done and the loss of the last one.
+        on_step: called with the number of steps done and the loss of the last one.
         stopped: asked after each step.
 
     Raises:
@@ -153,7 +161,7 @@ def train(
 
 @dataclass(frozen=True)
 class _Stage:
-    """What a stage's steps need."""
+    """The state of a stage's steps."""
 
     spec: PretrainSpec
     number: int
@@ -164,7 +172,7 @@ class _Stage:
     device: torch.device
 
     def step(self, rows: Any, step: int, total: int) -> float:
-        """One step, the `step`-th of this stage and the `total`-th of all; its loss."""
+        """Run one step, the `step`-th of this stage and the `total`-th of all; return its loss."""
         training, stage = self.spec.training, self.spec.stages[self.number]
         factor = min(1.0, (step + 1) / training.warm_up) * (1 - step / stage.steps)
         for group in self.optimizer.param_groups:
@@ -175,7 +183,7 @@ class _Stage:
         self.optimizer.zero_grad()
         loss.backward()
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        norm = nn.utils.clip_grad_norm_(parameters, _MOST_NORM)
+        norm = nn.utils.clip_grad_norm_(parameters, _MAX_NORM)
         if not (math.isfinite(loss.item()) and norm.isfinite()):
             raise UserError(
                 f"stages[{self.number}].learning_rate = {stage.learning_rate:g}: at step {step + 1} of {stage.steps} "
@@ -186,7 +194,7 @@ class _Stage:
         return loss.item()
 
     def save(self, record: Record, checkpoint: Path) -> None:
-        """Everything that the training goes on from."""
+        """Save the state that training resumes from."""
         save_tensors(
             {
                 "encoder": self.encoder.state_dict(),
@@ -201,7 +209,7 @@ class _Stage:
 def _steps(
     stage: _Stage, done: int, record: Record, checkpoint: Path, on_step: OnStep, stopped: Callable[[], bool]
 ) -> None:
-    """The steps of a stage that are left."""
+    """Run the steps of a stage that are left."""
     clock, cpu, saved_at = time.monotonic(), time.process_time(), time.monotonic()
     for step, rows in enumerate(stage_batches(stage.spec, stage.number, stage.pool)[done:], start=done):
         loss = stage.step(rows, step, record.steps)
@@ -225,7 +233,7 @@ def _objective(spec: PretrainSpec, pool: Pool, encoder: PreTrainedModel, device:
     low = in_bfloat16(spec.training.precision, device)
     if spec.objective == "masked":
         return Masked(encoder, pieces, low_precision=low)
-    vectors = None if spec.label_names is False else column_vectors(encoder, pieces, pool)
+    vectors = column_vectors(encoder, pieces, pool)
     hidden = encoder.config.hidden_size
     return Supervised(hidden, pool, vectors, dropout=spec.model.dropout, low_precision=low)
 
@@ -238,3 +246,61 @@ def _optimizer(encoder: PreTrainedModel, objective: nn.Module, stage: StageSpec)
         {"params": list(objective.parameters()), "highest": HEADS * rate, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=rate, fused=True)
+
+
+_PACKAGES = ("edp-sweeps", "torch", "transformers")
+
+
+def settings_of(spec: PretrainSpec) -> dict[str, Any]:
+    """Return the settings of a pretraining without corpora and start, as `pretraining.json` has them."""
+    return spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
+
+
+def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) -> dict[str, Any]:
+    """Return the contents of `pretraining.json`, without any path of this machine.
+
+    Args:
+        started_from: digest of the encoder that it started from.
+    """
+    earlier, _ = seen_by(pretrained_folder(spec.model.pretrained)[0])
+    return {
+        "started_from": {"name": Path(spec.model.pretrained).name, "sha256": started_from},
+        "corpora": list(pool.corpora),
+        "earlier_corpora": earlier,
+        "settings": settings_of(spec),
+        "steps": record.steps,
+        "loss": record.curve(),
+        "seconds": round(record.seconds, 1),
+        "cpu_seconds": round(record.cpu_seconds, 1),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def write_folder(
+    folder: Path,
+    encoder: PreTrainedModel,
+    pieces: WordPieces,
+    spec: PretrainSpec,
+    about: dict[str, Any],
+    corpora: Sequence[Iterable[Utterance]],
+) -> None:
+    """Write `folder`, whole or not at all: config.json, model.safetensors (float32), tokenizer.json, pretraining.json,
+    and the hashes of all utterances.
+
+    Raises:
+        OSError: where it is there already, or cannot be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        with quiet():
+            encoder.save_pretrained(building)
+        pieces.save_tokenizer(building)
+        _, earlier = seen_by(pretrained_folder(spec.model.pretrained)[0])
+        hashes = [hashes_of(utterance for utterances in corpora for utterance in utterances), *earlier]
+        np.save(building / HASHES, np.unique(np.concatenate(hashes)))
+        (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        building.chmod(0o755)  # mkdtemp's 0700 would keep other users' workers out
+        os.rename(building, folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a pretraining is, whole: public corpora, the encoder that it starts from, what it learns, and for how long."""
+"""A pretraining recipe: public corpora, the encoder to start from, the objective, and the steps."""
 
 from __future__ import annotations
 
@@ -22,28 +22,31 @@ class StartSpec(Frozen):
 class StageSpec(Frozen):
     """Some steps on some of the corpora. A stage starts with a new optimiser and ends with a learning rate of 0."""
 
-    corpora: Annotated[tuple[str, ...] | None, Field(min_length=1, description="their names; null: all")] = None
+    corpora: Annotated[
+        tuple[str, ...] | None, Field(min_length=1, description="names of the stage's corpora; null: all")
+    ] = None
     replay: Annotated[
-        int, Field(ge=0, description="utterances of the other corpora, drawn once, that are trained on besides")
+        int, Field(ge=0, description="number of utterances of the other corpora to train on too, drawn once")
     ] = 0
     steps: Annotated[int, Field(ge=1)]
     batch_size: Annotated[int, Field(ge=1, description="utterances a step")] = 64
-    learning_rate: Annotated[float, Field(gt=0, description="of the encoder, highest; heads have ten times that")] = (
-        2e-4
-    )
+    learning_rate: Annotated[
+        float, Field(gt=0, description="highest rate of the encoder; heads have ten times that")
+    ] = 2e-4
 
 
 class PretrainingSpec(Frozen):
-    """How it is trained, in all stages."""
+    """The settings of training in all stages."""
 
-    warm_up: Annotated[int, Field(ge=1, description="steps in which a stage's learning rate rises; it falls then")] = (
+    warm_up: Annotated[int, Field(ge=1, description="steps in which a stage's learning rate rises; then it falls")] = (
         150
     )
     precision: Annotated[
-        Precision, Field(description="of the encoder's products, as in `training.precision`; all else is float32")
+        Precision,
+        Field(description="precision of the encoder's products, as in `training.precision`; all else is float32"),
     ] = "auto"
-    checkpoint_minutes: Annotated[float, Field(ge=0, description="what a killed process loses at most")] = 5
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="of heads, dropout, masks and data order")] = 0
+    checkpoint_minutes: Annotated[float, Field(ge=0, description="most minutes that a killed process loses")] = 5
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of heads, dropout, masks and data order")] = 0
     device: Device = "auto"
 
 
@@ -52,22 +55,20 @@ class PretrainSpec(Frozen):
 
     description: str = ""
     corpora: Annotated[
-        tuple[CorpusSpec, ...], Field(min_length=1, description="public ones; `utterances` takes a sample of one")
+        tuple[CorpusSpec, ...], Field(min_length=1, description="public corpora; `utterances` takes a sample of one")
     ]
     model: StartSpec = StartSpec()
     objective: Annotated[
         Literal["supervised", "masked"],
-        Field(description="supervised: slots and intents, with heads for each corpus; masked: sub-words left out"),
+        Field(
+            description="supervised: slots and intents, with heads for each corpus; masked: guess sub-words left out"
+        ),
     ] = "supervised"
     slotless: Annotated[
         float,
-        Field(ge=0, le=1, description="share of the utterances without a slot that is kept, of corpora with slots"),
+        Field(ge=0, le=1, description="share of utterances without a slot to keep, in corpora with slots"),
     ] = 1.0
-    label_names: Annotated[
-        bool | None,
-        Field(description="of supervised: labels are also scored by what their names mean; null: true"),
-    ] = None
-    stages: Annotated[tuple[StageSpec, ...], Field(min_length=1, description="run one after the other")]
+    stages: Annotated[tuple[StageSpec, ...], Field(min_length=1, description="stages, in order")]
     training: PretrainingSpec = PretrainingSpec()
 
     @model_validator(mode="after")
@@ -82,8 +83,4 @@ class PretrainSpec(Frozen):
                     raise ValueError(f"{here}.corpora = {name}: allowed: {', '.join(names)}")
             if stage.replay and set(stage.corpora or names) == set(names):
                 raise ValueError(f"{here}.replay = {stage.replay}: no corpora are left for it; allowed: 0")
-        if self.label_names is not None and self.objective == "masked":
-            raise ValueError(
-                "label_names has no meaning with objective = masked; allowed: null, or objective = supervised"
-            )
         return self

@@ -1,2 +1,2 @@
-"""What a trial is asked to do and what it leaves: jobs, results, epochs, ledgers, files written whole or not at all.
-Must not import PyTorch models or Ray."""
+"""The input and output of a trial: jobs, results, epochs, ledgers, files written whole or not at all. Must not import
+PyTorch models or Ray."""

@@ -1,4 +1,4 @@
-"""A trial's epochs as candidates: what each reported, and the models of the few that are worth keeping.
+"""A trial's folder: its ledger, the metrics of its epochs, and the models of the few epochs that are worth keeping.
 
 Kept are the epochs that together cover most of the trial's own objectives (validation SER, validation MIA AUC, and
 log10 ε where ε is searched), its last epoch always among them; what is kept is decided as the trial goes, so the folder
@@ -20,7 +20,6 @@ from typing import Any
 
 from edp.ledger import Ledger
 from trainables.records.files import BrokenFile, atomic_write, read_json_if_any, save_tensors
-from trainables.records.ledger_file import write_ledger
 from trainables.records.pareto import (
     TRADE_OFF,
     Metrics,
@@ -31,17 +30,45 @@ from trainables.records.pareto import (
     objective_value,
 )
 
+LEDGER = "ledger.json"
+
+
+def begin_folder(folder: Path) -> None:
+    """Make a training's folder, with a ledger of nothing executed yet.
+
+    So a folder without a ledger has lost it. Of a folder that is there already nothing is changed.
+    """
+    if not folder.is_dir():
+        write_ledger(Ledger(), folder)
+
+
+def write_ledger(ledger: Ledger, folder: Path) -> None:
+    """Write the steps that a trial has executed so far, readable also when it never ends well."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / LEDGER) as partial:
+        partial.write_text(ledger.model_dump_json(indent=1))
+
+
+def read_ledger(folder: Path) -> Ledger | None:
+    """Read the ledger that `write_ledger` wrote last; None where none was ever written.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    return read_json_if_any(folder / LEDGER, Ledger)
+
+
 # Where the scaled objectives of a trial end: a little beyond its worst, so that its extremes count too.
 _REFERENCE = 1.1
 
 
 def point_of(metrics: Metrics, objectives: Objectives = TRADE_OFF) -> tuple[float, ...]:
-    """What the epochs of a trial are compared by: its objectives, SER and leakage on the validation split."""
+    """Return the values that compare a trial's epochs: its objectives, SER and leakage on the validation split."""
     return tuple(objective_value(name, metrics, "valid_") for name in objectives)
 
 
 def worth_keeping(points: Sequence[Values], most: int) -> list[int]:
-    """Places of at most `most` points: the last, and of the non-dominated ones those that cover most volume.
+    """Return the places of at most `most` points: the last, and of the non-dominated ones those that cover most volume.
 
     Each objective is scaled to the range of `points`; what is dropped, one after the other, is whatever the covered
     volume loses least by.
@@ -56,7 +83,7 @@ def worth_keeping(points: Sequence[Values], most: int) -> list[int]:
 
 
 def _scaled(points: Sequence[Values]) -> list[tuple[float, ...]]:
-    """Each objective from 0 (best) to 1; one that is infinite or equal everywhere is 0 and decides nothing."""
+    """Scale each objective from 0 (best) to 1; one that is infinite or equal everywhere is 0 and decides nothing."""
     columns = []
     for column in zip(*points, strict=True):
         low, high = min(column), max(column)
@@ -66,7 +93,7 @@ def _scaled(points: Sequence[Values]) -> list[tuple[float, ...]]:
 
 
 def by_epoch(curve: Sequence[Metrics]) -> dict[int, Metrics]:
-    """A trial's reports by epoch (1 is the first): an entry that is not of the epoch after the last one's says so."""
+    """Return a trial's reports by epoch (1 is the first); an entry without `epoch` follows the one before."""
     found: dict[int, Metrics] = {}
     epoch = 0
     for metrics in curve:
@@ -81,8 +108,8 @@ class EpochLog:
     Args:
         folder: of the trial.
         keep: models to keep, the last epoch's among them; 1: none but the last.
-        done: epochs that the trial goes on from; what a crash left of later ones is removed.
-        objectives: what epochs are kept for.
+        done: number of epochs to resume after; files that a crash left of later ones are removed.
+        objectives: decide which epochs are kept.
     """
 
     def __init__(self, folder: Path, keep: int, done: int, objectives: Objectives = TRADE_OFF) -> None:
@@ -94,16 +121,16 @@ class EpochLog:
 
     @property
     def curve(self) -> list[Metrics]:
-        """What was reported so far, the first one first."""
+        """The metrics that were reported so far, the first ones first."""
         return list(self.by_epoch.values())
 
     def kept(self) -> list[int]:
-        """The epochs whose models are here, by number (1 is the first)."""
+        """Return the epochs whose models are here, by number (1 is the first)."""
         models = (self._folder / "epochs").glob("*/model.pt")
         return sorted(int(path.parent.name) for path in models if path.parent.name.isdecimal())
 
     def add(self, epoch: int, metrics: Metrics, contents: Callable[[], dict[str, Any]], ledger: Ledger) -> None:
-        """One more report, with its model's contents and ledger. Models that it makes superfluous are removed."""
+        """Add a report, with its model's contents and ledger, and remove the models that it makes superfluous."""
         last = max(self.by_epoch, default=0)
         self.by_epoch[epoch] = metrics if epoch == last + 1 else {"epoch": epoch, **metrics}
         write_curve(self.curve, self._folder)
@@ -113,7 +140,8 @@ class EpochLog:
         self._prune()
 
     def finish(self) -> list[int]:
-        """The trial has ended at its last epoch, whose model has its place elsewhere: what is kept besides it."""
+        """Remove the last epoch's model, which has its place elsewhere, and return the epochs that are kept besides
+        it."""
         shutil.rmtree(epoch_folder(self._folder, max(self.by_epoch, default=0)), ignore_errors=True)
         return self.kept()
 
@@ -126,12 +154,12 @@ class EpochLog:
 
 
 def epoch_folder(folder: Path, epoch: int) -> Path:
-    """Where a kept epoch that is not the trial's last has its model and ledger."""
+    """Return the folder of a kept epoch before the trial's last, with its model and ledger."""
     return folder / "epochs" / str(epoch)
 
 
 def read_curve(folder: Path) -> list[Metrics]:
-    """What each epoch of a trial has reported so far, the first one first.
+    """Read the metrics that each epoch of a trial has reported so far, the first one first.
 
     Raises:
         BrokenFile: for a file that is not whole.
@@ -144,13 +172,13 @@ def read_curve(folder: Path) -> list[Metrics]:
 
 
 def write_curve(curve: list[Metrics], folder: Path) -> None:
-    """Replaces the curve, in one step."""
+    """Replace the curve, in one step."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / "curve.json") as partial:
         partial.write_text(json.dumps(curve))
 
 
 def write_model(folder: Path, contents: dict[str, Any], ledger: Ledger) -> None:
-    """`ledger.json` and, last, `model.pt`, each in one step."""
+    """Write `ledger.json` and, last, `model.pt`, each in one step."""
     write_ledger(ledger, folder)
     save_tensors(contents, folder / "model.pt")

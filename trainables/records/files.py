@@ -1,4 +1,4 @@
-"""Files that are whole or not there: how they are written, how they are read, and what a full disk looks like."""
+"""Write and read files that are whole or absent, and recognise a full disk."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from edp.spec import UserError
+
+if TYPE_CHECKING:  # processes that only pass messages start in half the time without NumPy and PyTorch
+    import numpy as np
 
 Read = TypeVar("Read")
 
@@ -33,7 +36,7 @@ class BrokenFile(UserError):
 
 
 def read_json(path: Path, kind: Callable[..., Read]) -> Read:
-    """A JSON file as a `kind`: whatever pydantic can check, such as `dict[str, float]`.
+    """Read a JSON file as a `kind`, any type that pydantic can check, such as `dict[str, float]`.
 
     Raises:
         BrokenFile: for a file that is not there or cannot be read, is no JSON, or not of this kind.
@@ -50,7 +53,7 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
 
 
 def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
-    """As `read_json`; None where nothing was ever written.
+    """Read as `read_json`; return None where nothing was ever written.
 
     Raises:
         BrokenFile: as `read_json`.
@@ -59,13 +62,13 @@ def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in a line, or else what it is."""
+    """Return an error's text in one line, or else its type."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """For a block that takes apart what `path` holds: whatever it stumbles over is a fault of the file.
+    """Turn every error of a block that parses the contents of `path` into a fault of the file.
 
     Raises:
         BrokenFile: naming the file.
@@ -84,16 +87,16 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Gives a name beside `path` to write to; when the block ends well that becomes `path`, whole and on disk.
+    """Yield a name beside `path` to write to; when the block ends well that becomes `path`, whole and on disk.
 
-    The name is nobody else's, so that of two that write at once the last one wins.
+    The name is unique, so that of two writers at once the last one wins.
 
     Raises:
         BrokenFile: where a folder has taken the place of `path`.
@@ -114,24 +117,38 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def why_not(error: OSError) -> str:
-    """Why a file could not be written, in words. NumPy's errors have no number, and so none of the system's texts."""
+    """Return the reason why a file could not be written. NumPy's errors have no number, and so none of the system's
+    texts."""
     return disk_full(error) or error.strerror or " ".join(str(error).split())
 
 
+def load_array(path: Path, *, mapped: bool = True) -> np.ndarray:
+    """Map a NumPy file into memory, or read it.
+
+    Raises:
+        BrokenFile: naming a file that is not whole.
+    """
+    import numpy as np
+
+    with reading(path):
+        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None)
+        return found
+
+
 def save_arrays(path: Path, **arrays: Any) -> None:
-    """Writes NumPy arrays as one `.npz` file, in one step."""
-    import numpy as np  # as below
+    """Write NumPy arrays as one `.npz` file, in one step."""
+    import numpy as np
 
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
 def save_tensors(contents: dict[str, Any], path: Path) -> None:
-    """Writes tensors and plain data in one step, for `torch.load(…, weights_only=True)`.
+    """Write tensors and plain data in one step, for `torch.load(…, weights_only=True)`.
 
     By way of memory: PyTorch's own writer hides why the system did not take what it wrote.
     """
-    import torch  # not at the top: processes that only pass messages on start in half the time without it
+    import torch
 
     memory = io.BytesIO()
     torch.save(contents, memory)
@@ -140,7 +157,7 @@ def save_tensors(contents: dict[str, Any], path: Path) -> None:
 
 
 def disk_full(error: BaseException) -> str | None:
-    """The line that says so where `error`, or what it came from, is a disk without room; None for other errors.
+    """Return the message where `error`, or its cause, is a disk without room; None for other errors.
 
     SQLite, NumPy and PyTorch have errors of their own for it, and so has whatever carries an error from one process to
     another: they hold its text alone.

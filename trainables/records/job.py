@@ -1,7 +1,8 @@
-"""What goes into a trial and what comes out of it: plain data, small enough to send by value."""
+"""Jobs and results of a trial, as plain data that is small enough to send by value; threads that wait for them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,16 @@ class Stop:
 
     reason: str
     measure: bool = True
-    """Whether it ends well, measured as it stands; else it leaves its checkpoint, to go on from another time."""
+    """True: it ends well, measured as it stands; False: it leaves its checkpoint, to be resumed another time."""
 
 
 @dataclass(frozen=True)
 class News:
-    """What happens to a job's workers, in a line; an empty one: they are there."""
+    """A line about a job's workers; an empty one: they are there."""
 
     line: str = ""
     waits: bool = False
-    """Whether the job waits for workers from now on."""
+    """True where the job waits for workers from now on."""
 
 
 Report = Callable[[int, Metrics], Stop | None]
@@ -37,12 +38,12 @@ class TrialFailed(RuntimeError):
 
 
 class TrialLeft(TrialFailed):
-    """The trial was told to leave off; its checkpoint is there to go on from."""
+    """The trial was asked to stop; its checkpoint is there to resume from."""
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """What a worker group needs to know of a trial: plain data, small enough to send by value."""
+    """A worker group's input for a trial: plain data, small enough to send by value."""
 
     spec: TrialSpec
     corpus: Path
@@ -52,15 +53,16 @@ class TrialJob:
     attack: Path | None = None
     """A fitted attack; None: no membership inference is measured."""
     coins: Path | None = None
-    """Which canaries are trained on; read when training is over. None: no audit."""
+    """The file of the trained canaries, read after training. None: no audit."""
     with_valid: bool = False
-    """Whether the validation utterances are trained on too; nothing is validated then."""
+    """True: train on the validation utterances too, and validate nothing."""
     keep: int = 1
-    """How many epochs' models are kept and measured, the last among them. Takes an attack, and a private method."""
+    """Number of epochs whose models are kept and measured, the last among them. Needs an attack, and a private
+    method."""
     objectives: Objectives = TRADE_OFF
-    """What epochs are kept for."""
+    """The objectives that decide which epochs are kept."""
     gpus_per_worker: float = 1.0
-    """What a worker on a GPU has of it: its share of the cost."""
+    """A worker's share of its GPU, which is its share of the cost."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial. `metrics` are of the last epoch on the test split; see DESIGN for their names."""
+    """The result of a trial. `metrics` are of the last epoch on the test split; see DESIGN for their names."""
 
     metrics: Metrics
     ledger: Ledger
@@ -90,3 +92,16 @@ class TrialError(RuntimeError):
 
 class TrialStopped(TrialError):
     """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""
+
+
+GROUP_THREAD = "worker-group-"
+"""Beginning of the names of threads that wait for a worker group."""
+
+
+def still_waits() -> bool:
+    """Return True if a thread still waits for a worker group, which Ctrl-C may have left in the middle of an epoch.
+
+    Ray must not be shut down then, and this process must leave by `os._exit`: Ray ends a process whose thread it finds
+    waiting with exit code 1. Its processes go when this one has gone.
+    """
+    return any(thread.name.startswith(GROUP_THREAD) for thread in threading.enumerate())

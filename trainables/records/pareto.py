@@ -18,10 +18,10 @@ Values = Sequence[float]
 
 
 def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float:
-    """An objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
+    """Return an objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
 
     Args:
-        measured_on: `valid_` for what an epoch came to on the validation split, "" for the test split.
+        measured_on: `valid_` for metrics of an epoch on the validation split, "" for the test split.
     """
     if name.startswith("log10_"):
         return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
@@ -29,12 +29,12 @@ def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float
 
 
 def dominates(one: Values, other: Values) -> bool:
-    """Whether `one` is nowhere worse and somewhere better than `other`."""
+    """Return True if `one` is nowhere worse and somewhere better than `other`."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
 
 
 def non_dominated(points: Sequence[Values]) -> list[int]:
-    """Places of the points that no other one dominates; equal points stay together."""
+    """Return the places of the points that no other one dominates; equal points stay together."""
     # Whatever dominates a point stands before it in this order, or is dominated itself by what does.
     order = sorted(range(len(points)), key=lambda i: [math.inf if math.isnan(v) else v for v in points[i]])
     found: list[int] = []
@@ -45,7 +45,7 @@ def non_dominated(points: Sequence[Values]) -> list[int]:
 
 
 def hypervolume(points: Sequence[Values], reference: Values) -> float:
-    """The volume that `points` dominate within `reference`, by slicing along the last objective.
+    """Return the volume that `points` dominate within `reference`, by slicing along the last objective.
 
     Points that are not better than `reference` everywhere add nothing.
     """

@@ -1,13 +1,13 @@
-"""What one trial is, whole: corpus, model, training, mechanism. Frozen, and the same in YAML and JSON.
-Must not import anything that reads a corpus or trains."""
+"""The specification of one trial: corpus, model, training, mechanism. Frozen, and the same in YAML and JSON. Must not
+import anything that reads a corpus or trains."""
 
 from trainables.spec.corpus import ColumnsSpec, CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpec, HeadSpec, ModelSpec
 from trainables.spec.training import (
     Device,
     Method,
+    NonPrivateSpec,
     Optimizer,
-    PlainSpec,
     Precision,
     TrainingSpec,
 )
@@ -25,8 +25,8 @@ __all__ = [
     "HeadSpec",
     "Method",
     "ModelSpec",
+    "NonPrivateSpec",
     "Optimizer",
-    "PlainSpec",
     "Precision",
     "ShadowSpec",
     "TrainingSpec",

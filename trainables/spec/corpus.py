@@ -1,4 +1,4 @@
-"""Which utterances a trial reads."""
+"""The specification of a corpus."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from edp.spec import Frozen
 
 
 class ColumnsSpec(Frozen):
-    """What the columns of a table are called; null: one of the obvious names (`trainables.corpora.tables.NAMES`)."""
+    """The names of a table's columns; null: one of the usual names (`trainables.corpora.tables.NAMES`)."""
 
-    text: Annotated[str | None, Field(description="words with blanks between, or a list of words")] = None
+    text: Annotated[str | None, Field(description="words separated by blanks, or a list of words")] = None
     intent: str | None = None
-    tags: Annotated[str | None, Field(description="strict BIO, one a word")] = None
-    user: Annotated[str | None, Field(description="who said it")] = None
+    tags: Annotated[str | None, Field(description="strict BIO, one tag a word")] = None
+    user: Annotated[str | None, Field(description="user of the utterance")] = None
 
 
 class CorpusSpec(Frozen):
-    """Which utterances: a public corpus by name, a generated one, or a user's own by path."""
+    """A corpus: a public one by name, a generated one, or a user's own by path."""
 
     name: Annotated[
         str,
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            description="a public one (edp-sweep data fetch --help), communication, health, video, or any with a path, "
-            "whose file's name it is by default",
+            description="a public corpus (edp-sweep data fetch --help), communication, health or video; with a "
+            "path any name, by default that of the file",
         ),
     ]
-    path: Annotated[str | None, Field(description="folder or file of the corpus; comes before everything")] = None
+    path: Annotated[str | None, Field(description="folder or file of the corpus; takes precedence over `name`")] = None
     format: Annotated[
         Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets"],
         Field(description="format of `path`"),
     ] = "auto"
-    columns: Annotated[ColumnsSpec | None, Field(description="of csv, parquet, datasets; null: the obvious names")] = (
-        None
-    )
-    utterances: Annotated[int | None, Field(ge=20, description="how many to generate (generated corpora)")] = None
+    columns: Annotated[ColumnsSpec | None, Field(description="of csv, parquet, datasets; null: the usual names")] = None
+    utterances: Annotated[
+        int | None, Field(ge=20, description="number of utterances to generate (generated corpora)")
+    ] = None
     seed: Annotated[int, Field(ge=0, lt=2**32, description="of the generator and of the 45:5:50 split")] = 0
     split: Annotated[
         Literal["paper", "published"],
         Field(
-            description="paper: 45:5:50, no utterance in two parts; published: train, valid and test as the corpus has "
-            "them, to compare with published SER and F1"
+            description="paper: 45:5:50, no utterance in two parts; published: the corpus' own train, valid and "
+            "test, to compare with published SER and F1"
         ),
     ] = "paper"
 
     @model_validator(mode="before")
     @classmethod
     def _named_after_its_path(cls, given: Any) -> Any:
-        """A corpus of one's own is called as its file or folder is, unless it is given a name."""
+        """Name a corpus with a path after its file or folder, unless it is given a name."""
         if isinstance(given, dict) and isinstance(given.get("path"), int | float):  # as YAML reads digits
             raise ValueError(f"path = {given['path']}: allowed: text; a name of digits as ./{given['path']}")
         if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):

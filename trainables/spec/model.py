@@ -1,4 +1,4 @@
-"""What is trained: CLC, or a Transformer encoder, with their heads."""
+"""The specification of a model: CLC, or a Transformer encoder, with their heads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from edp.spec import Frozen
 from trainables.spec.corpus import CorpusSpec
 
-_MOST_HEADS = 1024
-"""Of those that a message lists."""
+_MAX_HEADS = 1024
+"""Largest number of heads that a message lists."""
 
 
 class EmbeddingsSpec(Frozen):
-    """Where CLC's token embeddings come from. Never from the private corpus: they are released with the model."""
+    """The source of CLC's token embeddings. Never the private corpus: they are released with the model."""
 
     path: Annotated[str | None, Field(description="a .vec or .bin file of fastText")] = None
     corpus: Annotated[CorpusSpec | None, Field(description="a public corpus to train fastText on with gensim")] = None
@@ -29,26 +29,27 @@ class EmbeddingsSpec(Frozen):
 
 
 class HeadSpec(Frozen):
-    """What stands on the states of tokens: how tags are scored, and which sequences of them are allowed."""
+    """The slot head: the scores of tags, and the sequences of them that are allowed."""
 
     slots: Annotated[
         Literal["crf", "bio_crf", "softmax"],
         Field(
-            description="crf: with scores of a tag after another, learnt; bio_crf: of all sequences that BIO allows, "
-            "alike, so that nothing of them is learnt or noised; softmax: each token by itself"
+            description="crf: learnt scores of transitions between tags; bio_crf: all transitions that BIO "
+            "allows score alike, so that none is learnt or noised; softmax: each token by itself"
         ),
     ] = "crf"
     shared_types: Annotated[
-        bool, Field(description="score of B-x is that of B plus that of x, of I-x that of I plus that of x")
+        bool,
+        Field(description="the score of B-x is that of B plus that of x; the score of I-x is that of I plus that of x"),
     ] = False
     shared_parts: Annotated[
         bool,
         Field(
-            description="half the score of each word of a label's name is added to the label's own: what "
-            "fromloc.city_name teaches about cities, toloc.city_name learns too"
+            description="add half the score of each word of a label's name to the label's own: toloc.city_name shares "
+            "what fromloc.city_name learns about cities"
         ),
     ] = False
-    bio: Annotated[bool, Field(description="I-x is answered after B-x and I-x only, whatever was learnt")] = False
+    bio: Annotated[bool, Field(description="predict I-x only after B-x and I-x")] = False
 
 
 def _names_layers(layers: str) -> str:
@@ -58,7 +59,7 @@ def _names_layers(layers: str) -> str:
 
 
 class FeaturesSpec(Frozen):
-    """What the heads of a frozen encoder read: hidden states, computed once a corpus, whitened by public moments.
+    """The inputs of heads on a frozen encoder: hidden states, computed once a corpus, whitened by public moments.
 
     Dropout is off: before the states nothing is trained, and after them there is a linear layer alone.
     """
@@ -68,21 +69,24 @@ class FeaturesSpec(Frozen):
         BeforeValidator(lambda value: str(value) if type(value) is int else value),  # as YAML reads one alone
         AfterValidator(_names_layers),
         Field(
-            description="hidden states that a token's vector is made of, such as \"2+4\"; 0: the embeddings'",
+            description='hidden states that form a token\'s vector, such as "2+4"; 0: the embeddings',
         ),
     ] = "2+4"
-    pieces: Annotated[
-        Literal["first", "mean"], Field(description="of a word's pieces: the first one's state, or the mean")
-    ] = "first"
     sentence: Annotated[
-        Literal["mean", "first"], Field(description="of an utterance: the mean of all states of the last layer")
+        Literal["mean", "first"],
+        Field(description="an utterance's state in the last layer: the mean over its pieces, or the first piece's"),
     ] = "mean"
     whiten: Annotated[
-        float, Field(ge=0, le=1, description="exponent: 1 gives equal variances, 0 leaves them as they are")
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="exponent of the whitening: 1 gives equal variances, 0 leaves the states as they are",
+        ),
     ] = 1.0
     public: Annotated[
         tuple[CorpusSpec, ...],
-        Field(min_length=1, description="public corpora whose states give mean, covariance and scale"),
+        Field(min_length=1, description="public corpora for mean, covariance and scale of the states"),
     ]
 
     @model_validator(mode="after")
@@ -103,14 +107,14 @@ class CLCSpec(Frozen):
     kind: Literal["clc"] = "clc"
     embeddings: EmbeddingsSpec
     embedding_size: Annotated[int, Field(ge=1)] = 300
-    hidden_size: Annotated[int, Field(ge=1, description="of one direction of a layer")] = 384
+    hidden_size: Annotated[int, Field(ge=1, description="size of one direction of a layer")] = 384
     layers: Annotated[int, Field(ge=1)] = 2
     char_embedding_size: Annotated[int, Field(ge=1)] = 30
     char_filters: Annotated[int, Field(ge=1)] = 50
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    trainable: Annotated[Literal["all", "heads"], Field(description="heads: what is before them stays as it is")] = (
-        "all"
-    )
+    trainable: Annotated[
+        Literal["all", "heads"], Field(description="heads: all layers before the heads are frozen")
+    ] = "all"
     head: HeadSpec = HeadSpec()
 
 
@@ -121,37 +125,41 @@ class BERTSpec(Frozen):
     kind: Literal["bert"] = "bert"
     pretrained: Annotated[
         str | None,
-        Field(description="minilm (the extra `pretrained`), a folder, or a Hugging Face name; null: random start"),
+        Field(description="minilm (the extra `pretrained`), a folder, or a Hugging Face name; null: a random start"),
     ] = "huawei-noah/TinyBERT_General_4L_312D"
     vocabulary: Annotated[
         CorpusSpec,
-        Field(description="public corpus that a WordPiece vocabulary is built on where `pretrained` has none"),
+        Field(description="public corpus for a WordPiece vocabulary where `pretrained` has none"),
     ]
-    hidden_size: Annotated[int, Field(ge=1, description="where the start is random")] = 312
+    hidden_size: Annotated[int, Field(ge=1, description="of a random start")] = 312
     layers: Annotated[
         int | None,
-        Field(ge=1, description="first so many of a pretrained encoder, null: all; of a random start, null: 4"),
+        Field(
+            ge=1, description="number of first layers of a pretrained encoder, null: all; of a random start, null: 4"
+        ),
     ] = None
-    heads: Annotated[int, Field(ge=1, description="where the start is random")] = 12
+    heads: Annotated[int, Field(ge=1, description="of a random start")] = 12
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     trainable: Annotated[
         Literal["all", "heads", "lora", "bitfit", "top_k"],
-        Field(description="what is trained beside the heads: lora: adapters, bitfit: biases, top_k: the last layers"),
+        Field(description="parts trained besides the heads; lora: adapters; bitfit: biases; top_k: the last layers"),
     ] = "all"
-    lora_rank: Annotated[int | None, Field(ge=1, description="of lora; null: 8")] = None
+    lora_rank: Annotated[int | None, Field(ge=1, description="rank of lora's adapters; null: 8")] = None
     lora_target: Annotated[
-        Literal["query_value", "attention", "all"] | None,
+        Literal["query_value", "all"] | None,
         Field(description="linear layers that lora adapts; null: query_value"),
     ] = None
     top_layers: Annotated[int | None, Field(ge=1, description="k of top_k; null: 1")] = None
     head: HeadSpec = HeadSpec()
     sentence: Annotated[
         Literal["first", "mean"],
-        Field(description="what intents are read from without `features`: the first piece's last state, or all's mean"),
+        Field(
+            description="input of the intent head without `features`: the first piece's last state, or the mean of all"
+        ),
     ] = "first"
     features: Annotated[
         FeaturesSpec | None,
-        Field(description="of trainable = heads: the encoder's states are computed once; null: in every step"),
+        Field(description="with trainable = heads: compute the encoder's states once; null: in every step"),
     ] = None
 
     @model_validator(mode="after")
@@ -188,9 +196,7 @@ class BERTSpec(Frozen):
     def _heads_share_the_hidden_size(self) -> BERTSpec:
         if self.hidden_size % self.heads:
             fit = [
-                str(heads)
-                for heads in range(1, min(self.hidden_size, _MOST_HEADS) + 1)
-                if self.hidden_size % heads == 0
+                str(heads) for heads in range(1, min(self.hidden_size, _MAX_HEADS) + 1) if self.hidden_size % heads == 0
             ]
             raise ValueError(
                 f"model.heads = {self.heads} does not divide model.hidden_size = {self.hidden_size}; "
@@ -200,7 +206,7 @@ class BERTSpec(Frozen):
 
     @property
     def random_layers(self) -> int:
-        """How many layers a random start has: the paper's four, unless told."""
+        """Number of layers of a random start; the paper's four by default."""
         return 4 if self.layers is None else self.layers
 
 

@@ -1,4 +1,4 @@
-"""How it is trained, with privacy and without."""
+"""The settings of training, with privacy and without."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ Precision = Literal["auto", "float32", "bfloat16"]
 """`auto` is bfloat16 where the device multiplies it in hardware, else float32. A processor that does not takes some
 fifty times as long for it (an EPYC with AVX2 alone: 1.3 against 63 GFLOP/s)."""
 
-MOST_EPOCHS = 100_000
-"""Each has an entry in the ledger, which is priced as a whole."""
+MAX_EPOCHS = 100_000
+"""Limit of epochs: each has an entry in the ledger, which is priced as a whole."""
 
-_MOST_WORKERS = 1024
-"""Of those that a message lists."""
+_MAX_WORKERS = 1024
+"""Largest number of workers that a message lists."""
 
 
-class PlainSpec(Frozen):
-    """Training without privacy where its settings are not the private ones: a learning rate that was chosen for clipped
-    gradients of full batches would throw a model off whose gradients are not clipped.
+class NonPrivateSpec(Frozen):
+    """Settings of training without privacy that differ from the private ones: with a learning rate that suits clipped
+    gradients of full batches, training without a clip diverges.
 
-    What is null is the private setting, and with `model.features` that of `PLAIN_HEADS`.
+    A null setting is the private one, and with `model.features` the one of `NON_PRIVATE_HEADS`.
     """
 
-    epochs: Annotated[int | None, Field(ge=1, le=MOST_EPOCHS, description="null: as above; 15")] = None
-    batch_size: Annotated[int | None, Field(ge=1, description="null: as above; 64")] = None
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: the private one; of heads 15")] = None
+    batch_size: Annotated[int | None, Field(ge=1, description="null: the private one; of heads 64")] = None
     optimizer: Annotated[
         Literal["adam", "adamw", "sgd"] | None,
-        Field(description="with its default settings; null: as above; adam"),
+        Field(description="with its default settings; null: the private one; of heads adam"),
     ] = None
-    learning_rate: Annotated[float | None, Field(gt=0, description="null: as above; 0.03")] = None
+    learning_rate: Annotated[float | None, Field(gt=0, description="null: the private one; of heads 0.03")] = None
 
 
-PLAIN_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
-"""How heads on the states of a frozen encoder are trained without privacy."""
+NON_PRIVATE_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
+"""Settings of training without privacy for heads on the states of a frozen encoder."""
 
 
 class TrainingSpec(Frozen):
-    """How it is trained. `micro_batches` belongs to the mechanism, `workers` to the hardware (DESIGN)."""
+    """The settings of training. `micro_batches` belongs to the mechanism, `workers` to the hardware."""
 
     # Null is an optimiser's own default (`trainables.training.optimizers`).
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -55,11 +55,11 @@ class TrainingSpec(Frozen):
     }
 
     method: Method = "edp"
-    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 15
+    epochs: Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = 15
     batch_size: Annotated[
         Annotated[int, Field(ge=1)] | Literal["full"],
         Field(
-            description="utterances a step, all workers together, or users with edp.unit = user; full: all that train"
+            description="utterances a step, all workers together, or users with edp.unit = user; full: the training set"
         ),
     ] = 64
     micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
@@ -68,60 +68,73 @@ class TrainingSpec(Frozen):
     optimizer: Annotated[
         Optimizer,
         Field(
-            description="takes the step with what `method` made of the gradient: sgd is the plain step here, noisy "
-            "or not; momentum: heavy-ball; adam_bc: Adam with the noise's variance taken out of its second moment"
+            description="step rule for the gradient of `method`, noisy or not; momentum: heavy-ball; adam_bc: "
+            "Adam with the noise's variance taken out of its second moment"
         ),
     ] = "adam"
     momentum: Annotated[
-        float | None, Field(ge=0, lt=1, description="of momentum: v = momentum v + g, w -= learning_rate v; null: 0.9")
+        float | None,
+        Field(ge=0, lt=1, description="with optimizer momentum: v = momentum v + g, w -= learning_rate v; null: 0.9"),
     ] = None
     weight_decay: Annotated[
-        float | None, Field(ge=0, description="of adamw: a step takes learning_rate weight_decay w off w; null: 0.01")
+        float | None,
+        Field(ge=0, description="with optimizer adamw: a step takes learning_rate weight_decay w off w; null: 0.01"),
     ] = None
     noise_floor: Annotated[
-        float | None, Field(gt=0, description="of adam_bc: least second moment, over the noise's variance; null: 0.1")
+        float | None,
+        Field(gt=0, description="with optimizer adam_bc: least second moment, over the noise's variance; null: 0.1"),
     ] = None
     average: Annotated[
         float | None,
         Field(
             ge=0,
             lt=1,
-            description="decay of an exponential moving average of the weights, which is what is measured and "
-            "released; costs no epsilon; 0 and null: the weights themselves",
+            description="decay of an exponential moving average of the weights, which is measured and released "
+            "in their place; costs no epsilon; 0 and null: the weights themselves",
         ),
     ] = None
     learning_rate_decay: Annotated[
         Literal["none", "linear"], Field(description="linear: epoch t of T at learning_rate (1 - t/T)")
     ] = "none"
     decay_epochs: Annotated[
-        int | None, Field(ge=1, description="T of learning_rate_decay, where training ends before; null: epochs")
+        int | None, Field(ge=1, description="T of learning_rate_decay for a training that ends earlier; null: epochs")
     ] = None
     precision: Annotated[
         Precision,
         Field(
-            description="of the products in training; auto: bfloat16 where the device multiplies it in hardware (a "
-            "processor that does not is some fifty times slower with it). Weights, gradients, clip and noise are "
-            "float32 in any case. Scores of bfloat16 have three digits: heads with a small clip and a large rate need "
-            "float32"
+            description="precision of the products in training; auto: bfloat16 where the device multiplies it "
+            "in hardware (other processors are some fifty times slower with it). Weights, "
+            "gradients, clip and noise are always float32. Scores of bfloat16 have three digits: "
+            "heads with a small clip and a large rate need float32"
         ),
     ] = "float32"
     memory_batch: Annotated[
         int | None,
-        Field(ge=1, description="most utterances that a worker runs at once; null: what fits. Changes no result"),
-    ] = None
-    sub_chunks: Annotated[int, Field(ge=1, description="length-sorted pieces that a worker's share is run in")] = 1
-    validate_every: Annotated[
-        int,
-        Field(ge=1, description="epochs from one validation, checkpoint and report to the next; the last has all"),
-    ] = 1
-    plain: Annotated[
-        PlainSpec | None,
         Field(
-            description="of the SGD baseline, the shadow and reference models; null: the settings above, and with "
-            "model.features those of heads"
+            ge=1,
+            description="most utterances that a worker runs at once; null: those that fit into memory. Changes "
+            "no result",
         ),
     ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="of weights, dropout and data order; never of noise")] = 0
+    sub_chunks: Annotated[
+        int, Field(ge=1, description="number of length-sorted chunks of a worker's share of a step")
+    ] = 1
+    validate_every: Annotated[
+        int,
+        Field(
+            ge=1, description="epochs from one validation, checkpoint and report to the next; the last epoch has all"
+        ),
+    ] = 1
+    non_private: Annotated[
+        NonPrivateSpec | None,
+        Field(
+            description="settings of the SGD baseline, the shadow and reference models; null: the settings above, and "
+            "with model.features those of heads"
+        ),
+    ] = None
+    seed: Annotated[
+        int, Field(ge=0, lt=2**32, description="seed of weights, dropout and data order; never of noise")
+    ] = 0
     device: Device = "auto"
 
     @field_validator("batch_size", mode="before")
@@ -156,11 +169,11 @@ class TrainingSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _plain_batches_are_shared_evenly(self) -> TrainingSpec:
-        if self.plain is not None and (self.plain.batch_size or 0) % self.workers:
+    def _non_private_batches_are_shared_evenly(self) -> TrainingSpec:
+        if self.non_private is not None and (self.non_private.batch_size or 0) % self.workers:
             raise ValueError(
-                f"plain.batch_size = {self.plain.batch_size} is not a multiple of workers = {self.workers}; "
-                f"allowed: multiples of {self.workers}"
+                f"non_private.batch_size = {self.non_private.batch_size} is not a multiple of workers = "
+                f"{self.workers}; allowed: multiples of {self.workers}"
             )
         return self
 
@@ -174,25 +187,25 @@ class TrainingSpec(Frozen):
         return self
 
     def without_privacy(self) -> TrainingSpec:
-        """The same training without clip and noise. adam takes the place of adam_bc, which corrects for noise alone."""
+        """Return the same training without clip and noise; adam replaces adam_bc, which only corrects for noise."""
         # SGD has no use for micro-batches, but workers must divide them.
         changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers}
         if self.optimizer == "adam_bc":
             changes |= {"optimizer": "adam", "noise_floor": None}
         return self.model_copy(update=changes)
 
-    def plainly(self, heads: bool) -> TrainingSpec:
-        """Without privacy, as `plain` says.
+    def non_private_training(self, heads: bool) -> TrainingSpec:
+        """Return the training without privacy, with the settings of `non_private`.
 
         Args:
-            heads: whether heads on the states of a frozen encoder are trained, for which the private settings are none.
+            heads: True for heads on the states of a frozen encoder, whose private settings do not suit SGD.
         """
-        changes: dict[str, Any] = {} if self.plain is None else self.plain.model_dump(exclude_none=True)
+        changes: dict[str, Any] = {} if self.non_private is None else self.non_private.model_dump(exclude_none=True)
         if heads:
             same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
-            even = -(-PLAIN_HEADS["batch_size"] // self.workers) * self.workers
+            even = -(-NON_PRIVATE_HEADS["batch_size"] // self.workers) * self.workers
             return TrainingSpec(
-                method="sgd", micro_batches=self.workers, **same, **{**PLAIN_HEADS, "batch_size": even, **changes}
+                method="sgd", micro_batches=self.workers, **same, **{**NON_PRIVATE_HEADS, "batch_size": even, **changes}
             )
         own = self.without_privacy()
         if not changes:
@@ -201,26 +214,28 @@ class TrainingSpec(Frozen):
             changes |= {"momentum": None, "weight_decay": None}
         if "epochs" in changes:
             changes["decay_epochs"] = None
-        kept = own.model_dump(exclude={"plain", "micro_batches"})
+        kept = own.model_dump(exclude={"non_private", "micro_batches"})
         return TrainingSpec.model_validate({**kept, **changes, "micro_batches": self.workers})
 
     @property
     def clips(self) -> int | None:
-        """Micro-batches a step, as executed: DP-SGD clips every example. None: as many as there are examples."""
+        """Micro-batches a step, as executed: DP-SGD clips every example. None: the number of examples."""
         if self.method != "dpsgd":
             return self.micro_batches
         return None if self.batch_size == "full" else self.batch_size
 
     def batch_in(self, examples: int) -> int:
-        """`batch_size` on so many training examples."""
+        """Return `batch_size` for this number of training examples."""
         return examples if self.batch_size == "full" else self.batch_size
 
     def clips_in(self, examples: int, called: str = "utterances") -> int:
-        """`clips`, the N that a step's clipped sum is divided by, on so many training examples.
+        """Return `clips`, the N that divides a step's clipped sum, for this number of training examples.
 
-        With users as the unit `examples` counts them, and `called` says so.
+        With shuffled epochs the number may be public: neighbours differ by an example that is replaced by nothing.
 
-        With shuffled epochs their number may be public: neighbours differ by an example that is replaced by nothing.
+        Args:
+            examples: training utterances, or users where they are the unit.
+            called: the word for them in messages.
 
         Raises:
             UserError: for more clips than examples, whose sum would be divided by more than it can hold.
@@ -243,11 +258,11 @@ class TrainingSpec(Frozen):
         return clips
 
     def learning_rate_in(self, epoch: int) -> float:
-        """The optimiser's learning rate in an epoch, counted from 0."""
+        """Return the optimiser's learning rate in an epoch, counted from 0."""
         decay = epoch / (self.decay_epochs or self.epochs) if self.learning_rate_decay == "linear" else 0
         return self.learning_rate * (1 - decay)
 
 
 def _divisors(clips: int) -> list[int]:
-    """Numbers of workers that share so many micro-batches evenly; those that somebody may have."""
-    return [workers for workers in range(1, min(clips, _MOST_WORKERS) + 1) if clips % workers == 0]
+    """Return the numbers of workers, up to `_MAX_WORKERS`, that divide `clips`."""
+    return [workers for workers in range(1, min(clips, _MAX_WORKERS) + 1) if clips % workers == 0]

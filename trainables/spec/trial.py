@@ -1,4 +1,4 @@
-"""One configuration, whole: corpus, model, training, mechanism, and who attacks it."""
+"""One configuration: corpus, model, training, mechanism and attack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from edp.spec import EDPSpec, Frozen, UserError
 from trainables.spec.corpus import CorpusSpec
 from trainables.spec.model import BERTSpec, CLCSpec, ModelSpec
-from trainables.spec.training import MOST_EPOCHS, TrainingSpec
+from trainables.spec.training import MAX_EPOCHS, TrainingSpec
 
 CanaryKind = Literal["values", "new_tokens", "outliers"]
 
@@ -18,17 +18,18 @@ class ShadowSpec(Frozen):
     """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
 
     corpus: CorpusSpec
-    epochs: Annotated[
-        int | None, Field(ge=1, le=MOST_EPOCHS, description="null: as many as the model under attack")
-    ] = None
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: those of the attacked model")] = None
 
 
 class CanariesSpec(Frozen):
     """Utterances put in to audit a run: about half of them are trained on (`trainables.attacks.canary`)."""
 
-    count: Annotated[int, Field(ge=0, le=100_000, description="0: none, and no audited epsilon")] = 0
+    count: Annotated[
+        int, Field(ge=0, le=100_000, description="number of canaries; 0: none, and no audited epsilon")
+    ] = 0
     kind: Annotated[
-        CanaryKind, Field(description="what they are made of: values in slots, words that nobody knows, wrong labels")
+        CanaryKind,
+        Field(description="values: in slots; new_tokens: words that occur nowhere else; outliers: wrong labels"),
     ] = "values"
 
     @model_validator(mode="after")
@@ -39,7 +40,7 @@ class CanariesSpec(Frozen):
 
 
 class TrialSpec(Frozen):
-    """One configuration: what `edp-sweep train` runs, what a sweep's trial runs, what `pick` writes."""
+    """One configuration: `edp-sweep train` and the trials of a sweep run it, `pick` writes it."""
 
     corpus: CorpusSpec
     model: ModelSpec
@@ -48,23 +49,23 @@ class TrialSpec(Frozen):
     training: TrainingSpec = TrainingSpec()
     edp: EDPSpec = EDPSpec()
 
-    def plain_training(self) -> TrainingSpec:
-        """The training of the SGD baseline, the shadow and reference models: what `training.plain` says, or the same
-        without clip and noise; of what is plain already, itself."""
+    def non_private_training(self) -> TrainingSpec:
+        """Return the training of the SGD baseline, the shadow and reference models: by `training.non_private`, or the
+        same without clip and noise. A training without privacy is returned as it is."""
         if self.training.method == "sgd":
             return self.training
-        return self.training.plainly(isinstance(self.model, BERTSpec) and self.model.features is not None)
+        return self.training.non_private_training(isinstance(self.model, BERTSpec) and self.model.features is not None)
 
     def check_users(self, users: int | None) -> None:
-        """Refuses a corpus with so many users to train on, None: not known, where they are the unit.
+        """Raise where users are the unit and the corpus has none, or too few for `edp.delta`.
 
-        Each canary is a user of its own. All of them count: how many were planted says something of their coins.
+        Each canary is a user of its own. All of them count: the number of planted ones depends on their coins.
 
         Args:
-            users: the corpus' own, without canaries.
+            users: of the corpus without canaries; None: not known.
 
         Raises:
-            UserError: saying what is allowed.
+            UserError: naming what is allowed.
         """
         if self.edp.unit != "user":
             return

@@ -1,2 +1,2 @@
-"""The loop of one worker: pieces, optimisers, layer scales, checkpoints, reference models of attacks. Must not import
+"""The loop of one worker: batches, optimisers, layer scales, checkpoints, reference models of attacks. Must not import
 Ray."""

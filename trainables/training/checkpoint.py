@@ -22,19 +22,19 @@ from trainables.spec import HeadSpec, TrialSpec
 
 NAME = "checkpoint.pt"
 BEFORE = "checkpoint-before.pt"
-"""The one of the epoch before: what is left where a disk has lost the end of the last one."""
+"""The checkpoint of the epoch before, for a disk that has lost the end of the last one."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What one is: `ledger` holds exactly the steps that made `model`."""
+    """The state of a trial: `ledger` holds exactly the steps that made `model`."""
 
     spec: str
     step: int
     seconds: list[float]
-    """Of each epoch that is done."""
+    """Seconds of each epoch that is done."""
     ledger: str
     alpha: torch.Tensor | None
     """Layer scales (K,): estimated once, before training, and kept."""
@@ -47,7 +47,7 @@ class Checkpoint:
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Writes a checkpoint in one step, so that a crash or a full disk leaves the last one whole; two are kept."""
+    """Write a checkpoint in one step, so that a crash or a full disk leaves the last one whole; two are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).is_file():
         # A second name for the last one, which stays where it is until the new one takes its place.
@@ -58,7 +58,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
-    """The checkpoint of a run of the same configuration, or None. Tensors and plain data only: no code is run."""
+    """Load the checkpoint of a run of the same configuration, or None. It holds tensors and plain data: no code is
+    run."""
     for name in (NAME, BEFORE):
         if not (folder / name).is_file():
             continue
@@ -73,7 +74,7 @@ def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
 
 
 def discard_checkpoint(folder: Path) -> None:
-    """The trial has ended well, and its result is kept: its model and ledger are what stays."""
+    """Remove the checkpoints of a trial that has ended well: its model and ledger stay."""
     for name in (NAME, BEFORE):
         (folder / name).unlink(missing_ok=True)
 
@@ -97,11 +98,11 @@ def spec_key(spec: TrialSpec) -> str:
 
 
 def restored_ledger(checkpoint: Checkpoint | None, written: Ledger | None) -> Ledger:
-    """The ledger of a run that goes on: the steps that made the checkpoint's weights, none where there is none, and
-    what else was run and thrown away.
+    """Return the ledger of a resumed run: the steps that made the checkpoint's weights, none without a checkpoint, and
+    the steps that were run and lost.
 
     Args:
-        written: what stands beside the checkpoint, written before the last epochs began; None: nothing was begun.
+        written: the ledger beside the checkpoint, written before the last epochs began; None: nothing was begun.
     """
     kept = Ledger.model_validate_json(checkpoint.ledger) if checkpoint is not None else Ledger()
     return kept.after_loss(written) if written is not None else kept

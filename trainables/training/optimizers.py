@@ -1,4 +1,4 @@
-"""What takes the steps: PyTorch's optimisers, DP-AdamBC, and the average of the weights.
+"""Optimisers: PyTorch's, DP-AdamBC, and the average of the weights.
 
 All of it is post-processing of noisy gradients, the weight decay too, so none of it costs any ε.
 """
@@ -28,10 +28,10 @@ NoiseVariances = Callable[[], Sequence[float]]
 def make_optimizer(
     training: TrainingSpec, parameters: Iterable[nn.Parameter], hook: EDPHook | None
 ) -> torch.optim.Optimizer:
-    """The optimiser of `training.optimizer`.
+    """Return the optimiser of `training.optimizer`.
 
     Args:
-        hook: what puts the noise into the gradients, whose variance `adam_bc` takes out; None: there is none.
+        hook: adds the noise whose variance `adam_bc` takes out; None: no noise.
     """
     rate = training.learning_rate
     match training.optimizer:  # fused: a step of Adam takes a third to a fifth of the time, on CPUs too
@@ -52,8 +52,8 @@ def make_optimizer(
 
 
 def noise_variances(hook: EDPHook) -> NoiseVariances:
-    """Asks `hook` for the variance of the noise on each coordinate of the mean gradient: one number a parameter, in the
-    order of `hook.parameters`, of the step whose gradients it made last."""
+    """Return a function that asks `hook` for the variance of the noise on each coordinate of the mean gradient: one
+    number a parameter, in the order of `hook.parameters`, of the last step."""
 
     @functools.cache  # found with the first gradient at the latest, and kept: a GPU is asked for them once
     def shape() -> list[float]:
@@ -92,7 +92,7 @@ class DPAdamBC(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One step of the weights. `closure`, of PyTorch's interface, is not called."""
+        """Update the weights once. `closure`, of PyTorch's interface, is not called."""
         beta1, beta2 = self.betas
         (group,) = self.param_groups
         group["step"] += 1
@@ -121,7 +121,7 @@ class DPAdamBC(torch.optim.Optimizer):
 
 
 def averaged(model: nn.Module, decay: float) -> AveragedModel:
-    """A copy of `model` for the exponential moving average of its weights, which `update_parameters` goes on with.
+    """Return a copy of `model` for the exponential moving average of its weights; `update_parameters` updates it.
 
     The average is a_1 = w_1 after the first step, and a_{n+1} = ψ_n a_n + (1 - ψ_n) w_{n+1} from then on, with
     ψ_n = min(decay, (1+n) / (10+n)): the warm-up that De et al. (2022), "Unlocking High-Accuracy Differentially Private

@@ -1,8 +1,9 @@
-"""Models that attacks compare a target with: references, a shadow of the same corpus; and what the target predicts.
+"""Train the models that attacks compare a target with, references and a shadow of the same corpus, and score the
+target.
 
 The pool is what the target was and was not trained on: its training split (canaries apart) and its test split.
 References come in pairs: one is trained on a random half of the pool, the other on the other half. So every utterance
-is inside exactly half of the references, and copies of an utterance go together. Validation is the population: nobody
+is inside exactly half of the references, and copies of an utterance go together. Validation is the population: no model
 is trained on it. Everything here runs in one process, which is a process group of its own.
 """
 
@@ -23,8 +24,7 @@ from trainables.evaluation.predictions import Predictions, collect_predictions
 from trainables.models import JointModel
 from trainables.records.files import save_arrays
 from trainables.spec import CanariesSpec, TrialSpec
-from trainables.training.alone import alone
-from trainables.training.start import new_model, pick_device
+from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
 
 Arrays = dict[str, NDArray[Any]]
@@ -46,18 +46,19 @@ class ReferenceModel:
 
 
 def reference_spec(spec: TrialSpec, kind: Kind, number: int) -> TrialSpec:
-    """The training of reference `number`: the target's, in one process, with weights and order of its own.
+    """Return the configuration of reference `number`: the target's, in one process, with weights and order of its own.
 
     Args:
         kind: `own`: the target's method, noise and all; `sgd`: without privacy, the same for all trials of a sweep.
     """
-    training = spec.plain_training() if kind == "sgd" else spec.training
+    training = spec.non_private_training() if kind == "sgd" else spec.training
     alone = training.model_copy(update={"workers": 1, "seed": (spec.training.seed + 1 + number) % 2**32})
     return spec.model_copy(update={"canaries": CanariesSpec(), "training": alone})
 
 
 def halves(corpus: EncodedCorpus, seed: int, reference: int) -> dict[Split, NDArray[np.bool_]]:
-    """Which utterances of the pool a reference is trained on, of each split; a pair of references shares the pool."""
+    """Return the utterances of each split of the pool that a reference is trained on; a pair of references shares the
+    pool."""
     pool: list[bytes] = []
     sizes = {}
     for split in _POOL:
@@ -76,7 +77,8 @@ _POOL: tuple[Split, ...] = ("train", "test")
 
 
 def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int64], ...]:
-    """The test split in three: shadow's members (1/4), shadow's non-members (1/4), and what is left to attack (1/2).
+    """Split the test split in three: shadow's members (1/4), shadow's non-members (1/4), and utterances to attack
+    (1/2).
 
     Copies of an utterance go together, so the shadow's utterances are disjoint from all that its attack is tried on.
     """
@@ -90,7 +92,7 @@ def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int6
 
 
 def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
-    """Trains one model and writes what the attacks need of it to `reference_model.output`, whole or not at all.
+    """Train one model and write the attacks' inputs to `reference_model.output`, whole or not at all.
 
     Raises:
         trainables.records.job.TrialFailed: when a gradient or the loss is not finite.
@@ -126,7 +128,7 @@ def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
 
 
 def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
-    """What a trained model predicts: features and losses of members and non-members, losses of population and
+    """Return a trained model's predictions: features and losses of members and non-members, losses of population and
     canaries.
 
     One forward pass, which all attacks share.
@@ -143,7 +145,7 @@ def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
 
 
 def attacked(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Members (of train) and non-members (of test): the same as those of every trial's shadow attack."""
+    """Return members (of train) and non-members (of test): the same as those of every trial's shadow attack."""
     members, non_members = membership_indices(corpus.size("train") - corpus.planted, corpus.size("test"), seed=seed)
     return members, non_members
 

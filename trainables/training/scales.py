@@ -17,16 +17,15 @@ from edp.sampling import Epoch, Indices, of_users, shuffled_epoch
 from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
-from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.features import Features
+from trainables.data.features import Features, encode_utterances
 from trainables.models import JointModel
 from trainables.spec import TrialSpec
 
 SYNTHETIC_UTTERANCES = 64
 _AT_ONCE = 64
 VOTES = 512
-"""How many gradients the private estimate takes, expected: at 20 layers a typical one sums up to 11 times the noise."""
+"""Expected number of gradients in the private estimate: at 20 layers a typical one sums up to 11 times the noise."""
 
 
 def layer_scales(
@@ -37,13 +36,13 @@ def layer_scales(
     ledger: Ledger,
     write_ahead: Callable[[Ledger], None],
 ) -> tuple[torch.Tensor | None, AlphaRelease | None]:
-    """Scales (K,) for the hook, None where it finds its own, and their release, where they are of private examples.
+    """Return scales (K,) for the hook, None where it finds its own, and their release, where they use private examples.
 
     Called by all workers at once, before DDP wraps the model; all get the same scales.
 
     Args:
-        ledger: that the run starts with.
-        write_ahead: told of the release before anything is.
+        ledger: of the run's start.
+        write_ahead: called with the ledger and its release, before anything is released.
 
     Raises:
         UntaughtLayer: for `alpha = private` and a layer that leaves no notes.
@@ -62,7 +61,7 @@ def layer_scales(
 
 
 def synthetic_batch(features: Features, labels: Labels) -> Batch:
-    """Utterances of made-up words with labels drawn uniformly from the public schema: the same ones for every corpus.
+    """Return utterances of made-up words with labels drawn uniformly from the public schema: the same for every corpus.
 
     No private word or frequency goes into it, and nothing public that a worker may lack is needed.
     """
@@ -79,7 +78,7 @@ def synthetic_batch(features: Features, labels: Labels) -> Batch:
 
 
 def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> torch.Tensor:
-    """Layer norms (n, K) of this worker's share of the votes."""
+    """Return the layer norms (n, K) of this worker's share of the votes."""
     voters = [np.asarray(indices) for indices in _voters(corpus, spec)]
     mine = voters[dist.get_rank() :: dist.get_world_size()]
     book = model.book or keep_book(model)
@@ -104,7 +103,8 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
 
 
 def _voters(corpus: EncodedCorpus, spec: TrialSpec) -> Iterator[Indices]:
-    """Who votes: utterances or users, each by its own coin and at most once; or micro-batches, where they are the unit.
+    """Return the voters: utterances or users, each by its own coin and at most once; or micro-batches, where they are
+    the unit.
 
     The coins may be public, since no amplification is claimed. They do not depend on the data.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,21 +15,18 @@ from torch.nn.parallel import DistributedDataParallel
 from edp.book import Book, UntaughtLayer, keep_book
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.sampling import Step
+from edp.sampling import Indices, Step
 from edp.spec import UserError
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
-from trainables.models.precision import in_bfloat16
+from trainables.models.joint import in_bfloat16
 from trainables.records.job import TrialFailed
 from trainables.spec import TrialSpec
+from trainables.training.batches import BatchSampler, Chunk, Chunker
 from trainables.training.checkpoint import Checkpoint, spec_key
-from trainables.training.cutter import Cutter
-from trainables.training.draws import Draws
 from trainables.training.optimizers import averaged, make_optimizer
-from trainables.training.pieces import Piece
 from trainables.training.scales import layer_scales
-from trainables.training.seeds import keys, mixed
 
 _DIVERGED = 1e6
 """A weight of this size says that training has diverged."""
@@ -38,12 +36,12 @@ class Trainer:
     """The training loop of one trial on one worker.
 
     Args:
-        model: of `trainables.training.start.new_model`; with a checkpoint it gets the weights of that.
+        model: of `trainables.training.process.new_model`; with a checkpoint it gets the weights of that.
         corpus: encoded; its training split is trained on.
         checkpoint: of the same configuration, to go on from; None: from the start.
         ledger: that the run goes on with (`restored_ledger`); None: nothing was executed yet.
-        write_ahead: told the ledger as it will be, before anything of it runs.
-        gpu_share: what this worker has of its GPU, whose memory bounds how much is run at once.
+        write_ahead: called with the ledger of the next epochs, before the first of them runs.
+        gpu_share: this worker's share of its GPU, whose memory limits the size of a chunk.
 
     Raises:
         TrialFailed: where model, mechanism and corpus do not fit together.
@@ -67,7 +65,7 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         training = spec.training
         with _trials_mistake():
-            self.draws = Draws(corpus, spec, self.world)
+            self.sampler = BatchSampler(corpus, spec, self.world)
         self.step = checkpoint.step if checkpoint is not None else 0
         self._write_ahead, self._written_until = write_ahead, 0
         self.low_precision = in_bfloat16(training.precision, device)
@@ -78,7 +76,7 @@ class Trainer:
         self.dropped = 0
         """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
         self.book = self._keep_book(model)
-        self._cutter = Cutter(model, corpus, spec, self.draws, device, gpu_share)
+        self._chunker = Chunker(model, corpus, spec, self.sampler, device, gpu_share)
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         else:
@@ -95,9 +93,9 @@ class Trainer:
                 self.hook = EDPHook(
                     self.ddp,
                     spec.edp,
-                    micro_batches=self.draws.clips,
-                    single_example=self.draws.single_example,
-                    rate=self.draws.rate,
+                    micro_batches=self.sampler.clips,
+                    single_example=self.sampler.single_example,
+                    rate=self.sampler.rate,
                     ledger=ledger,
                     alpha=alpha,
                     book=self.book,
@@ -110,14 +108,14 @@ class Trainer:
     def _keep_book(self, model: JointModel) -> Book | None:
         """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
         training = self.spec.training
-        if training.method == "sgd" or (self.draws.clips == self.world and self.spec.edp.sampling == "shuffle"):
+        if training.method == "sgd" or (self.sampler.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
         with _trials_mistake():
             model.book = keep_book(model)
         return model.book
 
     def checkpoint(self, seconds: list[float]) -> Checkpoint:
-        """The state after the epochs that took `seconds` each."""
+        """Return the state after the epochs that took `seconds` each."""
         return Checkpoint(
             spec=self.key,
             step=self.step,
@@ -139,12 +137,12 @@ class Trainer:
 
     @property
     def ledger(self) -> Ledger:
-        """What touched the weights so far."""
+        """The ledger of the steps that have changed the weights so far."""
         plain = Ledger(private=False, most_of_a_user=self.corpus.most_of_a_user)
         return self.hook.ledger if self.hook is not None else plain
 
     def run_epoch(self, epoch: int) -> float:
-        """One epoch; returns the mean training loss of an utterance.
+        """Run one epoch; return the mean training loss of an utterance.
 
         Raises:
             TrialFailed: on every rank, when training has diverged. With a private method the weights alone say so,
@@ -177,7 +175,7 @@ class Trainer:
         return f"the learning rate may be too high ({self.spec.training.learning_rate_in(epoch):g})"
 
     def _plan(self, epoch: int) -> None:
-        """Has the epochs until the next checkpoint written down, before the first of them runs."""
+        """Write down the epochs until the next checkpoint, before the first of them runs."""
         if self.hook is None or epoch < self._written_until:
             return
         every = self.spec.training.validate_every
@@ -185,7 +183,7 @@ class Trainer:
         self._write_ahead(self.hook.planned(range(epoch, self._written_until)))
 
     def train_step(self, step: Step) -> torch.Tensor:
-        """One step of the weights, of those of `steps_of`; returns the sum of this worker's utterances' losses.
+        """Take one step of `steps_of`; return the sum of this worker's utterances' losses.
 
         Raises:
             NonFiniteGradient: on a CPU, which need not wait for it.
@@ -200,47 +198,47 @@ class Trainer:
         return loss
 
     def steps_of(self, epoch: int) -> Iterator[Step]:
-        """The steps of an epoch, each to be taken before the next."""
-        drawn = self.draws.epoch(epoch)
+        """Yield the steps of an epoch, each to be taken before the next."""
+        drawn = self.sampler.epoch(epoch)
         return iter(drawn) if self.hook is None else self.hook.steps(drawn)
 
     def _backward(self, step: Step) -> torch.Tensor:
-        """Gradients of this worker's share of a step, in pieces; returns the sum of its utterances' losses."""
+        """Compute gradients of this worker's share of a step, in chunks; return the sum of its utterances' losses."""
         mine = step[self.rank]
         if self.hook is None:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
-        cut = self._cutter.cut(mine, share, self.step)
-        # What the book has notes of is written over the last step's gradients: zeros would be written for nothing.
-        if self.book is None or any(piece.micro_batches < 2 for piece, _ in cut):
+        cut = self._chunker.chunk(mine, share, self.step)
+        # The book overwrites the gradients of its layers: zeroing them first would cost time for nothing.
+        if self.book is None or any(chunk.micro_batches < 2 for chunk, _ in cut):
             self.optimizer.zero_grad(set_to_none=True)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in step for indices in other))
         factor = 1.0 if self.hook is not None else self.world * share / everybody
         total = torch.zeros((), device=self.device)
-        for i, (piece, batch) in enumerate(cut):
+        for i, (chunk, batch) in enumerate(cut):
             last = i == len(cut) - 1
-            total += self._backward_piece(piece, batch, factor, reduce=last)
-            if self.hook is not None and piece.ends and not last:
+            total += self._backward_chunk(chunk, batch, factor, reduce=last)
+            if self.hook is not None and chunk.ends and not last:
                 self.hook.accumulate()
         return total
 
-    def _backward_piece(self, piece: Piece, kept: Batch | None, factor: float, *, reduce: bool) -> torch.Tensor:
-        """Backpropagates `factor` times the weighted losses of a piece; returns the sum of its utterances' losses."""
-        seed, indices = self.spec.training.seed, piece.indices
+    def _backward_chunk(self, chunk: Chunk, kept: Batch | None, factor: float, *, reduce: bool) -> torch.Tensor:
+        """Backpropagate `factor` times the weighted losses of a chunk; return the sum of its utterances' losses."""
+        seed, indices = self.spec.training.seed, chunk.indices
         # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws, cuDNN's LSTM for
-        # one, goes by what is in the piece, not by its place: who else is in the step must not change it.
+        # one, goes by what is in the chunk, not by its place: who else is in the step must not change it.
         torch.manual_seed(mixed(seed, self.step, int(indices[0])))
         key_b = keys(mixed(seed, self.step), indices).to(self.device)
-        batch = replace(kept or self._cutter.batch(indices), key_b=key_b)
-        weight_b = torch.from_numpy(piece.weight_b * np.float32(factor)).to(self.device)
+        batch = replace(kept or self._chunker.batch(indices), key_b=key_b)
+        weight_b = torch.from_numpy(chunk.weight_b * np.float32(factor)).to(self.device)
         with ExitStack() as stack:
             if not reduce:
                 stack.enter_context(self.ddp.no_sync())
             with ExitStack() as forward:
-                if self.book is not None and piece.micro_batches > 1:
-                    micro_batch_b = torch.from_numpy(piece.micro_batch_b)
-                    forward.enter_context(self.book.examples(micro_batch_b, piece.micro_batches))
+                if self.book is not None and chunk.micro_batches > 1:
+                    micro_batch_b = torch.from_numpy(chunk.micro_batch_b)
+                    forward.enter_context(self.book.examples(micro_batch_b, chunk.micro_batches))
                 forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
                 loss_b = self.ddp(batch)
             (loss_b * weight_b).sum().backward()
@@ -252,7 +250,8 @@ class Trainer:
 
 @contextmanager
 def _trials_mistake() -> Iterator[None]:
-    """What fails for every worker at once: layers that leave no notes, a mechanism that does not fit the corpus."""
+    """Raise TrialFailed for errors that every worker has at once: unsupported layers, a mechanism that does not fit the
+    corpus."""
     try:
         yield
     except UntaughtLayer as error:
@@ -262,6 +261,19 @@ def _trials_mistake() -> Iterator[None]:
 
 
 def _largest(model: torch.nn.Module) -> float:
-    """The largest absolute value of a trainable parameter; NaN where one is."""
+    """Return the largest absolute value of a trainable parameter; NaN where one is."""
     norms = torch._foreach_norm([p.detach() for p in model.parameters() if p.requires_grad], torch.inf)
     return float(torch.stack([norm.float() for norm in norms]).max())
+
+
+def mixed(*parts: int) -> int:
+    """Return 63 bits that depend on all of `parts`."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def keys(seed: int, indices: Indices) -> torch.Tensor:
+    """Return a key for each utterance, (B,) int32: a hash of (seed, index) (the finaliser of SplitMix64)."""
+    x = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return torch.from_numpy((x >> np.uint64(32)).astype(np.uint32).view(np.int32))

@@ -1,12 +1,12 @@
-"""A configuration's own steps, measured against what its ledger would say of them.
+"""Measure a configuration's own steps, and compare them with its ledger.
 
 Everything goes through `Trainer` and `EDPHook` as a trial's steps do, on one worker, with the weights of the start. Two
 runs of a step with the same noise differ by what the data moved, which the sensitivity bounds. A step whose losses are
 multiplied by 0 is noise alone.
 
 Pairs of neighbours are the worst that the model can be shown: in one micro-batch all losses are turned up so far that
-the clip decides, and the unit that goes had turned the mean round. One pair is of a step with everybody and with nobody
-in it, which no more than all units may move: an example that is not clipped shows there, wherever it stands.
+the clip decides, and the removed unit had turned the mean round. One pair is a step with all units and with none, which
+no more than all units may move: it shows an example that is not clipped, wherever it stands.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from edp.sampling import Epoch, Indices
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
 from trainables.spec import TrialSpec
+from trainables.training.batches import Chunk
 from trainables.training.checkpoint import Checkpoint
-from trainables.training.pieces import Piece
-from trainables.training.start import new_model, pick_device
+from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
 
 PAIRS = 6
 """Single units that go, each of another micro-batch."""
 _DRAWN = 16
-"""Steps that are drawn, one of which is taken."""
+"""Number of steps that are drawn, one of which is taken."""
 LOUD = 1e4
-"""What losses are multiplied by, so that every gradient is far beyond the clip."""
+"""Factor of losses that puts every gradient far beyond the clip."""
 ROUNDING = 1e-3
-"""How much more than declared, as a share, single precision is allowed."""
+"""Share beyond the declared sensitivity that single precision is allowed."""
 UNLIKELY = 1e-8
 """Chance that the right noise is called wrong, for one parameter."""
 SIGMAS = float(norm.isf(UNLIKELY / 2))
@@ -53,7 +53,7 @@ Gradients = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Violation:
-    """What is not as the ledger says."""
+    """A difference between a step and its ledger."""
 
     parameter: str
     what: str
@@ -65,7 +65,7 @@ class Verified:
 
     violations: list[Violation]
     declared_sensitivity: float
-    """By how much one unit moves the aggregate at most; infinite where the layer scales are read off the data."""
+    """Largest change of the aggregate by one unit; infinite where the layer scales are read off the data."""
     measured_sensitivity: float
     declared_std: float
     measured_std: float
@@ -73,7 +73,7 @@ class Verified:
 
 
 class _Probe(Trainer):
-    """A trainer whose examples are others' and whose losses are multiplied."""
+    """A trainer that exchanges examples and multiplies losses."""
 
     def __init__(self, base: JointModel, *args: Any) -> None:
         super().__init__(copy.deepcopy(base), *args)
@@ -86,18 +86,21 @@ class _Probe(Trainer):
     def _multiply(self, _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
         return loss_b if self._loud_b is None else loss_b * self._loud_b.to(loss_b)
 
-    def _backward_piece(self, piece: Piece, kept: Any, factor: float, *, reduce: bool) -> Tensor:
-        self._loud_b = torch.from_numpy(self._loud_e[piece.indices])
-        piece = replace(piece, indices=self._stands_for_e[piece.indices])
-        losses = super()._backward_piece(piece, None, factor, reduce=reduce)
+    def _backward_chunk(self, chunk: Chunk, kept: Any, factor: float, *, reduce: bool) -> Tensor:
+        self._loud_b = torch.from_numpy(self._loud_e[chunk.indices])
+        chunk = replace(chunk, indices=self._stands_for_e[chunk.indices])
+        losses = super()._backward_chunk(chunk, None, factor, reduce=reduce)
         self._loud_b = None
         return losses
 
     def release(self, case: _Case, number: int = 0) -> Gradients:
-        """The aggregate of a step of these micro-batches, the only one of its epoch."""
+        """Return the aggregate of a step of these micro-batches, the only one of its epoch."""
         self._stands_for_e, self._loud_e = case.stands_for_e, case.loud_e
-        draws, sampling = self.draws, self.spec.edp.sampling
-        hook, epoch = self.hook, Epoch(number, sampling, draws.units, draws.batch_size, [[case.step]], draws.users)
+        sampler, sampling = self.sampler, self.spec.edp.sampling
+        hook, epoch = (
+            self.hook,
+            Epoch(number, sampling, sampler.units, sampler.batch_size, [[case.step]], sampler.users),
+        )
         assert hook is not None
         step = next(hook.steps(epoch))
         self.optimizer.zero_grad(set_to_none=True)
@@ -109,7 +112,7 @@ class _Probe(Trainer):
         }
 
     def scales(self) -> list[float]:
-        """α of each of the hook's parameters."""
+        """Return α of each of the hook's parameters."""
         assert self.hook is not None
         assert self.hook.alpha is not None, "known after a step"
         found: list[float] = self.hook.alpha[self.hook.layer].tolist()
@@ -126,7 +129,7 @@ class _Case:
 
 
 def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int], None]) -> Verified:
-    """Measures one step of `spec` on a small corpus; in a process group of one worker.
+    """Measure one step of `spec` on a small corpus; in a process group of one worker.
 
     Args:
         progress: called with the steps run and in all.
@@ -140,7 +143,7 @@ def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int]
     run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
     # A Poisson micro-batch may be empty, and so may all of a step, which then shows nothing. One example alone cannot
     # turn its micro-batch round, so the step is the one of several that has the fullest.
-    steps = (share[0] for epoch in itertools.count() for share in first.draws.epoch(epoch))
+    steps = (share[0] for epoch in itertools.count() for share in first.sampler.epoch(epoch))
     several = itertools.islice((s for s in steps if any(len(m) for m in s)), _DRAWN)
     step = [np.asarray(examples) for examples in max(several, key=lambda s: max(map(len, s)))]
     noise = run.noise(step)
@@ -163,7 +166,7 @@ class _Noise:
     violations: list[Violation]
     std: float
     length: float
-    """Norm of the noise where the clip is: what is added to it is rounded to so many ten-millionths."""
+    """Norm of the noise where the clip is: rounding adds so many ten-millionths of it."""
 
 
 class _Runs:
@@ -206,7 +209,7 @@ class _Runs:
         self._progress(self._done, 3 + 2 * (PAIRS + 1))
 
     def moved(self, with_it: _Case, without: _Case) -> Gradients:
-        """By how much the aggregate differs, the noise being the same, where the clip is: in the scaled space.
+        """Return the difference of the aggregates with the same noise, where the clip is: in the scaled space.
 
         Where noise does not follow the scales, in units of the largest one: so far could a gradient of such a length
         move it that pulls at that layer alone.
@@ -221,7 +224,7 @@ class _Runs:
         return {name: (found[0][name] - found[1][name]) * (self.stretch / scale) for name, scale in names_and_scales}
 
     def noise(self, step: list[Indices]) -> _Noise:
-        """The noise of three steps, two of them of one run, with its secret key."""
+        """Return the noise of three steps, two of them of one run, with its secret key."""
         silent = _Case(step, np.arange(self._examples), np.zeros(self._examples, np.float32))
         one, other = self._probe(None), self._probe(None)
         found = []
@@ -263,7 +266,7 @@ class _Runs:
                 yield Violation("all", f"{which} correlated noise: {correlation:.3g}")
 
     def pairs(self, step: list[Indices]) -> Iterator[tuple[_Case, _Case, int]]:
-        """Steps with and without a unit, or without any, and how many units go."""
+        """Yield steps with and without a unit, or without any, and the number of units removed."""
         unit = self._spec.edp.unit
         held = [i for i, examples in enumerate(step) if len(examples)]
         for m in (held[i] for i in np.linspace(0, len(held) - 1, min(PAIRS, len(held))).round().astype(int)):
@@ -278,24 +281,25 @@ class _Runs:
             with_it = _Case(step, stands_for_e, loud_e)
             yield with_it, replace(with_it, step=self._without(step, gone)), 1
         if self.mechanism.alpha == "paper":
-            return  # scales of nobody's gradient are others
+            return  # without a gradient the scales would differ
         loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
         yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
 
     def _of_user(self, step: list[Indices], example: int) -> Indices:
-        """All examples of a step that are of the same user as this one, in whatever micro-batch they stand."""
+        """Return all examples of a step that are of the same user as this one, in every micro-batch."""
         users, held = self._corpus.train_users, np.concatenate(step)
         assert users is not None, "checked by the trainer"
         return held[users[held] == users[example]]
 
     def _without(self, step: list[Indices], gone: Indices) -> list[Indices]:
-        """With Poisson sampling a micro-batch of one unit is there with it only; elsewhere its place stays."""
+        """Return the step without the units in `gone`. With Poisson sampling an emptied micro-batch of one unit goes
+        too; elsewhere its place stays."""
         single = self._spec.training.method == "dpsgd" and self._spec.edp.sampling == "poisson"
         left = [examples[~np.isin(examples, gone)] for examples in step]
         return [now for now, before in zip(left, step, strict=True) if len(now) or not (single and len(before))]
 
     def changed(self) -> Iterator[Violation]:
-        """What a step changes, or an optimiser would, outside of the mechanism."""
+        """Yield the parameters that a step changes, or an optimiser would, outside of the mechanism."""
         for name in sorted(self._changed):
             yield Violation(name, "it changes with the data, without clip and noise")
         for name in sorted(self._outside):
@@ -304,7 +308,7 @@ class _Runs:
 
 @functools.cache
 def _std_range(n: int) -> tuple[float, float]:
-    """What the standard deviation of `n` standard normal numbers is within, but for one case in UNLIKELY."""
+    """Return the range of the standard deviation of `n` standard normal numbers, but for one case in UNLIKELY."""
     low, high = chi2.ppf(UNLIKELY / 2, max(n, 1)), chi2.isf(UNLIKELY / 2, max(n, 1))
     return math.sqrt(low / max(n, 1)), math.sqrt(high / max(n, 1))
 

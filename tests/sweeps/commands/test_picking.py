@@ -27,7 +27,7 @@ from tests.conftest import Command
 from tests.support import studies, writers
 from tests.support.synthetic import sweep_of
 from trainables.corpora import generate
-from trainables.records.ledger_file import write_ledger
+from trainables.records.epochs import write_ledger
 
 
 @pytest.fixture(scope="module")

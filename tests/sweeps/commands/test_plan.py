@@ -21,7 +21,7 @@ from trainables.corpora import generate
 
 SETTINGS = {
     "edp": {"epsilon": 8, "decay": "none", "alpha": "none"},
-    "search": {"trials": 2, "seed": 1, "stand_in": {"name": "video", "utterances": 130}},
+    "search": {"trials": 2, "seed": 1, "proxy": {"name": "video", "utterances": 130}},
 }
 
 
@@ -40,12 +40,12 @@ def test_a_stand_in_that_holds_the_corpus_is_refused_with_a_plan_and_without(
     recipe: Path, tmp_path: Path, command: Command
 ) -> None:
     path = writers.jsonl(generate("communication", 200, seed=3), tmp_path / "mine")
-    settings = [f"corpus={{path: {path}}}", f"search.stand_in={{name: other, path: {path}}}"]
+    settings = [f"corpus={{path: {path}}}", f"search.proxy={{name: other, path: {path}}}"]
     words = [str(recipe), "--storage", str(tmp_path / "runs"), *(x for one in settings for x in ("--set", one))]
-    for way in ([], ["--plan", "stand_in"]):
+    for way in ([], ["--plan", "proxy"]):
         code, out, err = command("run", *words, *way)
         assert (code, out) == (2, ""), err
-        assert "search.stand_in = other: " in err.splitlines()[-1]
+        assert "search.proxy = other: " in err.splitlines()[-1]
         assert "(100.00%) stand in it too" in err.splitlines()[-1]
     assert not list((tmp_path / "runs").rglob("recipe.yaml"))
 
@@ -55,13 +55,13 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     code, out, err = command("plan", str(recipe), "--epsilon", "4", "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert (found["target"], found["delta"], found["cheapest"]) == (4.0, 0.0005, "stand_in")
-    assert found["runs"] == ["stand_in", "all_trials", "random_stopping"]
+    assert (found["target"], found["delta"], found["cheapest"]) == (4.0, 0.0005, "proxy")
+    assert found["runs"] == ["proxy", "all_trials", "random_stopping"]
     keys = {"name", "epsilon_of_choice", "epsilon_of_release", "epsilon_total", "trials", "covers"}
     assert all(set(way) == keys for way in found["ways"])
     code, out, err = command("plan", str(recipe), "--trials", "3", "--epsilon", "2")
     assert code == 0, err
-    line = f"edp-sweep run {recipe} --set search.trials=3 --set edp.epsilon=2.0 --plan stand_in"
+    line = f"edp-sweep run {recipe} --set search.trials=3 --set edp.epsilon=2.0 --plan proxy"
     assert line in " ".join(out.split())
 
 
@@ -87,10 +87,10 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
             ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
             "--trials = 3: --set search.trials=4 is",
         ),
-        (["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in=null"], "; stand_in: with search.stand_in"),
+        (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: with search.proxy"),
         (
-            ["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in={name: health, utterances: 130}"],
-            "plan = 'stand_in': with search.stand_in = health in the corpus' place, shadow.corpus = health: it is",
+            ["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy={name: health, utterances: 130}"],
+            "plan = 'proxy': with search.proxy = health in the corpus' place, shadow.corpus = health: it is",
         ),
     ],
 )
@@ -133,7 +133,7 @@ def test_the_release_alone_touches_the_private_corpus(
     assert code == 0, err
     assert "trial 0" not in err
     found = json.loads(out)
-    assert found["plan"] == "stand_in"
+    assert found["plan"] == "proxy"
     searched = yaml.safe_load((tmp_path / "runs" / "s-choice" / "recipe.yaml").read_text())
     assert searched["corpus"]["name"] == "video"
     trials = Sweep.existing(tmp_path / "runs", "s-choice").trials()

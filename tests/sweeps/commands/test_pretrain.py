@@ -149,7 +149,6 @@ def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
         (["RECIPE", "--set", "stages=[{steps: 1, replay: 9}]"], "stages.0.replay = 9: no corpora are left"),
         (["RECIPE", "--set", "stages=[{steps: 0}]"], "stages.0.steps = 0"),
         (["RECIPE", "--set", "stages=[]"], "stages"),
-        (["RECIPE", "--set", "objective=masked", "--set", "label_names=true"], "label_names has no meaning"),
         (["RECIPE", "--set", "objective=contrastive"], "objective = 'contrastive'"),
         (["RECIPE", "--set", "model.pretrained=/not/there"], "model.pretrained = /not/there: no config.json"),
         (["RECIPE", "--set", "training.device=cuda"], "training.device = cuda"),

@@ -23,8 +23,7 @@ from tests.conftest import Command
 from tests.support.neighbour import neighbour
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for
-from trainables.execution.client import GroupSpec
-from trainables.execution.drivers import other_drivers
+from trainables.execution.client import GroupSpec, other_drivers
 from trainables.spec import TrainingSpec
 
 

@@ -10,7 +10,7 @@ import yaml
 from edp.spec import UserError
 from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, read_yaml, recipe_names, write_yaml
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from trainables.spec import BERTSpec, TrialSpec
 
 EXPECTED = {
@@ -28,7 +28,7 @@ def test_the_recipes_of_the_issue_are_there() -> None:
 def test_every_recipe_builds_a_trial_at_every_corner_and_round_trips(name: str, tmp_path: Path) -> None:
     stem, recipe = load_recipe(name, [])
     assert stem == name
-    for params in corners(recipe.dimensions):
+    for params in bound_combinations(recipe.dimensions):
         trial = recipe.trial(params)
         assert TrialSpec.model_validate_json(trial.model_dump_json()) == trial
     write_yaml(recipe, tmp_path / "again.yaml")
@@ -64,7 +64,10 @@ def test_the_default_space_is_the_papers() -> None:
             ["space.training.epochs may suggest 35.9", "or int, or"],
         ),
         ("space.training.batch_size.int=[64,128]", ["space.training.batch_size may suggest 65", "or choice"]),
-        ("space.training.plain.epochs.choice=[3,5]", ["space.training.plain.epochs", "shared by all trials"]),
+        (
+            "space.training.non_private.epochs.choice=[3,5]",
+            ["space.training.non_private.epochs", "shared by all trials"],
+        ),
         ("training.epochs=" + "1" * 5000, ["training.epochs = '111"]),
         ("training.epochs=2024-02-30", ["training.epochs = '2024-02-30'"]),
         ("training.epochs=" + "[" * 3000, ["training.epochs = '[[["]),
@@ -85,6 +88,8 @@ def test_the_default_space_is_the_papers() -> None:
         ("edp.band=3", ["band = 3 has no meaning with noise_correlation = none", "noise_correlation = banded"]),
         ("edp.clip_quantile=0.3", ["clip_quantile = 0.3 has no meaning with clip = fixed"]),
         ("space.edp.clip_quantile.uniform=[0.1,0.9]", ["clip_quantile = 0.1", "clip = quantile"]),
+        ("training.plain.epochs=3", ["training.plain: renamed; write training.non_private"]),
+        ("search.stand_in.name=snips", ["search.stand_in: renamed; write search.proxy"]),
         ("training.decay_epochs=400", ["decay_epochs = 400", "learning_rate_decay = linear"]),
         ("edp.reproducible_noise=1", ["edp.reproducible_noise", "infinite"]),
         ("edp.noise=Paper", ["edp.noise = 'Paper'", "'corrected' or 'paper'"]),
@@ -104,7 +109,10 @@ def test_the_default_space_is_the_papers() -> None:
         ("corpus.columns.text=said", ["corpus: columns.text = said has no meaning without path"]),
         ("corpus.path=2024", ["path = 2024: allowed: text; a name of digits as ./2024"]),
         ("training.method=dpsgd training.batch_size=7 training.workers=2", ["does not divide batch_size = 7"]),
-        ("training.plain.batch_size=3 training.workers=2", ["plain.batch_size = 3", "allowed: multiples of 2"]),
+        (
+            "training.non_private.batch_size=3 training.workers=2",
+            ["non_private.batch_size = 3", "allowed: multiples of 2"],
+        ),
     ],
 )
 def test_a_mistake_is_refused_in_one_line(settings: str, says: list[str]) -> None:
@@ -164,7 +172,7 @@ def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
             "space.training.batch_size.choice=[32, 64]",
         ],
     )
-    found = list(corners(recipe.dimensions))
+    found = list(bound_combinations(recipe.dimensions))
     assert {p["training.batch_size"] for p in found} == {32, 64}
     trial = recipe.trial({**found[0], "model.hidden_size": 48})
     assert trial.model.hidden_size == 48
@@ -314,9 +322,9 @@ def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
     _, found = load_recipe("quickstart", ["corpus.utterances=90"])
     assert (found.corpus.name, found.corpus.utterances) == ("video", 90)
     assert found.description
-    for field in ("shadow.corpus", "search.stand_in"):
+    for field in ("shadow.corpus", "search.proxy"):
         _, found = load_recipe("atis_private", [f"{field}.path={mine}"])
-        other = found.shadow.corpus if field == "shadow.corpus" else found.search.stand_in
+        other = found.shadow.corpus if field == "shadow.corpus" else found.search.proxy
         assert other is not None
         assert (other.name, other.utterances, found.corpus.name) == ("mine", None, "atis")
         assert found.description

@@ -50,7 +50,7 @@ OF_RECIPES = [*numbers(Recipe), *numbers(CLCSpec, "model.")]
 
 
 def test_the_settings_that_are_numbers_are_found() -> None:
-    assert {"training.epochs", "training.plain.epochs", "search.stop.margin", "resources.scales_to.cpus"} < {
+    assert {"training.epochs", "training.non_private.epochs", "search.stop.margin", "resources.scales_to.cpus"} < {
         *OF_RECIPES
     }
     assert {"corpus.utterances", "shadow.corpus.seed", "model.embeddings.corpus.seed", "edp.C"} < {*OF_RECIPES}
@@ -202,7 +202,7 @@ def test_a_text_that_no_file_system_takes_is_refused_or_never_asked_for(text: st
     ]
     assert {
         ("health_clc", "corpus.path"),
-        ("health_clc", "search.stand_in.path"),
+        ("health_clc", "search.proxy.path"),
         ("atis_bert", "model.pretrained"),
     } < {*fields}
     for name, field in fields:
@@ -211,9 +211,9 @@ def test_a_text_that_no_file_system_takes_is_refused_or_never_asked_for(text: st
 
 
 def said_of(name: str, field: str, text: str, cache: Path) -> str | None:
-    stand_in = ["search.stand_in.name=video"] if field.startswith("search.stand_in.") else []
+    proxy = ["search.proxy.name=video"] if field.startswith("search.proxy.") else []
     try:
-        _, recipe = load_recipe(name, [*stand_in, f"{field}={text}"])
+        _, recipe = load_recipe(name, [*proxy, f"{field}={text}"])
         if name == "health_clc":  # no other has all its corpora everywhere
             locate(recipe.baseline(), cache)
     except UserError as error:

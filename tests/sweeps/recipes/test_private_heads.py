@@ -9,13 +9,13 @@ from sweeps.execution.prepare import shadow_trial
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import StopSpec
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from sweeps.search.early_stopping import Stopper
 from sweeps.search.target_epsilon import schedule_of
 from tests.support.real_data import real_corpus
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, task_of
-from trainables.frozen.states import all_state_names
+from trainables.frozen.compute_states import all_state_names
 from trainables.records.epochs import by_epoch
 from trainables.spec import BERTSpec
 from trainables.training.references import reference_spec
@@ -28,7 +28,7 @@ def recipe(*settings: str) -> Recipe:
 
 
 def models(found: Recipe) -> list[BERTSpec]:
-    trials = [found.trial({**params, "z0": 1.0}).model for params in corners(found.dimensions)]
+    trials = [found.trial({**params, "z0": 1.0}).model for params in bound_combinations(found.dimensions)]
     return [model for model in trials if isinstance(model, BERTSpec)]
 
 
@@ -70,7 +70,7 @@ def test_what_a_sweep_shares_is_not_searched(setting: str, message: str) -> None
 def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
     plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1}
     found = recipe("training.workers=3")
-    private = found.trial({**next(corners(found.dimensions)), "z0": 1.0})
+    private = found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0})
     for training in (
         found.baseline().training,
         shadow_trial(private).training,
@@ -78,20 +78,28 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
     ):
         assert {name: getattr(training, name) for name in plain} == plain
         assert (training.epochs, training.batch_size, training.learning_rate) == (15, 66, 3e-2)
-    found = recipe("training.plain={epochs: 4, batch_size: 32, optimizer: adamw, learning_rate: 0.01}")
-    private = found.trial({**next(corners(found.dimensions)), "z0": 1.0})
+    found = recipe("training.non_private={epochs: 4, batch_size: 32, optimizer: adamw, learning_rate: 0.01}")
+    private = found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0})
     for spec in (private, found.baseline()):  # the baseline's own shadow and references too: it is plain already
-        for training in (spec.plain_training(), shadow_trial(spec).training, reference_spec(spec, "sgd", 0).training):
+        for training in (
+            spec.non_private_training(),
+            shadow_trial(spec).training,
+            reference_spec(spec, "sgd", 0).training,
+        ):
             settings = training.epochs, training.batch_size, training.optimizer, training.learning_rate
             assert settings == (4, 32, "adamw", 0.01)
-    with pytest.raises(ValueError, match=r"plain\.batch_size = 32 is not a multiple of workers = 3"):
-        recipe("training.workers=3", "training.plain.batch_size=32")
-    assert found.trial({**next(corners(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
+    with pytest.raises(ValueError, match=r"non_private\.batch_size = 32 is not a multiple of workers = 3"):
+        recipe("training.workers=3", "training.non_private.batch_size=32")
+    assert found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
 
 
-def test_what_training_plain_does_not_say_is_the_private_setting() -> None:
+def test_what_training_non_private_does_not_say_is_the_private_setting() -> None:
     """Of a model that is trained whole: its rate is no rate of heads."""
-    settings = ["training.learning_rate_decay=linear", "training.plain.epochs=2", "training.plain.batch_size=40"]
+    settings = [
+        "training.learning_rate_decay=linear",
+        "training.non_private.epochs=2",
+        "training.non_private.batch_size=40",
+    ]
     _, found = load_recipe("atis_bert", settings)
     plain = found.baseline().training
     assert (plain.epochs, plain.batch_size, plain.optimizer, plain.learning_rate) == (2, 40, "adam", 2e-4)
@@ -100,7 +108,7 @@ def test_what_training_plain_does_not_say_is_the_private_setting() -> None:
 
 def test_its_plan_is_one_step_an_epoch_of_everybody() -> None:
     found = recipe()
-    plan = schedule_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), units=2641)
+    plan = schedule_of(found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0}), units=2641)
     assert plan == {"micro_batches": 2641, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
 
 

@@ -11,7 +11,7 @@ from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import ask, corners
+from sweeps.recipes.space import ask, bound_combinations
 from sweeps.search.study import enqueue_initial_points
 from sweeps.search.target_epsilon import Refused, planned, settle
 
@@ -44,7 +44,7 @@ def shape(params: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def test_every_shape_that_fits_is_a_corner_and_z0_is_solved_for_each() -> None:
     one = recipe(*BESIDE)
-    found = [settle(one, params, EXAMPLES) for params in corners(one.dimensions, one.shapes)]
+    found = [settle(one, params, EXAMPLES) for params in bound_combinations(one.dimensions, one.shapes)]
     assert {shape(settled.params) for settled in found} == SHAPES
     clips = set()
     for settled in found:

@@ -20,7 +20,7 @@ from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
 from trainables.corpora.text import split_blanks
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.evaluation.ser import slots_of
-from trainables.frozen.serving import encoder_of
+from trainables.frozen.compute_states import encoder_of
 
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me", "pay 10\u00a0000 now", "\u00a0"]
 """With a no-break space, which is part of a word, as in the corpora."""

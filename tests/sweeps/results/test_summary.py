@@ -27,7 +27,7 @@ from sweeps.tracking.run_note import run_note
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import sweep_of
-from trainables.records.ledger_file import write_ledger
+from trainables.records.epochs import write_ledger
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ POISSON = ("edp.sampling=poisson", "training.batch_size=100")
 def test_every_way_meets_the_target_and_the_cheapest_leaves_most_to_the_release() -> None:
     _, recipe = load_recipe("atis_private", ["search.trials=40"])
     plan = price(recipe, 4478, 8.0)
-    assert [way.name for way in plan.ways] == ["stand_in", "subset", "random_stopping", "all_trials"]
-    assert plan.document()["cheapest"] == "stand_in"
+    assert [way.name for way in plan.ways] == ["proxy", "subset", "random_stopping", "all_trials"]
+    assert plan.document()["cheapest"] == "proxy"
     for way in plan.ways:
         assert 7.99 < way.epsilon_total <= 8
         assert way.epsilon_of_release <= way.epsilon_total
@@ -80,8 +80,8 @@ def test_a_search_on_a_sample_that_cannot_be_is_refused(changes: dict[str, float
 @pytest.mark.parametrize(
     ("changes", "ways"),
     [
-        (["search.stand_in=null"], {"subset", "random_stopping", "all_trials"}),
-        (["edp.sampling=poisson", "training.batch_size=1000"], {"stand_in", "all_trials"}),
+        (["search.proxy=null"], {"subset", "random_stopping", "all_trials"}),
+        (["edp.sampling=poisson", "training.batch_size=1000"], {"proxy", "all_trials"}),
     ],
 )
 def test_a_way_that_is_not_there_is_not_priced(changes: list[str], ways: set[str]) -> None:
@@ -102,9 +102,9 @@ def test_a_way_that_no_noise_brings_to_the_target_is_left_out(tmp_path: Path) ->
     _, recipe = load_recipe("atis_private", settings)
     plan = price(recipe, 2627, 1.0)
     assert plan.out_of_reach == ("all_trials",)
-    assert {way.name for way in plan.ways} == {"stand_in", "subset", "random_stopping"}
+    assert {way.name for way in plan.ways} == {"proxy", "subset", "random_stopping"}
     _, recipe = load_recipe(
-        "atis_private", [*settings, "search.stand_in=null", "edp.sampling=poisson", "training.batch_size=100"]
+        "atis_private", [*settings, "search.proxy=null", "edp.sampling=poisson", "training.batch_size=100"]
     )
     with pytest.raises(UserError, match="out of reach"):
         price(recipe, 2627, 1.0)
@@ -119,7 +119,7 @@ def test_a_way_whose_release_costs_more_than_its_noise_alone_is_out_of_reach() -
 
 @pytest.mark.slow
 def test_a_way_that_the_recipes_settings_forbid_does_not_run() -> None:
-    settings = ["search.trials=3", "search.stand_in=null", "search.points_to_evaluate=[{C: 0.5}]"]
+    settings = ["search.trials=3", "search.proxy=null", "search.points_to_evaluate=[{C: 0.5}]"]
     _, recipe = load_recipe("atis_private", settings)
     runs, refused = runnable(recipe, price(recipe, 2627, 8.0))
     assert list(runs) == ["all_trials"]

@@ -17,7 +17,7 @@ from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from sweeps.search.plan import price
 from sweeps.search.random_stopping import check_candidates, epsilon_of_best
 from sweeps.search.study import open_study
@@ -44,7 +44,9 @@ def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> N
         "space.edp.alpha.choice=[fixed,private]",
     )
     bound = epsilon_of_best(searched)
-    ledgers = [planned(settle(searched, params, 1_350).spec, 1_350) for params in corners(searched.dimensions)]
+    ledgers = [
+        planned(settle(searched, params, 1_350).spec, 1_350) for params in bound_combinations(searched.dimensions)
+    ]
     assert len({ledger.entries[0].mechanism.z for ledger in ledgers}) > 5, "the candidates differ"
     costs = [random_stopping_epsilon(ledger, 5e-4, searched.search.trials, 1) for ledger in ledgers]
     assert max(costs) <= bound < max(costs) + 1e-3
@@ -127,7 +129,7 @@ def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_numb
         if secret
         else TrialLife(sweep, searched, study, 1_350, tracker, progress, stop_signal)
     )
-    life._track_refusal(0, Refused("over the budget", next(corners(searched.dimensions))))
+    life._track_refusal(0, Refused("over the budget", next(bound_combinations(searched.dimensions))))
     assert life.ask("a") is not None
     assert life.ask("b") is not None
     headings = {file.read_text().partition(" after")[0] for file in sweep.folder.glob("trials/*/config.yaml")}

@@ -198,7 +198,7 @@ _POINTS = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, 
 _KILLED = """
 import os, signal, sys
 from tests.support.studies import trials
-from sweeps.recipes.dimension import Dimension
+from sweeps.recipes.space import Dimension
 from sweeps.search.study import open_study
 from sweeps.state.sweep import Sweep
 from pathlib import Path

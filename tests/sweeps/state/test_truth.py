@@ -266,7 +266,7 @@ def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_ag
     from sweeps.search.study import open_study, requeue_interrupted
     from sweeps.search.target_epsilon import planned
     from tests.support import studies
-    from trainables.records.ledger_file import write_ledger
+    from trainables.records.epochs import write_ledger
 
     made, recipe = studies.sweep(tmp_path, 'search.points_to_evaluate=[{"C": 0.25, "z0": 0.125, "decay": "none"}]')
     suggestion = studies.trials(made, recipe).ask("a")

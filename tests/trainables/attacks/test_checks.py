@@ -25,8 +25,8 @@ from trainables.corpora import load_corpus
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
 from trainables.models import build_model
+from trainables.records.epochs import read_ledger
 from trainables.records.job import TrialJob, TrialResult
-from trainables.records.ledger_file import read_ledger
 from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.references import ReferenceModel, reference_spec, score_target, train_reference
 

@@ -14,11 +14,9 @@ from tests.support.toy import BERT, CLC, PUBLIC_TOKENS, SPLITS, TRAIN, encoded, 
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
 from trainables.data.batch import Batch, PieceInputs, WordInputs
-from trainables.data.batching import encode_utterances
-from trainables.data.characters import MAX_CHARS, char_ids
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
-from trainables.data.features import features_for, load_features
+from trainables.data.features import MAX_CHARS, char_ids, encode_utterances, features_for, load_features
 from trainables.encoders.word_pieces import MAX_PIECES, WordPieces
 from trainables.spec import CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
 

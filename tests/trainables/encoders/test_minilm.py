@@ -16,11 +16,19 @@ from edp.spec import UserError
 from tests.conftest import Command
 from tests.support.toy import BERT, SPLITS
 from trainables.data.batch import PieceInputs
-from trainables.data.batching import encode_utterances
 from trainables.data.encoding import encode
-from trainables.encoders import minilm
-from trainables.encoders.minilm import MINILM, PACKAGE, SHA256, VERSION, minilm_folder
-from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.data.features import encode_utterances
+from trainables.encoders import pretrained
+from trainables.encoders.pretrained import (
+    MINILM,
+    PACKAGE,
+    SHA256,
+    VERSION,
+    check_pretrained,
+    minilm_folder,
+    pretrained_folder,
+    pretrained_pieces,
+)
 from trainables.models import build_model
 from trainables.models.bert import BERT as Encoder
 from trainables.spec import BERTSpec
@@ -127,7 +135,7 @@ def test_without_the_package_a_recipe_that_names_it_ends_in_one_line(
     def nowhere(name: str) -> None:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(minilm.metadata, "files", nowhere)
+    monkeypatch.setattr(pretrained.metadata, "files", nowhere)
     pretrained_folder.cache_clear()
     words = ["--set", "corpus={name: communication, utterances: 60}", "--set", "model.pretrained=minilm"]
     public = ["--set", "model.vocabulary={name: health}", "--set", "shadow.corpus={name: video, utterances: 60}"]

@@ -58,12 +58,12 @@ def test_a_worker_that_is_stopped_is_spoken_of_and_so_is_its_return() -> None:
 
         alive = asyncio.create_task(rank_0_lives())
         kind, line = await asyncio.wait_for(box.next_message("a", 1), 60)
-        assert kind == "word"
+        assert kind == "notice"
         assert line.startswith("worker 1 (process 1 on h) has given no sign of life for 0 s: it may be stopped")
         again = (await asyncio.wait_for(box.next_message("a", 2), 60))[1]
         assert again.startswith("worker 1 (process 1 on h) has given no sign"), "and again, after twice the time"
         await box.beat(1, 0, "process 1 on h")
-        assert (await messages(box, "a", 4))[-1] == ("word", "worker 1 gives signs of life again")
+        assert (await messages(box, "a", 4))[-1] == ("notice", "worker 1 gives signs of life again")
         assert await box.died("worker 1 has died", **DIED)
         assert not await box.beat(1, 0, "process 1 on h"), "what is left of a group that died is not listened to"
         await asyncio.wait_for(alive, 60)

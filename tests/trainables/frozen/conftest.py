@@ -25,6 +25,6 @@ def folder(encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     place = tmp_path_factory.mktemp("corpus") / "private-0"
     spec = model_spec(encoder_folder)
     encode(load_corpus(CorpusSpec.model_validate(PRIVATE)), spec, place)
-    models = [spec, model_spec(encoder_folder, layers="2", pieces="mean", sentence="first")]
+    models = [spec, model_spec(encoder_folder, layers="2", sentence="first")]
     ensure_states([place], models, lambda line: None)
     return place

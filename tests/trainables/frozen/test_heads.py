@@ -18,12 +18,12 @@ from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec, trial_spec
 from tests.support.workers import run_workers
 from trainables.data.batch import StateInputs
-from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.features import encode_utterances
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.execution.worker import run_trial
+from trainables.frozen.compute_states import NewStates, encoder_of, served_states, take_encoder
 from trainables.frozen.encoder import encoder_digest, load_frozen
-from trainables.frozen.serving import NewStates, encoder_of, served_states, take_encoder
 from trainables.models import JointModel, build_model
 from trainables.records.job import TrialFailed, TrialJob, TrialResult
 from trainables.spec import BERTSpec, CLCSpec, HeadSpec

@@ -15,20 +15,18 @@ from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
 from trainables.corpora import load_corpus
 from trainables.data import states
 from trainables.data.batch import PieceInputs, StateInputs
-from trainables.data.batching import encode_utterances
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
-from trainables.data.states import moments_file
-from trainables.data.whitening import CONSTANT, Moments
+from trainables.data.features import encode_utterances
+from trainables.data.states import CONSTANT, Moments, moments_file
+from trainables.frozen.compute_states import BLOCK, blocks
 from trainables.frozen.encoder import hidden_states, load_frozen
-from trainables.frozen.states import BLOCK, blocks
 from trainables.spec import CorpusSpec
 
 
-@pytest.mark.parametrize("pieces", ["first", "mean"])
-def test_kept_states_are_the_encoders_own_in_half_precision(folder: Path, encoder_folder: Path, pieces: str) -> None:
+def test_kept_states_are_the_encoders_own_in_half_precision(folder: Path, encoder_folder: Path) -> None:
     corpus, encoder = EncodedCorpus.open(folder), load_frozen(model_spec(encoder_folder))
-    kept = np.load(folder / "states" / f"token_{pieces}_2.npy")
+    kept = np.load(folder / "states" / "token_first_2.npy")
     sentences = np.load(folder / "states" / "sentence_mean_last.npy")
     assert kept.dtype == np.float16
     train = corpus.size("train")
@@ -39,18 +37,15 @@ def test_kept_states_are_the_encoders_own_in_half_precision(folder: Path, encode
             output: Any = encoder(input_ids=batch.inputs.piece_bs, output_hidden_states=True)
         state_sh = output.hidden_states[2][0]
         first = int(corpus.lengths("train")[:index].sum())
-        starts = [*batch.inputs.first_bt[0].tolist(), batch.inputs.piece_bs.shape[1] - 1]
-        for place in range(int(batch.lengths_b)):
-            word = state_sh[starts[place] : starts[place + 1]]
-            expected = word[0] if pieces == "first" else word.mean(0)
-            assert torch.allclose(torch.from_numpy(kept[first + place]).float(), expected, rtol=1e-3, atol=2e-3)
+        for place, start in enumerate(batch.inputs.first_bt[0].tolist()):
+            assert torch.allclose(torch.from_numpy(kept[first + place]).float(), state_sh[start], rtol=1e-3, atol=2e-3)
         mean = output.hidden_states[-1][0].mean(0)
         assert torch.allclose(torch.from_numpy(sentences[index]).float(), mean, rtol=1e-3, atol=2e-3)
 
 
 def test_a_trial_reads_its_own_columns_of_what_a_sweep_keeps(folder: Path, encoder_folder: Path) -> None:
     names = {path.stem for path in (folder / "states").glob("*.npy")}
-    tokens = {f"token_{pieces}_{layer}" for pieces in ("first", "mean") for layer in (1, 2, 3)}
+    tokens = {f"token_first_{layer}" for layer in (1, 2, 3)}
     assert names == tokens | {"sentence_mean_last", "sentence_first_last", "read"}
     both = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder, layers="1+2")).batch("train", np.arange(4))
     one = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder, layers="2")).batch("train", np.arange(4))

@@ -19,7 +19,7 @@ from tests.support.models import EXAMPLES, batch_of, built, literal, spec_of
 from tests.support.tiny import SPEC
 from trainables.encoders.architecture import read_config
 from trainables.encoders.pretrained import pretrained_folder
-from trainables.models.clippable import clipping_fault
+from trainables.models.bert import clipping_fault
 from trainables.spec import TrialSpec
 
 CLIPPABLE = sorted(KINDS.keys() - {"deberta-v2"})

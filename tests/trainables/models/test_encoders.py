@@ -19,7 +19,7 @@ from tests.support.models import built, spec_of
 from tests.support.toy import BERT, SPLITS, utterance
 from trainables.corpora.types import Splits
 from trainables.data.batch import Batch, PieceInputs
-from trainables.data.batching import encode_utterances
+from trainables.data.features import encode_utterances
 from trainables.encoders.architecture import config_from_json, config_to_json, empty_encoder, load_encoder
 from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.models.bert import BERT as Encoder

@@ -17,8 +17,8 @@ from tests.support.models import build, double
 from tests.support.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
 from trainables.corpora.types import Splits
 from trainables.data.batch import Batch
-from trainables.data.batching import encode_utterances
 from trainables.data.encoding import encode
+from trainables.data.features import encode_utterances
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.encoders.word_pieces import WordPieces
 from trainables.evaluation.predictions import collect_predictions, utility_metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainables.models.precision import in_bfloat16
+from trainables.models.joint import in_bfloat16
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,6 @@ from tests.support import tiny, writers
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe
 from trainables.corpora import Splits, Utterance, generate
-from trainables.pretraining.folder import describe, write_folder
 from trainables.pretraining.overlap import (
     Overlap,
     check_corpus,
@@ -25,7 +24,7 @@ from trainables.pretraining.overlap import (
     overlap,
     public_corpora,
 )
-from trainables.pretraining.run import Record, pieces_of, start_of
+from trainables.pretraining.run import Record, describe, pieces_of, start_of, write_folder
 from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 
 
@@ -106,9 +105,9 @@ def test_every_corpus_that_is_taken_for_public_is_searched_for_the_private_one(
     check_public(spec, splits, {"shadow.corpus": other(2)})
     assert "shadow.corpus = other2: 2 of the" in caplog.text
     with pytest.raises(
-        UserError, match=r"search.stand_in = other30: \d+ of the .*, the most frequent .* times there; allo"
+        UserError, match=r"search.proxy = other30: \d+ of the .*, the most frequent .* times there; allo"
     ):
-        check_public(spec, splits, {"shadow.corpus": other(0), "search.stand_in": other(30)})
+        check_public(spec, splits, {"shadow.corpus": other(0), "search.proxy": other(30)})
     caplog.clear()
     ours = CorpusSpec(name="video", utterances=200)  # a grammar's words are nobody's
     check_public(ours, splits, {"shadow.corpus": other(30)})

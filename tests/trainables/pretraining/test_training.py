@@ -22,10 +22,9 @@ from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
 from trainables.frozen.encoder import encoder_digest
 from trainables.models.bert import BERT
 from trainables.pretraining.data import IGNORED, make_pool, read_utterances, stage_batches
-from trainables.pretraining.folder import describe, write_folder
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors, readable
 from trainables.pretraining.overlap import pretrained_on
-from trainables.pretraining.run import PretrainingStopped, Record, pieces_of, start_of, train
+from trainables.pretraining.run import PretrainingStopped, Record, describe, pieces_of, start_of, train, write_folder
 from trainables.pretraining.spec import PretrainSpec
 from trainables.spec import BERTSpec, CorpusSpec
 
@@ -56,16 +55,6 @@ def test_the_loss_falls_and_every_layer_learns_but_the_embeddings(
     for name, tensor in encoder.state_dict().items():
         assert tensor.dtype == torch.float32
         assert torch.equal(tensor, before[name]) == name.startswith("embeddings."), name
-
-
-@pytest.mark.slow
-def test_names_of_labels_are_scored_unless_they_are_left_out(place: Path, tmp_path: Path) -> None:
-    step = [{"steps": 1}]
-    first = {
-        named: trained(recipe(place, label_names=named, stages=step), tmp_path / f"{named}.pt")[1].losses[0]
-        for named in (True, False)
-    }
-    assert first[True] > first[False]
 
 
 @pytest.mark.parametrize(

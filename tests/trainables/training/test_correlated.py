@@ -33,7 +33,7 @@ def orders(rank: int, world: int, folder: Path, kind: str, seed: int) -> list[li
     return [
         [
             [int(i) for dealt in step for micro_batch in dealt for i in micro_batch]
-            for step in trainer.draws.epoch(epoch)
+            for step in trainer.sampler.epoch(epoch)
         ]
         for epoch in range(3)
     ]

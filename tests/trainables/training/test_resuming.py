@@ -23,9 +23,8 @@ from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.execution.worker import run_trial
-from trainables.records.epochs import read_curve
+from trainables.records.epochs import read_curve, read_ledger
 from trainables.records.job import Stop, TrialFailed, TrialJob, TrialResult
-from trainables.records.ledger_file import read_ledger
 from trainables.training.checkpoint import discard_checkpoint, load_checkpoint
 
 __all__ = ["corpus"]

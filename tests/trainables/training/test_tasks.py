@@ -24,7 +24,7 @@ from trainables.execution.worker import run_trial
 from trainables.models import build_model
 from trainables.records.job import TrialJob
 from trainables.spec import BERTSpec, CanariesSpec, HeadSpec
-from trainables.training.alone import alone
+from trainables.training.process import alone
 from trainables.training.references import ReferenceModel, reference_spec, score_target, train_reference
 
 USELESS = Labels(("call",), ("O",))

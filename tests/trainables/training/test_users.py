@@ -21,12 +21,11 @@ from trainables.corpora import generate
 from trainables.corpora.splits import split_corpus
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode
-from trainables.records.ledger_file import read_ledger
+from trainables.records.epochs import read_ledger
 from trainables.spec import CanariesSpec
 from trainables.training import verification
-from trainables.training.alone import alone
-from trainables.training.pieces import pieces
-from trainables.training.start import new_model, pick_device
+from trainables.training.batches import chunks
+from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
 from trainables.training.verification import Verified, verify
 
@@ -109,9 +108,9 @@ def test_every_number_of_workers_and_every_cut_trains_the_same_weights(said: Pat
 
 
 def test_what_a_user_adds_up_to_is_the_sum_of_the_losses() -> None:
-    found = pieces([np.arange(3), np.arange(3, 4), np.arange(0)], 2, lambda indices: indices, sums=True)
-    assert [piece.weight_b.tolist() for piece in found] == [[1, 1], [1], [1]]
-    (nothing,) = pieces([np.arange(0)], 2, lambda indices: indices, sums=True)
+    found = chunks([np.arange(3), np.arange(3, 4), np.arange(0)], 2, lambda indices: indices, sums=True)
+    assert [chunk.weight_b.tolist() for chunk in found] == [[1, 1], [1], [1]]
+    (nothing,) = chunks([np.arange(0)], 2, lambda indices: indices, sums=True)
     assert nothing.weight_b.tolist() == [0]
 
 
@@ -199,7 +198,7 @@ def test_a_sampler_that_deals_a_users_utterances_to_several_micro_batches_is_fou
         mine = np.flatnonzero(users == np.bincount(users).argmax())[:3]
         return replace(epoch, steps=[[list(mine.reshape(-1, 1))]], users=users)
 
-    monkeypatch.setattr("trainables.training.draws.of_users", torn)
+    monkeypatch.setattr("trainables.training.batches.of_users", torn)
     monkeypatch.setattr(StepGuard, "_take", lambda guard, units: None)  # which would have refused it
     found = verified(said, user_utterances=None)
     assert found.measured_sensitivity == pytest.approx(3 * found.declared_sensitivity, rel=0.02)

@@ -20,7 +20,7 @@ from trainables.data.batch import Batch
 from trainables.models import JointModel
 from trainables.spec import ModelSpec, TrialSpec
 from trainables.training import verification
-from trainables.training.alone import alone
+from trainables.training.process import alone
 from trainables.training.verification import Verified, verify
 
 EDP = {"method": "edp", "batch_size": 4, "micro_batches": 2}

@@ -18,8 +18,8 @@ from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger, LedgerEntry
 from edp.mechanism import Mechanism
 from tests.support.tiny import corpus, run, spec, trial
 from tests.support.workers import run_to_its_death, run_workers
+from trainables.records.epochs import read_ledger
 from trainables.records.job import TrialJob
-from trainables.records.ledger_file import read_ledger
 from trainables.training import scales
 
 __all__ = ["corpus"]

@@ -1,4 +1,4 @@
-"""A share of a step is cut into pieces that fit, and no cut changes what is trained."""
+"""A share of a step is cut into chunks that fit, and no cut changes what is trained."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.tiny import corpus, run, weights
-from trainables.training.pieces import examples_that_fit, pieces
+from trainables.training.batches import chunks, examples_that_fit
 
 __all__ = ["corpus"]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 20))
-def test_pieces_hold_every_example_once_with_its_micro_batch_s_share(sizes: list[int], most: int) -> None:
+def test_chunks_hold_every_example_once_with_its_micro_batch_s_share(sizes: list[int], most: int) -> None:
     ends = np.cumsum([0, *sizes])
     micro_batches = [np.arange(a, b) for a, b in pairwise(ends)]
-    found = pieces(micro_batches, most, lambda indices: indices % 7)
+    found = chunks(micro_batches, most, lambda indices: indices % 7)
     assert found
-    assert all(len(piece.indices) <= max(1, most) for piece in found)
-    assert sum(piece.micro_batches for piece in found if piece.ends) == len(sizes)
+    assert all(len(chunk.indices) <= max(1, most) for chunk in found)
+    assert sum(chunk.micro_batches for chunk in found if chunk.ends) == len(sizes)
     weight: dict[int, float] = {}
     together: list[set[int]] = []
     open_part: set[int] = set()
-    for piece in found:
-        for index, own in zip(piece.indices.tolist(), piece.weight_b.tolist(), strict=True):
+    for chunk in found:
+        for index, own in zip(chunk.indices.tolist(), chunk.weight_b.tolist(), strict=True):
             if own:
                 assert index not in weight
                 weight[index] = own
-        if piece.micro_batches == 1:
-            open_part |= {int(i) for i, own in zip(piece.indices, piece.weight_b, strict=True) if own}
-            if piece.ends:
+        if chunk.micro_batches == 1:
+            open_part |= {int(i) for i, own in zip(chunk.indices, chunk.weight_b, strict=True) if own}
+            if chunk.ends:
                 together.append(open_part)
                 open_part = set()
             continue
         assert not open_part, "a micro-batch in parts was not ended before the next one"
-        for m in range(piece.micro_batches):
-            mine = (piece.micro_batch_b == m) & (piece.weight_b > 0)
-            together.append(set(piece.indices[mine].tolist()))
+        for m in range(chunk.micro_batches):
+            mine = (chunk.micro_batch_b == m) & (chunk.weight_b > 0)
+            together.append(set(chunk.indices[mine].tolist()))
     assert sorted(map(sorted, filter(None, together))) == sorted(sorted(m.tolist()) for m in micro_batches if len(m))
     for examples in micro_batches:
         assert [weight[i] for i in examples] == pytest.approx([1 / max(1, len(examples))] * len(examples))
@@ -90,7 +90,7 @@ class _Squares(torch.nn.Module):
         return (x * self.weight).exp().sum(1)
 
 
-def test_a_piece_holds_what_a_gib_does() -> None:
+def test_a_chunk_holds_what_a_gib_does() -> None:
     small, large = (examples_that_fit(_Squares(), torch.ones(n, 1000), torch.device("cpu")) for n in (4, 64))
     assert small == pytest.approx(large, rel=0.2)
     # The input and its exponential are kept: 8,000 bytes; as much again for the backward pass.

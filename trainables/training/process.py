@@ -1,0 +1,71 @@
+"""Set up a training process: its device, its model, a process group of its own, and the C library's memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.models import JointModel, build_model
+from trainables.records.job import TrialFailed
+from trainables.spec import TrainingSpec, TrialSpec
+
+
+def pick_device(training: TrainingSpec) -> torch.device:
+    """Return this worker's device. Ray shows each worker only its own GPU, so the local rank picks among the visible
+    ones."""
+    wanted = training.device
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise TrialFailed("training.device = cuda, but this worker sees no CUDA device")
+    index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    torch.backends.cudnn.allow_tf32 = False  # of PyTorch's own accord; float32 is what the recipe says
+    return torch.device("cuda", index)
+
+
+def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
+    """Return the model that a trial starts with, on `device`: the same on every worker."""
+    return build_model(
+        spec.model,
+        corpus.labels,
+        seed=spec.training.seed,
+        vocabulary_size=corpus.vocabulary_size,
+        state_sizes=corpus.state_sizes,
+    ).to(device)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Make this process the only worker of a process group, within the block."""
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_KEEP = 1 << 30
+_LARGEST_HEAP_BLOCK = 32 << 20  # glibc allows no more
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep up to a GiB of freed memory for the next step.
+
+    It would return every large tensor's pages to the system and ask for them again, zeroed, in the next step: an
+    eighth of a CLC step's time. Elsewhere than under glibc this does nothing.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, _LARGEST_HEAP_BLOCK)
+        library.mallopt(_TRIM_THRESHOLD, _KEEP)
