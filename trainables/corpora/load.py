@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edp.spec import UserError
 from trainables.corpora.formats import corpus_files, detect_format
-from trainables.corpora.generators import GENERATED, MOST_GENERATED, generate, grammar_digest
+from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_records
@@ -152,6 +152,6 @@ def _generated(spec: CorpusSpec, field: str) -> int:
         UserError: for more than memory may hold.
     """
     count = spec.utterances or GENERATED_UTTERANCES
-    if count > MOST_GENERATED:
-        raise UserError(f"{field}.utterances = {count}: they are held in memory; allowed: 20 to {MOST_GENERATED:,}")
+    if count > MAX_GENERATED:
+        raise UserError(f"{field}.utterances = {count}: they are held in memory; allowed: 20 to {MAX_GENERATED:,}")
     return count

@@ -10,8 +10,7 @@ import pytest
 
 from edp.spec import UserError
 from trainables.corpora import GENERATED, Utterance, generate, stream
-from trainables.corpora.generators import grammar_digest
-from trainables.corpora.grammar import Grammar, stream_grammar
+from trainables.corpora.generators import Grammar, grammar_digest, stream_grammar
 from trainables.corpora.text import bio_fault
 
 MANY = 100_000
