@@ -18,7 +18,7 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from pydantic import BaseModel, TypeAdapter
 
 from trainables.corpora.labels import Labels
-from trainables.corpora.text import split_blanks
+from trainables.corpora.types import split_blanks
 from trainables.data.batching import encode_utterances
 from trainables.data.features import load_features
 from trainables.data.states import has_states, state_sizes

@@ -20,7 +20,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from edp.spec import UserError
-from trainables.corpora.text import problem, read_text
+from trainables.corpora.files import problem, read_text
 from trainables.records.files import atomic_write, one_line, why_not
 from trainables.spec import CorpusSpec
 

@@ -11,7 +11,7 @@ import pytest
 from edp.spec import UserError
 from trainables.corpora import GENERATED, Utterance, generate, stream
 from trainables.corpora.generators import Grammar, grammar_digest, stream_grammar
-from trainables.corpora.text import bio_fault
+from trainables.corpora.types import bio_fault
 
 MANY = 100_000
 
