@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from dashboards.report_figures import Curve
+from dashboards.report.figures import Curve
 from sweeps.execution.prepare import Prepared
 from sweeps.formatting.leakage import compared_words, shadow_words
 from sweeps.state.records import Point

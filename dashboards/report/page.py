@@ -18,10 +18,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 
-from dashboards.report_attacks import attacks_of
-from dashboards.report_choice import last_pick, served_models, survived
-from dashboards.report_figures import roc_svg
-from dashboards.report_questions import Known, Verified, questions
+from dashboards.report.attacks import attacks_of
+from dashboards.report.chosen import last_pick, served_models, survived
+from dashboards.report.figures import roc_svg
+from dashboards.report.questions import Known, Verified, questions
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
@@ -105,7 +105,7 @@ def _keep_verified(point: Point, document: dict[str, Any]) -> None:
 
 def _template() -> Any:
     environment = Environment(
-        loader=PackageLoader("dashboards", "templates"),
+        loader=PackageLoader("dashboards.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
