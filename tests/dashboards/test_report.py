@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboards.report.figures import Curve, logarithmic, roc_svg
+from dashboards.report.chosen import Curve, logarithmic, roc_svg
 from dashboards.report.page import recipe_text, write_report
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, keep
