@@ -68,7 +68,7 @@ def report(
 ) -> None:
     """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
     with busy("loading what draws the report"):
-        from dashboards.report import write_report
+        from dashboards.report.page import write_report
         from sweeps.cli.verify import with_bar
 
     sweep = named(storage, name)

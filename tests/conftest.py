@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
+import typer
 from rich.console import Console
 from sqlalchemy import Engine, event
 from xdist.scheduler import LoadScopeScheduling
@@ -204,19 +205,19 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs `edp-sweep WORDS…` in this process; gives its exit code, standard output and standard error."""
-    from dashboards.cli import main
+    """Run `edp-sweep WORDS…`, or a command of `commands`, here; give exit code, standard output, standard error."""
+    from dashboards.cli import app, main
 
-    def run(*words: str) -> tuple[int, str, str]:
+    def run(*words: str, commands: typer.Typer = app) -> tuple[int, str, str]:
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["edp-sweep", *words])
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
             fresh = Console(file=stream, width=200, markup=False, emoji=False)
             for place, module in list(sys.modules.items()):
-                if place.startswith(("sweeps.cli", "dashboards.cli")) and hasattr(module, name):
+                if place.startswith(("sweeps.cli", "dashboards.cli", "tests.benchmarks")) and hasattr(module, name):
                     monkeypatch.setattr(module, name, fresh)
         with pytest.raises(SystemExit) as ended:
-            main()
+            main(commands)
         captured = capsys.readouterr()
         return int(ended.value.code or 0), captured.out, captured.err
 

@@ -1,4 +1,4 @@
-"""The methods of the benchmarks: each one is a function that takes a training step.
+"""The methods of the benchmarks, each a function that takes a training step, and the specs and corpora that they train.
 
 | method | what it is |
 |---|---|
@@ -6,7 +6,7 @@
 | `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch a worker, with options of `edp` and `training` |
 | `dpsgd` | the hook with micro-batches of one example, clipped in one pass |
 | `dpsgd_loop` | the same, an example at a time |
-| `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`sweeps.bench.plain`) |
+| `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`sweeps.bench.peers`) |
 | `opacus`, `opacus-ghost` | the peer, per-example and with ghost clipping (`sweeps.bench.peers`) |
 
 Ours also train a part: `dpsgd:trainable=heads`, which is compared with `sgd:trainable=heads` (`model.trainable`).
@@ -15,21 +15,26 @@ Ours also train a part: `dpsgd:trainable=heads`, which is compared with `sgd:tra
 from __future__ import annotations
 
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import torch
 from pydantic import BaseModel, ValidationError
 
 from edp.spec import EDPSpec, UserError
-from sweeps.bench.peers import opacus_stepper
-from sweeps.bench.plain import plain_stepper
-from sweeps.bench.steps import CannotRun, Step
+from sweeps.bench.peers import CannotRun, Step, opacus_stepper, plain_stepper
 from sweeps.formatting.errors import one_line
+from trainables.corpora import load_corpus
 from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
 from trainables.models import build_model
 from trainables.spec import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
 from trainables.training.trainer import Trainer
 
+MODELS = ("clc", "bert")
+# Word vectors and pieces cost a step the same wherever they come from: small public corpora will do.
+_PUBLIC = {"name": "health", "utterances": 2000}
+_OTHER = {"name": "video", "utterances": 2000}
 OURS = ("sgd", "edp", "dpsgd", "dpsgd_loop")
 OTHERS = ("plain", "opacus", "opacus-ghost")
 EDP_OPTIONS = ("noise", "alpha", "alpha_noise")
@@ -49,7 +54,7 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 def checked(methods: list[str]) -> list[str]:
-    """The methods as they were asked for, `sgd` first: all others are compared with it.
+    """Return the methods without copies, each after the one that it is compared with, `sgd` first.
 
     Raises:
         UserError: for one that is not known.
@@ -70,24 +75,24 @@ def checked(methods: list[str]) -> list[str]:
 
 
 def compared_with(method: str) -> str:
-    """What a method's time is over: plain SGD of the same part of the model."""
+    """Return the method that a method's time is divided by: plain SGD of the same part of the model."""
     part = _options(method).get("trainable")
     return "sgd" if part is None else f"sgd:trainable={part}"
 
 
 def _options(method: str) -> dict[str, str]:
-    """What stands behind a method's colon."""
+    """Parse the `key=value` options after `method:`."""
     pairs = (option.partition("=") for option in filter(None, method.partition(":")[2].split("+")))
     return {key: value for key, _, value in pairs}
 
 
 def edp_spec(method: str) -> EDPSpec:
-    """The mechanism of `edp:…`, and of every other method that adds noise."""
+    """Return the mechanism of `edp:…`, and of every other method that adds noise."""
     return _validated(EDPSpec, {"C": 0.5, "z0": 1.0}, method, EDP_OPTIONS)
 
 
 def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
-    """How one of our methods is trained: `training` with its own options."""
+    """Return `training` with the options of one of our methods."""
     name = method.partition(":")[0]
     settings = (training.without_privacy() if name == "sgd" else training).model_dump()
     if name == "dpsgd_loop":
@@ -98,7 +103,7 @@ def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
 
 
 def _validated(kind: type[Spec], settings: dict[str, Any], method: str, taken: tuple[str, ...]) -> Spec:
-    """`settings` with those options of `method` that are `taken`."""
+    """Return a spec of `settings` and those options of `method` that are `taken`."""
     name = method.partition(":")[0]
     for key, value in _options(method).items():
         if key not in OPTIONS[name]:
@@ -111,8 +116,38 @@ def _validated(kind: type[Spec], settings: dict[str, Any], method: str, taken: t
         raise UserError(f"--methods = {method!r}: {one_line(error)}") from None
 
 
+def bench_spec(model: str, corpus: dict[str, Any], *, batch_size: int, workers: int, **sizes: int) -> TrialSpec:
+    """Return the spec of a model at the paper's sizes (or `sizes`), one micro-batch a worker.
+
+    Raises:
+        UserError: for settings that cannot be.
+    """
+    public = _OTHER if corpus["name"] == _PUBLIC["name"] else _PUBLIC
+    kinds: dict[str, dict[str, Any]] = {
+        "clc": {"kind": "clc", "embeddings": {"corpus": public, "epochs": 1}},
+        "bert": {"kind": "bert", "pretrained": None, "vocabulary": public},
+    }
+    settings = {
+        "corpus": corpus,
+        "model": {**kinds[model], **sizes},
+        "shadow": {"corpus": public},
+        "training": {"batch_size": batch_size, "micro_batches": workers, "workers": workers},
+    }
+    try:
+        return TrialSpec.model_validate(settings)
+    except ValidationError as error:
+        raise UserError(one_line(error)) from None
+
+
+def encoded(spec: TrialSpec, folder: Path) -> EncodedCorpus:
+    """Return the corpus of a spec, encoded into `folder` unless it is there."""
+    if (folder / "meta.json").is_file():
+        return EncodedCorpus.open(folder)
+    return encode(load_corpus(spec.corpus), spec.model, folder)
+
+
 def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> Step:
-    """Builds model, optimiser and hook of a method in this worker, and gives the function that takes its next step.
+    """Build model, optimiser and hook of a method in this worker; return a function that takes its next step.
 
     Raises:
         CannotRun: with the reason.
@@ -131,7 +166,7 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
     trainer = Trainer(model, corpus, own, device)
     trainer.ddp.train()
     whole = trainer.sampler.units // trainer.sampler.batch_size
-    steps = (dealt for epoch in count() for dealt in islice(trainer.steps_of(epoch), whole))
+    steps = (sharded for epoch in count() for sharded in islice(trainer.steps_of(epoch), whole))
 
     def step() -> None:
         trainer.train_step(next(steps))

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import queue
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -23,9 +24,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from sweeps.bench.children import end_with_parent
 from sweeps.bench.methods import compared_with, stepper
-from sweeps.bench.steps import CannotRun, Step
+from sweeps.bench.peers import CannotRun, Step
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.spec import TrialSpec
 from trainables.training.process import keep_freed_memory
@@ -132,6 +132,18 @@ def _next(answers: Any, processes: list[Any]) -> Any:
             for rank, process in enumerate(processes):
                 if process.exitcode not in (None, 0):
                     raise RuntimeError(f"worker {rank} died with exit code {process.exitcode}") from None
+
+
+def end_with_parent() -> None:
+    """End this process with exit code 1 once the one that spawned it is gone, also if it was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end with parent", daemon=True).start()
 
 
 def _work(

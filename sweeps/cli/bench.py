@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import asdict
 from datetime import date
@@ -13,12 +12,10 @@ import typer
 
 from edp.spec import UserError
 from sweeps.cli.console import PATH, err, out, print_json
-from sweeps.cli.table1 import table1
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.outputs import check_page, make_folder, output
+from sweeps.formatting.outputs import check_page
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
-bench.command()(table1)
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 Sizes = Annotated[
@@ -42,16 +39,16 @@ def step(
     as_json: Json = False,
 ) -> None:
     """Time of a training step of each method, as a ratio to plain SGD's; without Ray."""
-    from sweeps.bench import corpora, machine
+    from sweeps.bench import machine
     from sweeps.bench import methods as known
-    from sweeps.bench.show import plot_rows, print_rows
     from sweeps.bench.step import Cell, Row, measure
+    from sweeps.bench.tables import plot_rows, print_rows
 
     wanted = known.checked((methods or known.DEFAULT).split(","))
     cells = [
         Cell(model, batch, count, where)
         for where in _among(device, "--device", ("cpu", "cuda"))
-        for model in _among(models, "--models", corpora.MODELS)
+        for model in _among(models, "--models", known.MODELS)
         for batch in _numbers(batch_sizes, "--batch-sizes")
         for count in _numbers(workers, "--workers")
     ]
@@ -68,9 +65,9 @@ def step(
             def say(line: str, done: int = done) -> None:
                 status.update(f"cell {done + 1} of {len(cells)}: {line} of {rounds} rounds")
 
-            spec = corpora.bench_spec(cell.model, about, batch_size=cell.batch_size, workers=cell.workers, **sizes)
+            spec = known.bench_spec(cell.model, about, batch_size=cell.batch_size, workers=cell.workers, **sizes)
             status.update(f"cell {done + 1} of {len(cells)}: encoding {corpus} for {cell.model}")
-            data = corpora.encoded(spec, Path(folder) / cell.model)
+            data = known.encoded(spec, Path(folder) / cell.model)
             _check_size("--batch-sizes", cell, corpus, data.size("train"))
             rows += measure(cell, wanted, spec, data.folder, rounds=rounds, steps=steps, notes=_note, say=say)
     document = {
@@ -93,35 +90,6 @@ def step(
 
 
 @bench.command()
-def search(
-    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="sweeps of each variant")] = 20,
-    trials: Annotated[
-        int, typer.Option(min=2, max=100_000, help="whole trials that the GPU-seconds of a sweep are worth")
-    ] = 30,
-    processes: Annotated[int, typer.Option(min=1, max=1024, help="sweeps at once")] = 2,
-    folder: Annotated[
-        Path | None, typer.Option("--output", help="folder for search.json and search.md", **PATH)
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Hypervolume against GPU-seconds on a surrogate: TPE, random, NSGA-II, with and without early stopping."""
-    from sweeps.bench.search import as_markdown, benchmark
-
-    if folder is not None:
-        make_folder(folder)
-    with err.status("starting") as status:
-        found = benchmark(seeds, trials, processes, status.update)
-    if folder is not None:
-        for name, text in (("search.json", json.dumps(found, indent=1) + "\n"), ("search.md", as_markdown(found))):
-            with output(folder / name) as file:
-                file.write(text)
-    if as_json:
-        print_json(found)
-    else:
-        print_line(out, as_markdown(found))
-
-
-@bench.command()
 def table2(
     models: Annotated[str, typer.Option(help="clc, bert")] = "clc,bert",
     corpora: Annotated[str, typer.Option(help="of the paper's six")] = "atis,snips,nlu_eval,health,communication,video",
@@ -135,10 +103,9 @@ def table2(
     as_json: Json = False,
 ) -> None:
     """The paper's Table 2 on the corpora at hand: time an epoch over SGD's, beside the paper's figures."""
-    from sweeps.bench import corpora as known
     from sweeps.bench import machine
-    from sweeps.bench import table2 as table
-    from sweeps.bench.show import print_table2
+    from sweeps.bench import methods as known
+    from sweeps.bench import tables as table
     from sweeps.bench.step import Cell, measure
 
     names = _among(corpora, "--corpora", table.PUBLIC + table.GENERATED)
@@ -182,7 +149,7 @@ def table2(
             }
         )
     else:
-        print_table2(lines, out)
+        table.print_table2(lines, out)
         print_line(out, machine.one_line())
 
 

@@ -21,10 +21,10 @@ from sweeps.formatting.signals import exit_code, stopped_by, terminating
 from trainables.records.job import still_waits
 
 
-def main() -> None:
-    """Entry point of `edp-sweep`."""
+def main(commands: typer.Typer = app) -> None:
+    """Run `edp-sweep`, or other `commands`, with the words of the command line; exit with their code."""
     with logged_threads(), terminating(), remarks():
-        code = _run()
+        code = _run(commands)
         if (opened := sys.modules.get("sweeps.state.storage")) is not None:  # else no command has looked for a sweep
             try:
                 opened.close_storages()
@@ -41,10 +41,10 @@ def main() -> None:
     raise SystemExit(code)
 
 
-def _run() -> int:
-    """Runs what was typed; returns the exit code."""
+def _run(commands: typer.Typer) -> int:
+    """Run the words of the command line; return the exit code."""
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(commands(standalone_mode=False) or 0)
     except UserError as error:
         complain(str(error))
         return 2

@@ -18,7 +18,7 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from pydantic import BaseModel, TypeAdapter
 
 from trainables.corpora.labels import Labels
-from trainables.corpora.text import split_blanks
+from trainables.corpora.types import split_blanks
 from trainables.data.features import encode_utterances, load_features
 from trainables.data.states import has_states, state_sizes
 from trainables.evaluation.ser import slot_spans

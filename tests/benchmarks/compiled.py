@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from sweeps.bench import corpora, methods
+from sweeps.bench import methods
 from sweeps.bench.machine import machine, versions
 from trainables.models import build_model
 from trainables.training.process import keep_freed_memory
@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> None:
     torch._dynamo.config.optimize_ddp = False
     keep_freed_memory()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    rows = [measure(model) for model in words or corpora.MODELS]
+    rows = [measure(model) for model in words or methods.MODELS]
     dist.destroy_process_group()
     command = " ".join(["python -m tests.benchmarks.compiled", *words])
     about = {"date": f"{date.today()}", "command": command, "machine": machine(), "versions": versions()}
@@ -49,9 +49,9 @@ def main(words: Sequence[str]) -> None:
 def measure(model: str) -> dict[str, Any]:
     """A model's row."""
     about = {"name": "communication", "utterances": 5000}
-    spec = corpora.bench_spec(model, about, batch_size=BATCH_SIZE, workers=1)
+    spec = methods.bench_spec(model, about, batch_size=BATCH_SIZE, workers=1)
     with tempfile.TemporaryDirectory() as folder:
-        data = corpora.encoded(spec, Path(folder) / model)
+        data = methods.encoded(spec, Path(folder) / model)
         eager = methods.stepper("sgd", spec, data, torch.device("cpu"))
         with patch.object(methods, "build_model", _compiled):
             compiled = methods.stepper("sgd", spec, data, torch.device("cpu"))

@@ -59,8 +59,7 @@ def child(model: str, batch_size: int, method: str, folder: Path) -> float:
     import torch
     import torch.distributed as dist
 
-    from sweeps.bench.corpora import bench_spec, encoded
-    from sweeps.bench.methods import stepper
+    from sweeps.bench.methods import bench_spec, encoded, stepper
 
     torch.set_num_threads(1)
     corpus = {"name": "communication", "utterances": 2000}

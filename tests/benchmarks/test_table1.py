@@ -1,4 +1,4 @@
-"""`edp-sweep bench table1`: the paper's points, the settings of each row, what a result holds, and how it is shown."""
+"""The benchmark of Table 1: the paper's points, the settings of each row, what a result holds, and how it is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from edp.accounting.epsilon import log10_epsilon_paper
-from sweeps.bench.table1 import (
+from sweeps.formatting.signals import Terminated
+from sweeps.recipes.loading import load_recipe
+from tests.benchmarks.table1.__main__ import COMMAND, app
+from tests.benchmarks.table1.points import (
     DECAYS,
     PAPER,
     ROWS,
@@ -24,17 +27,15 @@ from sweeps.bench.table1 import (
     printed_ledger,
     read_result,
 )
-from sweeps.bench.table1_report import as_markdown, figure, verdicts
-from sweeps.bench.table1_row import Run, paper_mechanism, private_recipe
-from sweeps.formatting.signals import Terminated
-from sweeps.recipes.loading import load_recipe
+from tests.benchmarks.table1.report import as_markdown, figure, verdicts
+from tests.benchmarks.table1.row import Run, paper_mechanism, private_recipe
 from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
 
 
 def entry(point: str, ser: float, auc: float, row: str = "clc_atis", epsilon: float | None = 8.0) -> Entry:
     corpus, model = names_of(row)
-    return Entry(corpus, model, point, ser, auc, epsilon, 5e-4, epsilon, 12.5, 2, "edp-sweep bench table1")
+    return Entry(corpus, model, point, ser, auc, epsilon, 5e-4, epsilon, 12.5, 2, COMMAND)
 
 
 def measurement(row: str = "clc_atis") -> Measurement:
@@ -159,7 +160,7 @@ def test_the_report_shows_what_was_measured(tmp_path: Path, command: Command) ->
     points = [entry("sgd", 0.05, 0.65, epsilon=None), *paper_entries("clc_atis"), entry("private_8", 0.05, 0.5)]
     known = merged(Result([], []), points, measurement())
     (tmp_path / "table1.json").write_text(json.dumps(known.document()))
-    code, out, err = command("bench", "table1", "--report", "--output", str(tmp_path))
+    code, out, err = command("--report", "--output", str(tmp_path), commands=app)
     assert code == 0, err
     assert "| private recipe, ε = 8 | 5.0 ± 12.7 | +0.0 | 50.0 ± 0.0 | -23.1 | 1.0 | 8 |" in out
     assert (tmp_path / "table1.md").read_text() == as_markdown(known)
@@ -185,7 +186,7 @@ def test_a_mistake_is_one_line(
     words: list[str], said: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = command("bench", "table1", *words)
+    code, out, err = command(*words, commands=app)
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
@@ -197,13 +198,13 @@ def test_a_row_that_is_stopped_between_its_sweeps_says_it_too(
     def terminated(*args: object, **named: object) -> None:
         raise Terminated
 
-    monkeypatch.setattr("sweeps.bench.table1_row.run_plan", terminated)
-    words = ["bench", "table1", "--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
+    monkeypatch.setattr("tests.benchmarks.table1.row.run_plan", terminated)
+    words = ["--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
     words += ["--part", "private", "--encoder", str(make_encoder("bert", tmp_path / "encoder"))]
     words += ["--output", str(tmp_path / "table"), "--storage", str(tmp_path / "runs")]
-    code, out, err = command(*words)
+    code, out, err = command(*words, commands=app)
     assert (code, out) == (143, "")
-    assert err.splitlines()[-1] == f"edp-sweep: stopped by SIGTERM; go on with: {shlex.join(['edp-sweep', *words])}"
+    assert err.splitlines()[-1] == f"edp-sweep: stopped by SIGTERM; go on with: {COMMAND} {shlex.join(words)}"
 
 
 @pytest.mark.ray
@@ -216,12 +217,12 @@ def test_a_row_that_is_stopped_says_the_command_that_goes_on_with_all_of_it(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sweeps.commands.run.encode_missing", ctrl_c)
-    words = ["bench", "table1", "--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
+    words = ["--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
     words += ["--part", part]
     words += ["--encoder", str(make_encoder("bert", tmp_path / "encoder"))] if part == "private" else []
     words += ["--output", str(tmp_path / "table"), "--report", "--storage", str(tmp_path / "runs")]
     for _ in ("begun", "gone on with"):
-        code, out, err = command(*words)
+        code, out, err = command(*words, commands=app)
         assert (code, out) == (130, ""), err
-        assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words])}")
+        assert err.splitlines()[-1].endswith(f"; go on with: {COMMAND} {shlex.join(words)}")
     assert len(list((tmp_path / "runs").glob("table1-*"))) == 1

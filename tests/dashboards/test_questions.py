@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.report_questions import Answer, Known, questions
+from dashboards.report.questions import Answer, Known, questions
 from edp.accounting.epsilon import epsilon, epsilon_user
 from edp.accounting.planned import planned_ledger
 from edp.spec import EDPSpec

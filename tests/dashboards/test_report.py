@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboards.report import recipe_text, write_report
-from dashboards.report_figures import Curve, logarithmic, roc_svg
+from dashboards.report.chosen import Curve, logarithmic, roc_svg
+from dashboards.report.page import recipe_text, write_report
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, keep
 from sweeps.formatting.figures import epsilon_cell, epsilon_text, number

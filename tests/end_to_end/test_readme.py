@@ -50,6 +50,7 @@ RUN_BY = {
     "edp-sweep cluster": "tests/sweeps/cluster/test_cluster_init.py",
     "edp-sweep ui": "tests/dashboards/test_page.py",
     "edp-sweep bench": "tests/benchmarks",
+    "python -m tests.benchmarks.table1": "tests/benchmarks/test_table1.py",
     "mlflow models serve": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
     "curl http://127.0.0.1:5001/invocations": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",
     "export MLFLOW_TRACKING_URI=": "tests/end_to_end/test_sweep.py::test_a_registered_model_is_served",

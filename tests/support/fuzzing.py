@@ -38,8 +38,7 @@ def begin(*args: Any, **options: Any) -> NoReturn:
 _FENCES = (
     "ray.init",
     "dashboards.serve.mlflow_ui",
-    "sweeps.bench.corpora.encoded",
-    "sweeps.bench.search.benchmark",
+    "sweeps.bench.methods.encoded",
     "trainables.pretraining.run.pieces_of",
     "trainables.corpora.public._download",
 )

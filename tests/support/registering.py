@@ -17,7 +17,7 @@ from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Task, for_task
-from trainables.corpora.text import split_blanks
+from trainables.corpora.types import split_blanks
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.encoding import encode

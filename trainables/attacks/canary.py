@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edp.spec import UserError
+from trainables.corpora.generators import shared_words
 from trainables.corpora.types import Splits, Utterance
-from trainables.corpora.values import ADJECTIVES, AREA_CODES, FIRST_NAMES, FOUR_DIGITS, LAST_NAMES, NOUNS
 from trainables.records.files import read_json
 from trainables.spec import CanariesSpec
 
@@ -48,7 +48,7 @@ def _one(words: Sequence[str], rng: np.random.Generator) -> str:
 
 
 def _phone_number(rng: np.random.Generator) -> tuple[str, ...]:
-    return (_one(AREA_CODES, rng), "555", _one(FOUR_DIGITS, rng))
+    return (_one(shared_words("area_code"), rng), "555", _one(shared_words("four_digits"), rng))
 
 
 def _dose(rng: np.random.Generator) -> tuple[str, ...]:
@@ -58,11 +58,11 @@ def _dose(rng: np.random.Generator) -> tuple[str, ...]:
 
 
 def _title(rng: np.random.Generator) -> tuple[str, ...]:
-    return ("the", _one(ADJECTIVES, rng), _one(NOUNS, rng))
+    return ("the", _one(shared_words("adjective"), rng), _one(shared_words("noun"), rng))
 
 
 def _name(rng: np.random.Generator) -> tuple[str, ...]:
-    return (_one(FIRST_NAMES, rng), _one(LAST_NAMES, rng))
+    return (_one(shared_words("first"), rng), _one(shared_words("last"), rng))
 
 
 _VALUES: tuple[Value, ...] = (_phone_number, _dose, _title, _name)

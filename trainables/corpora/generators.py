@@ -1,28 +1,61 @@
-"""The generated corpora: domains like the paper's private ones, from grammars of our own."""
+"""The generated corpora: domains like the paper's private ones, each drawn from a grammar in `data/NAME.yaml`.
+
+A template is words, `{slot}`s, whose words are tagged, and `<phrase>`s, whose words are not. A slot has
+patterns of words and `<list>`s; a phrase has patterns of words, `{slot}`s and `<list>`s. Alternatives stand
+in order of frequency: the k-th weighs about 1/(k + 2), so that every list has a long tail.
+`data/shared.yaml` holds the slots, phrases and lists that all grammars share.
+
+A list is written out, or as `heads`, `tails` and `between` (every head with every tail), or as `count`, `step` and
+`digits` (the numbers below `count`, shuffled).
+
+Everything is integers and Philox's raw bits, whose stream NumPy guarantees: the same seed gives the same
+utterances on every machine and in every version of Python.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import chain, groupby, islice, product
+from typing import Any, TypeVar
+
+import numpy as np
 
 from edp.spec import UserError
-from trainables.corpora import communication, health, video
-from trainables.corpora.grammar import Grammar, stream_grammar
 from trainables.corpora.types import Utterance
 
-_GRAMMARS: dict[str, Grammar] = {
-    grammar.name: grammar for grammar in (communication.GRAMMAR, health.GRAMMAR, video.GRAMMAR)
-}
-GENERATED: tuple[str, ...] = tuple(_GRAMMARS)
-MOST_GENERATED = 10_000_000
-"""Utterances of one corpus: two minutes, and 4 GB of memory."""
+GENERATED = ("communication", "health", "video")
+MAX_GENERATED = 10_000_000
+"""Utterances of one corpus: they take two minutes and 4 GB of memory."""
+
+T = TypeVar("T")
+Piece = tuple[tuple[str, ...], tuple[str, ...]]  # tokens, tags
+Leaf = list[Piece]  # pieces, each as often as it weighs
+Node = list[tuple[Leaf, ...]]  # alternatives, each as often as it weighs
+
+_UNIT = 1 << 20
+_SPELLING = (1 << 32) // 25  # one utterance in 25 has a misspelt word
+_GIVE_UP = 100_000  # draws in a row that bring nothing new
+
+
+@dataclass(frozen=True, eq=False)
+class Grammar:
+    """A domain. `intents` maps an intent to its templates; intents, templates and patterns stand by frequency."""
+
+    name: str
+    intents: dict[str, tuple[str, ...]]
+    slots: dict[str, tuple[str, ...]]
+    phrases: dict[str, tuple[str, ...]]
+    lists: dict[str, tuple[str, ...]]
 
 
 def stream(name: str, seed: int) -> Iterator[Utterance]:
-    """Distinct utterances of the generated corpus `name`, one after the other, without end.
+    """Yield distinct utterances of the generated corpus `name`, without end.
 
-    The same for the same seed on every machine. About 200 bytes of memory an utterance hold what was already
+    They are the same for the same seed on every machine. About 200 bytes of memory an utterance hold what was already
     said.
 
     Raises:
@@ -32,7 +65,7 @@ def stream(name: str, seed: int) -> Iterator[Utterance]:
 
 
 def generate(name: str, count: int, seed: int) -> list[Utterance]:
-    """The first `count` utterances of `stream`: a larger `count` only adds to the end.
+    """Return the first `count` utterances of `stream`: a larger `count` only adds to the end.
 
     Raises:
         UserError: as `stream`.
@@ -41,7 +74,7 @@ def generate(name: str, count: int, seed: int) -> list[Utterance]:
 
 
 def grammar_digest(name: str) -> str:
-    """Changes with every change to the grammar's words.
+    """Return a digest that changes with every change to the grammar's words.
 
     Raises:
         UserError: for an unknown name.
@@ -49,7 +82,168 @@ def grammar_digest(name: str) -> str:
     return hashlib.sha256(repr(_grammar(name)).encode()).hexdigest()
 
 
+@functools.cache
+def shared_words(name: str) -> tuple[str, ...]:
+    """Return a list that all grammars share, such as `first`, the first names."""
+    return _expanded(_read("shared")["lists"][name])
+
+
+@functools.cache
 def _grammar(name: str) -> Grammar:
-    if name not in _GRAMMARS:
+    if name not in GENERATED:
         raise UserError(f"corpus {name} is not a generated one; allowed: {', '.join(GENERATED)}")
-    return _GRAMMARS[name]
+    shared, own = _read("shared"), _read(name)
+
+    def merged(part: str) -> dict[str, tuple[str, ...]]:
+        return {key: _expanded(entries) for key, entries in ({**shared.get(part, {}), **own.get(part, {})}).items()}
+
+    return Grammar(name, *(merged(part) for part in ("intents", "slots", "phrases", "lists")))
+
+
+@functools.cache
+def _read(name: str) -> Any:
+    import yaml  # slow to import, and most commands generate nothing
+
+    text = files(__package__).joinpath("data", f"{name}.yaml").read_bytes()
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _expanded(entries: Any) -> tuple[str, ...]:
+    """Return the entries of a list, in whichever of the three forms it is written."""
+    if isinstance(entries, list):
+        return tuple(entries)
+    if "count" in entries:  # `count` and `step` have no common divisor
+        count, step = entries["count"], entries["step"]
+        return tuple(f"{(number * step + step // 3) % count:0{entries['digits']}d}" for number in range(count))
+    # Tails outside, so that neighbours, whose weights are alike, differ in their heads.
+    return tuple(head + entries.get("between", "") + tail for tail in entries["tails"] for head in entries["heads"])
+
+
+def stream_grammar(grammar: Grammar, seed: int) -> Iterator[Utterance]:
+    """Yield utterances with distinct tokens, without end.
+
+    Raises:
+        UserError: once the grammar brings nothing new any more.
+    """
+    templates = _compiled(grammar)
+    draw = _draws(f"{grammar.name} {seed}")
+    seen: set[tuple[str, ...]] = set()
+    tag_sequences: dict[tuple[str, ...], tuple[str, ...]] = {}
+    rejected = 0
+    while rejected < _GIVE_UP:
+        intent, nodes = templates[draw() * len(templates) >> 32]
+        tokens: list[str] = []
+        tags: list[str] = []
+        for node in nodes:
+            for leaf in node[draw() * len(node) >> 32]:
+                words, word_tags = leaf[draw() * len(leaf) >> 32]
+                tokens += words
+                tags += word_tags
+        if draw() < _SPELLING:
+            _misspell(tokens, draw)
+        key = tuple(tokens)
+        if key in seen:
+            rejected += 1
+            continue
+        rejected = 0
+        seen.add(key)
+        sequence = tuple(tags)
+        yield Utterance(key, tag_sequences.setdefault(sequence, sequence), intent)
+    raise UserError(f"corpus {grammar.name} has no more than about {len(seen)} distinct utterances; ask for fewer")
+
+
+def _draws(key: str) -> Callable[[], int]:
+    """Return a function that returns the next 32 random bits of the stream named `key`."""
+    bits = np.random.Philox(key=int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "little"))
+
+    def blocks() -> Iterator[list[int]]:
+        while True:
+            yield bits.random_raw(8192).astype("<u8").view("<u4").tolist()
+
+    return chain.from_iterable(blocks()).__next__
+
+
+def _misspell(tokens: list[str], draw: Callable[[], int]) -> None:
+    """Swap, drop or double a letter of one random word, if that word has four letters or more."""
+    position = draw() * len(tokens) >> 32
+    word = tokens[position]
+    if len(word) < 4:
+        return
+    at = 1 + (draw() * (len(word) - 2) >> 32)
+    kind = draw() >> 30
+    if kind <= 1:
+        word = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    elif kind == 2:
+        word = word[:at] + word[at + 1 :]
+    else:
+        word = word[:at] + word[at] + word[at:]
+    tokens[position] = word
+
+
+def weight(rank: int) -> int:
+    """Return Zipf's weight of the alternative at `rank`, as an integer."""
+    return _UNIT // (rank + 2)
+
+
+def _repeat(items: list[tuple[T, int]], size: int) -> list[T]:
+    """Return a list with every item in it about `size` x its share of the weight times, at least once."""
+    total = sum(share for _, share in items)
+    return [item for item, share in items for _ in range(max(1, share * size // total))]
+
+
+@functools.cache
+def _compiled(grammar: Grammar) -> list[tuple[str, list[Node]]]:
+    leaves: dict[tuple[str, str, bool], Leaf] = {}
+
+    def leaf(part: str, slot: str, first: bool) -> Leaf:
+        """Return the pieces of a word or a <list>, tagged as the first of `slot` or as what follows."""
+        key = (part, slot, first)
+        if key not in leaves:
+            entries = grammar.lists[part[1:-1]] if part.startswith("<") else (part,)
+            pieces = [(_tagged(entry, slot, first), weight(rank)) for rank, entry in enumerate(entries)]
+            leaves[key] = _repeat(pieces, 4 * len(entries)) if len(entries) > 1 else [pieces[0][0]]
+        return leaves[key]
+
+    def alternatives(part: str) -> list[tuple[tuple[Leaf, ...], int]]:
+        """Return everything that a part of a template can become, with weights."""
+        if part.startswith("{"):
+            slot = part[1:-1]
+            patterns = [_parts(pattern) for pattern in grammar.slots[slot]]
+            return [
+                (tuple(leaf(piece, slot, at == 0) for at, piece in enumerate(pattern)), weight(rank))
+                for rank, pattern in enumerate(patterns)
+            ]
+        if part.startswith("<") and part[1:-1] in grammar.phrases:
+            found = []
+            for rank, pattern in enumerate(grammar.phrases[part[1:-1]]):
+                for choice in product(*(alternatives(piece) for piece in _parts(pattern))):
+                    share = weight(rank)
+                    for _, inner in choice:
+                        share = share * inner // _UNIT
+                    found.append((tuple(chain.from_iterable(parts for parts, _ in choice)), share))
+            return found
+        return [((leaf(part, "", True),), _UNIT)]
+
+    templates = [
+        (
+            (intent, [_repeat(alternatives(part), 256) for part in _parts(template)]),
+            weight(rank) * weight(at) // _UNIT,
+        )
+        for rank, (intent, texts) in enumerate(grammar.intents.items())
+        for at, template in enumerate(texts)
+    ]
+    return _repeat(templates, 1 << 14)
+
+
+def _parts(pattern: str) -> list[str]:
+    """Return the pattern's slots, phrases, lists, and runs of words."""
+    runs = groupby(pattern.split(), key=lambda part: part[0] in "{<")
+    return [part for marked, run in runs for part in (run if marked else [" ".join(run)])]
+
+
+def _tagged(words: str, slot: str, first: bool) -> Piece:
+    tokens = tuple(words.split())
+    if not slot:
+        return tokens, ("O",) * len(tokens)
+    head = "B" if first else "I"
+    return tokens, tuple(f"{head if at == 0 else 'I'}-{slot}" for at in range(len(tokens)))

@@ -12,7 +12,7 @@ from trainables.corpora.types import NO_INTENT, Splits, Utterance
 
 Task = Literal["joint", "intents", "slots"]
 """What there is to learn: intents and slots, intents alone (text classification), slots alone (NER)."""
-MOST_LABELS = 10_000
+MAX_LABELS = 10_000
 """Intents, or slot types, of a corpus."""
 TASKS: dict[Task, str] = {"joint": "intents and slots", "intents": "intents alone", "slots": "slots alone"}
 """Tasks in words."""
@@ -48,10 +48,10 @@ class Labels:
             UserError: where there is nothing to learn, or too much.
         """
         for kind, count in (("intents", len(self.intents)), ("slot types", len(self.tags) // 2)):
-            if count > MOST_LABELS:
+            if count > MAX_LABELS:
                 raise UserError(
                     f"corpus: it has {count:,} {kind}, as a column of text or numbers would; "
-                    f"allowed: at most {MOST_LABELS:,}"
+                    f"allowed: at most {MAX_LABELS:,}"
                 )
         if self.has_intents:
             return "joint" if self.has_slots else "intents"

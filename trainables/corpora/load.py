@@ -7,14 +7,13 @@ from itertools import chain
 from pathlib import Path
 
 from edp.spec import UserError
-from trainables.corpora.formats import corpus_files, detect_format
-from trainables.corpora.generators import GENERATED, MOST_GENERATED, generate, grammar_digest
+from trainables.corpora.files import corpus_files, detect_format, problem, read_bytes
+from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_records
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
-from trainables.corpora.text import Record, problem, read_bytes
-from trainables.corpora.types import CorpusSummary, Splits, Utterance
+from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 from trainables.spec import CorpusSpec
 
 GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no number
@@ -152,6 +151,6 @@ def _generated(spec: CorpusSpec, field: str) -> int:
         UserError: for more than memory may hold.
     """
     count = spec.utterances or GENERATED_UTTERANCES
-    if count > MOST_GENERATED:
-        raise UserError(f"{field}.utterances = {count}: they are held in memory; allowed: 20 to {MOST_GENERATED:,}")
+    if count > MAX_GENERATED:
+        raise UserError(f"{field}.utterances = {count}: they are held in memory; allowed: 20 to {MAX_GENERATED:,}")
     return count

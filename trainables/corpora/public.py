@@ -1,9 +1,9 @@
 """The public corpora: where each one is published, the digests that it must have, and how it is found.
 
-The digests of ATIS and SNIPS are those of the files at the pinned commit. NLU-Evaluation-Data is published
-as 128 files, one for an intent of its cross-validation fold 1; pinned is the digest of what is read from
-them (`digest_of_rows`), computed from a copy of the rows and not from the 128 files themselves, of which
-only some were compared.
+Digests are in `data/registry.txt`, in the form of a pooch registry: of ATIS and SNIPS those of the files at the pinned
+commit, of converted corpora those of the converted file. NLU-Evaluation-Data is published as 128 files, one for an
+intent of its cross-validation fold 1; pinned is the digest of what is read from them (`digest_of_rows`), computed from
+a copy of the rows and not from the 128 files themselves, of which only some were compared.
 """
 
 from __future__ import annotations
@@ -14,18 +14,28 @@ import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from edp.spec import UserError
-from trainables.corpora.converted import CONVERTED, FOLDER, find_converted, keep_converted
-from trainables.corpora.text import read_text
-from trainables.records.files import one_line
+from trainables.corpora.files import problem, read_text
+from trainables.records.files import atomic_write, one_line, why_not
 from trainables.spec import CorpusSpec
 
 DATA_DIR = "EDP_DATA_DIR"
+FOLDER = "public"
+"""Where converted corpora lie, in `$EDP_DATA_DIR` and in the cache."""
 ROW = ("scenario", "intent", "answer_annotation")
+_REGISTRY = files("trainables.corpora").joinpath("data", "registry.txt")
+
+
+def _pinned(prefix: str) -> dict[str, str]:
+    """Return the SHA-256 of each file in the registry whose name begins with `prefix`, by the rest of its name."""
+    # pooch reads the same file, but takes a sixth of a second to import.
+    pins = dict(line.split() for line in _REGISTRY.read_text(encoding="utf-8").splitlines())
+    return {name.removeprefix(prefix): sha256 for name, sha256 in pins.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -41,38 +51,12 @@ class PublicCorpus:
     rows_sha256: str | None = None
 
 
-def _slot_gated(name: str, digests: tuple[str, ...]) -> PublicCorpus:
+def _slot_gated(name: str) -> PublicCorpus:
     commit = "61f0307c729b1fad479ef1de94aa5ac5dee601b0"
-    files = [f"{split}/{file}" for split in ("train", "valid", "test") for file in ("seq.in", "seq.out", "label")]
-    return PublicCorpus(
-        name,
-        f"https://raw.githubusercontent.com/MiuLab/SlotGated-SLU/{commit}/data/{name}",
-        dict(zip(files, digests, strict=True)),
-    )
+    url = f"https://raw.githubusercontent.com/MiuLab/SlotGated-SLU/{commit}/data/{name}"
+    return PublicCorpus(name, url, {**_pinned(f"{name}/")})
 
 
-_ATIS = (
-    "3a670980841b21ab39088b2595efc17d487cdc45769c075a3e5f9458bba28c7f",
-    "14c7131bd66562f797dbd7189bc7358f0cf354c6afb0785a9ab973c35b58f34c",
-    "d0a771547665eecbdf9f96ea015ef07d1f6ee9f063e861020dafabb3c2a04377",
-    "c7435b96e7948393608c34819628e863c5338f11ca68e8f896d2cc041d8e17f8",
-    "83ccff3e36f83a993f8e5b5b82adf3256076f234abda4d784051381d7ac76922",
-    "06957cfe6fdffac84f8280bc3a1f8ca85c85631b363817aa4543aac611f8addf",
-    "4b2119fc59c37f9398c6605db435d4f467505009e6ee3e5af04fed09f39dc397",
-    "a4690d6bceadc06876d1ff99bc401744aa981cb321e598ae12a3859d7be53254",
-    "ce4bfe6590d9498e1078f30b4137d3e8b3e94277b444b26360c0bf2e9e282761",
-)
-_SNIPS = (
-    "04ad1e3f2121d83c6478f9a4b17d2dbdc21d06d6127f73cb7af835ed733f9855",
-    "fd5f2121d8055827e5d6b3d3bac30f3d7e94e82a5d437751960cbdd9e1b4f6d3",
-    "bfd7df6cf9dd76c5da5d8b61bc85f90386197bdd3d7510c1d324c051537b962f",
-    "64e0f6d8ad8aab3a3828164d7d53731a0993d3ca1aed437ceaca6d3d568d410e",
-    "712e6d34feb8d52d208b820a5f8bae6e6ff990f08374507dfde22de389088319",
-    "9c1dd041216f647bcfca838aaf1a48eb5781e4404256d31ff07cd38a5436c52f",
-    "c1e341173fcea2951a8ca371956a6f81c76de87b9583c62eb87edd6158fa3a7c",
-    "58c07c9097d5e1f78889765c2a535a160f6455b90b3142055c8051847afcca47",
-    "37a26da3ad079bb41c42c85a3a8f827eb47efec4c5917ce5d08f4b2736e4f830",
-)
 _NLU_EVAL_URL = (
     "https://raw.githubusercontent.com/xliuhw/NLU-Evaluation-Data/4356cd6db2c7d8cb21789d6203e57c580a91de44/"
     "CrossValidation/autoGeneFromRealAnno/autoGene_2018_03_22-13_01_25_169/CrossValidation/KFold_1"
@@ -97,24 +81,67 @@ _NLU_EVAL_INTENTS = {
     "transport": "query taxi ticket traffic",
     "weather": "query",
 }
-_NLU_EVAL_ROWS = "b196d2de55b58f0512c1de8771638f3c5eddb3c5674ecb4bb10e85d380d01abd"
-_NLU_EVAL_FILES: dict[str, str | None] = {
-    f"{folder}/{scenario}_{intent}.csv": None
-    for folder in ("trainset", "testset/csv")
-    for scenario, intents in _NLU_EVAL_INTENTS.items()
-    for intent in intents.split()
-}
-_PUBLISHED = {
+_NLU_EVAL = PublicCorpus(
+    "nlu_eval",
+    _NLU_EVAL_URL,
+    {
+        f"{folder}/{scenario}_{intent}.csv": None
+        for folder in ("trainset", "testset/csv")
+        for scenario, intents in _NLU_EVAL_INTENTS.items()
+        for intent in intents.split()
+    },
+    "b196d2de55b58f0512c1de8771638f3c5eddb3c5674ecb4bb10e85d380d01abd",
+)
+_PUBLISHED = {corpus.name: corpus for corpus in (_slot_gated("atis"), _slot_gated("snips"), _NLU_EVAL)}
+
+
+@dataclass(frozen=True)
+class ConvertedCorpus:
+    """A corpus in one file, `STEM.jsonl.gz` or the same unpacked.
+
+    It has one utterance a line, all published splits pooled, English, lower-case, distinct. A corpus of intents alone
+    has the tag `O` throughout; one of slots alone has one intent for all. The digests of the files that it was made of
+    are not known, so nothing is downloaded.
+    """
+
+    name: str
+    stem: str
+    origin: str
+    """The repository and commit that it was made of."""
+    sha256: dict[str, str]
+    """By suffix: packed, and unpacked."""
+
+    def path(self, folder: Path, suffix: str) -> Path:
+        """Return the path of the file in a folder of converted ones."""
+        return folder / f"{self.stem}{suffix}"
+
+    def where(self) -> str:
+        """Say where it comes from, and what the converted file must be."""
+        files = " or ".join(f"{self.stem}{suffix} with SHA-256 {sha256}" for suffix, sha256 in self.sha256.items())
+        return (
+            f"it was made of https://github.com/{self.origin}; needed is {files}, "
+            f"in {FOLDER}/ of EDP_DATA_DIR or by edp-sweep data fetch {self.name} --from FILE"
+        )
+
+
+def _converted(name: str, stem: str, origin: str) -> ConvertedCorpus:
+    return ConvertedCorpus(name, stem, origin, {f".{end}": sha for end, sha in _pinned(f"{FOLDER}/{stem}.").items()})
+
+
+_SLU = "sz128/slot_filling_and_intent_detection_of_SLU/tree/40f334417a93bcfd4bb3da2cf043ab13973ae695"
+_POLYAI = "PolyAI-LDN/task-specific-datasets/tree/57ec275d8078af65b7731c2a98be812d844a6d6b"
+_SGD = "google-research-datasets/dstc8-schema-guided-dialogue/tree/e852981ae34990f4358979625854259302feaa78"
+CONVERTED = {
     corpus.name: corpus
     for corpus in (
-        _slot_gated("atis", _ATIS),
-        _slot_gated("snips", _SNIPS),
-        PublicCorpus(
-            "nlu_eval",
-            _NLU_EVAL_URL,
-            dict(_NLU_EVAL_FILES),
-            "b196d2de55b58f0512c1de8771638f3c5eddb3c5674ecb4bb10e85d380d01abd",
-        ),
+        _converted("sgd", "sgd_user", _SGD),
+        _converted("clinc150", "clinc_oos", "clinc/oos-eval/tree/828f8093932c8fe6ca7936c3d2e52903b1c523de"),
+        _converted("banking77", "banking77", _POLYAI),
+        _converted("restaurant8k", "restaurant8k", _POLYAI),
+        _converted("mit_restaurant", "mit_restaurant", _SLU),
+        _converted("mit_movie", "mit_movie_eng", _SLU),
+        _converted("mit_movie_trivia", "mit_movie_trivia10k13", _SLU),
+        _converted("fb_multilingual", "fb_multilingual_en", _SLU),
     )
 }
 DOWNLOADED: tuple[str, ...] = tuple(_PUBLISHED)
@@ -122,10 +149,10 @@ PUBLIC: tuple[str, ...] = (*DOWNLOADED, *CONVERTED)
 
 
 def find_corpus(spec: CorpusSpec, field: str = "corpus") -> Path:
-    """Where the files of a corpus are: `spec.path`, else in `$EDP_DATA_DIR`, else downloaded, once.
+    """Return where a corpus is: `spec.path`, else in `$EDP_DATA_DIR`, else downloaded, once.
 
     Args:
-        field: where the recipe names it, for what is said of it.
+        field: the recipe's name of the corpus, for error messages.
 
     Raises:
         UserError: for a path that is not there, an unknown name, a converted file that is not there or not the pinned
@@ -158,7 +185,7 @@ def find_corpus(spec: CorpusSpec, field: str = "corpus") -> Path:
 
 
 def corpus_in(folder: Path, name: str) -> Path | None:
-    """A corpus by its name in a folder of corpora, None where it is not there.
+    """Return a corpus by its name in a folder of corpora, None if it is not there.
 
     Raises:
         UserError: for a converted file that is not the pinned one.
@@ -169,7 +196,7 @@ def corpus_in(folder: Path, name: str) -> Path | None:
 
 
 def keep(name: str, file: Path) -> Path:
-    """Checks and keeps a converted file that is at hand, where `find_corpus` finds it.
+    """Check a converted file, and copy it to where `find_corpus` finds it.
 
     Raises:
         UserError: for a name of no converted corpus, or a file that is not the pinned one.
@@ -180,7 +207,7 @@ def keep(name: str, file: Path) -> Path:
 
 
 def fetch(corpus: PublicCorpus, cache: Path, field: str = "corpus") -> Path:
-    """The corpus in `cache`, downloaded if it is not there.
+    """Return the corpus in `cache`, downloaded if it is not there.
 
     It appears there whole and with the right digests or not at all, also when several processes fetch it
     at once.
@@ -223,7 +250,7 @@ def _pin(corpus: PublicCorpus) -> str:
 
 
 def _download(url: str, sha256: str | None, target: Path) -> None:
-    import pooch  # with requests, for which nobody waits who downloads nothing
+    import pooch  # slow to import, and needed for downloads alone
 
     pooch.get_logger().setLevel("WARNING")  # it would report each of the 128 files of NLU-eval
     pooch.retrieve(
@@ -236,7 +263,7 @@ def _download(url: str, sha256: str | None, target: Path) -> None:
 
 
 def _merge(files: Iterable[Path], rows_sha256: str, folder: Path) -> Path:
-    """The annotated rows of all files as one file, sorted.
+    """Write the annotated rows of all files into one file, sorted, and return its folder.
 
     Raises:
         ValueError: for rows other than those that were pinned.
@@ -256,5 +283,53 @@ def _merge(files: Iterable[Path], rows_sha256: str, folder: Path) -> Path:
 
 
 def digest_of_rows(rows: Iterable[tuple[str, ...]]) -> str:
-    """SHA-256 of rows of scenario, intent and annotation, whatever order and quoting a file has them in."""
+    """Return the SHA-256 of rows of scenario, intent and annotation, which does not depend on order and quoting."""
     return hashlib.sha256("\n".join(";".join(row) for row in sorted(rows)).encode()).hexdigest()
+
+
+def find_converted(corpus: ConvertedCorpus, folder: Path) -> Path | None:
+    """Return the converted file in a folder of them, None if there is none.
+
+    Raises:
+        UserError: for a file with another digest than the pinned one.
+    """
+    for suffix in corpus.sha256:
+        path = corpus.path(folder, suffix)
+        if path.is_file():
+            _checked(corpus, path)
+            return path
+    return None
+
+
+def keep_converted(corpus: ConvertedCorpus, file: Path, cache: Path) -> Path:
+    """Copy a converted file to where it is found from then on, whole or not at all.
+
+    Raises:
+        UserError: for a file that cannot be read, has another digest than the pinned one, or cannot be kept.
+    """
+    content, suffix = _checked(corpus, file)
+    kept = corpus.path(cache / FOLDER, suffix)
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(kept) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"--from = {file}: it cannot be kept in {kept.parent} ({why_not(error)})") from None
+    return kept
+
+
+def _checked(corpus: ConvertedCorpus, path: Path) -> tuple[bytes, str]:
+    """Return the file's content and the suffix that its digest is pinned for.
+
+    Raises:
+        UserError: for a file that cannot be read, or has no pinned digest.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise problem(path, None, f"cannot be read: {error.strerror}") from None
+    digest = hashlib.sha256(content).hexdigest()
+    for suffix, sha256 in corpus.sha256.items():
+        if digest == sha256:
+            return content, suffix
+    raise problem(path, None, f"SHA-256 {digest} is not that of corpus {corpus.name}: {corpus.where()}")

@@ -28,18 +28,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edp.spec import UserError
-from trainables.corpora.formats import FORMATS, THREE_FILES, corpus_files, detect_format
+from trainables.corpora.files import FORMATS, THREE_FILES, corpus_files, detect_format, problem, read_lines, read_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
-from trainables.corpora.text import (
-    Record,
-    all_or_none,
-    checked,
-    problem,
-    read_lines,
-    read_text,
-    split_blanks,
-)
-from trainables.corpora.types import NO_INTENT, Utterance
+from trainables.corpora.types import NO_INTENT, Record, Utterance, all_or_none, checked, split_blanks
 from trainables.spec import ColumnsSpec
 
 

@@ -25,7 +25,7 @@ from edp.spec import UserError
 from trainables.corpora.types import Splits, Utterance
 
 TRAIN_PERCENT, VALID_PERCENT = 45, 5
-FEWEST_DISTINCT = 20  # below it, valid would be empty
+MIN_DISTINCT = 20  # below it, valid would be empty
 
 
 class LabelWithoutTrainError(UserError):
@@ -52,8 +52,8 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
     groups = _by_tokens(utterances, f"split {seed}")
     distinct = np.cumsum([len({utterance.tokens for utterance in group}) for group in groups])
     total = int(distinct[-1]) if groups else 0
-    if len(groups) < FEWEST_DISTINCT:
-        raise UserError(f"{len(groups)} distinct utterances; allowed: at least {FEWEST_DISTINCT}, or no split 45:5:50")
+    if len(groups) < MIN_DISTINCT:
+        raise UserError(f"{len(groups)} distinct utterances; allowed: at least {MIN_DISTINCT}, or no split 45:5:50")
     n_train, n_both = (
         int(np.searchsorted(distinct, count)) + 1
         for count in accumulate((percent * total + 50) // 100 for percent in (TRAIN_PERCENT, VALID_PERCENT))

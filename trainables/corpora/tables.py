@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainables.corpora.text import Record, checked, problem, read_text
+from trainables.corpora.files import problem, read_text
+from trainables.corpora.types import Record, checked
 from trainables.spec import ColumnsSpec
 
 NAMES = {

@@ -42,7 +42,7 @@ def test_what_is_no_path_is_a_mistake_of_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     needed = {"epsilon": ["--z0", "1", "--epochs", "1"], "make": ["health"], "attack": ["s/1"], "init": ["aws"]}
-    one = {"list", "search", "step", "fetch", "train", "epsilon", "make", "attack", "init"}
+    one = {"list", "step", "fetch", "train", "epsilon", "make", "attack", "init"}
     more = needed.get(words[-1], [] if words[-1] in one else ["name"])
     code, out, err = command(*words, *more, *([option] if option else []), path)
     assert code == 2, err

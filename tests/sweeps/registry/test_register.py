@@ -17,7 +17,7 @@ from sweeps.registry.serving import _pieces
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
-from trainables.corpora.text import split_blanks
+from trainables.corpora.types import split_blanks
 from trainables.encoders.pretrained import pretrained_folder
 from trainables.evaluation.ser import slots_of
 from trainables.frozen.compute_states import encoder_of

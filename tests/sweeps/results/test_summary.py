@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dashboards.report import write_report
+from dashboards.report.page import write_report
 from sweeps.commands.confirm import print_confirmation
 from sweeps.commands.pick import Wanted, keep
 from sweeps.formatting.figures import audited_text, epsilon_cell, params_text, shared_params

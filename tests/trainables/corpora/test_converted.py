@@ -15,7 +15,7 @@ from tests.conftest import TINY_RECIPE, Command
 from tests.support import writers
 from tests.support.real_data import real_corpus
 from trainables.corpora import PUBLIC, corpus_digest, generate, load_corpus, public
-from trainables.corpora.converted import CONVERTED, ConvertedCorpus
+from trainables.corpora.public import CONVERTED, ConvertedCorpus
 from trainables.spec import CorpusSpec
 
 CORPUS = generate("communication", 120, seed=2)

@@ -10,8 +10,8 @@ import pytest
 
 from edp.spec import UserError
 from trainables.corpora import GENERATED, Utterance, generate, stream
-from trainables.corpora.grammar import Grammar, stream_grammar
-from trainables.corpora.text import bio_fault
+from trainables.corpora.generators import Grammar, grammar_digest, stream_grammar
+from trainables.corpora.types import bio_fault
 
 MANY = 100_000
 
@@ -22,16 +22,36 @@ def many(request: pytest.FixtureRequest) -> tuple[str, list[Utterance]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "digest"),
+    ("name", "count", "seed", "digest"),
     [
-        ("communication", "7a24f3ffcf937b7c63d8b400406c9516b0451cd52f18dc2bfd2d084ba3bdac02"),
-        ("health", "eee7e08d93208f74cd3cddc15d254d93ee64b782c413998a9a3eaef4ebc82bd6"),
-        ("video", "7db5e254e297f0ef7f9a6ee775803c5a547c195f88136ca53573ee23503999fb"),
+        ("communication", 37, 0, "2161cddba64455389b23b939c2ea05368d5214820e3f2b2c151e4be435d2b162"),
+        ("communication", 1000, 7, "7a24f3ffcf937b7c63d8b400406c9516b0451cd52f18dc2bfd2d084ba3bdac02"),
+        ("communication", 20000, 3, "53111a185bbe20a12e9f1171dd21850aff2eebb1dd091527954f5b43b74a292c"),
+        ("health", 37, 0, "41aaba8007fabf318034d9854b9bb9f79208cffcf9a35fc17e2c61d0fafbf964"),
+        ("health", 1000, 7, "eee7e08d93208f74cd3cddc15d254d93ee64b782c413998a9a3eaef4ebc82bd6"),
+        ("health", 20000, 3, "6c7b0ac35beb4e3037a113f1167df5854cf5dfd35875884df47954e1f39b1458"),
+        ("video", 37, 0, "fbdf4f8779891ecdcd52f30179098808d39d7e44b2f010e3fccd9ac995ed2fa1"),
+        ("video", 1000, 7, "7db5e254e297f0ef7f9a6ee775803c5a547c195f88136ca53573ee23503999fb"),
+        ("video", 20000, 3, "f641e43d70f74cda991d8762d3d600a09c646534f6c35c75978feb8c396153e5"),
     ],
 )
-def test_the_first_thousand_are_pinned_across_machines_and_versions(name: str, digest: str) -> None:
-    text = "\n".join("\t".join((*u.tokens, *u.tags, u.intent)) for u in generate(name, 1000, seed=7))
+def test_the_utterances_of_a_seed_are_the_same_on_every_machine_and_in_every_version(
+    name: str, count: int, seed: int, digest: str
+) -> None:
+    text = "\n".join("\t".join((*u.tokens, *u.tags, u.intent)) for u in generate(name, count, seed))
     assert hashlib.sha256(text.encode()).hexdigest() == digest
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("communication", "db6666bdada34deb0e5f0c6a1e5d9133963be5d1dce759eac72ddf0caa21d32f"),
+        ("health", "5417b3634b36999760a78204e8cb2dc4a6b66cca03b261c4ac83f62b44aaedad"),
+        ("video", "3b0359c3b61adacaab4290b51d75326c96043dfdcca3f2516056a51450422125"),
+    ],
+)
+def test_a_grammars_digest_stays_so_that_caches_of_encoded_corpora_stay_valid(name: str, digest: str) -> None:
+    assert grammar_digest(name) == digest
 
 
 @pytest.mark.slow

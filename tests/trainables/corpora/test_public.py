@@ -9,6 +9,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pooch
 import pytest
 
 from edp.spec import UserError
@@ -131,3 +132,11 @@ def test_an_unknown_name_without_a_path_lists_the_known_ones(cache: Path) -> Non
 
 def test_what_is_pinned_for_nlu_eval_are_two_files_an_intent() -> None:
     assert len(public._PUBLISHED["nlu_eval"].files) == 2 * 64
+
+
+def test_the_registry_is_one_that_pooch_reads() -> None:
+    pins = pooch.create(path="", base_url="")
+    with public._REGISTRY.open("rb") as file:
+        pins.load_registry(file)
+    assert pins.registry == public._pinned("")
+    assert {name.partition("/")[0] for name in pins.registry} == {"atis", "snips", "public"}

@@ -12,7 +12,7 @@ from tests.support import writers
 from tests.support.permissions import unreadable
 from tests.support.writers import AWKWARD, CORPUS
 from trainables.corpora import Utterance, corpus_digest, read_corpus
-from trainables.corpora.formats import detect_format
+from trainables.corpora.files import detect_format
 from trainables.spec import CorpusSpec
 
 

@@ -12,10 +12,10 @@ import matplotlib.ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps.bench.table1 import PAPER, ROWS, Entry, Measurement, Note, Result, names_of, paper_entries
 from sweeps.formatting.figures import MARK, epsilon_cell, relative_change
 from sweeps.results.confirmed import estimate
 from sweeps.results.front_figure import STYLE, svg
+from tests.benchmarks.table1.points import PAPER, ROWS, Entry, Measurement, Note, Result, names_of, paper_entries
 
 _NAMES = {
     "sgd": "SGD",

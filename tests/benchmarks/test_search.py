@@ -1,4 +1,4 @@
-"""`edp-sweep bench search` runs the project's own searcher and stopper on a surrogate of the shape that it says."""
+"""The benchmark of the search runs the project's own searcher and stopper on a surrogate of the shape that it says."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from edp.accounting.epsilon import epsilon
 from edp.spec import EDPSpec
-from sweeps.bench.search import EPOCHS, EXAMPLES, epsilons, run, true_curve
 from sweeps.recipes.loading import load_recipe
 from sweeps.search.target_epsilon import planned
+from tests.benchmarks.search import EPOCHS, EXAMPLES, app, epsilons, run, true_curve
 from tests.conftest import Command
 
 
@@ -48,7 +48,7 @@ def test_a_seed_gives_the_same_history_and_never_less_volume_as_it_goes() -> Non
 @pytest.mark.slow
 def test_the_command_writes_and_prints_its_table(command: Command, tmp_path: Path) -> None:
     words = ["--seeds", "1", "--trials", "2", "--processes", "1", "--output", str(tmp_path), "--json"]
-    code, out, err = command("bench", "search", *words)
+    code, out, err = command(*words, commands=app)
     assert code == 0, err
     found = json.loads(out)
     assert found == json.loads((tmp_path / "search.json").read_text())

@@ -18,10 +18,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 
-from dashboards.report_attacks import attacks_of
-from dashboards.report_choice import last_pick, served_models, survived
-from dashboards.report_figures import roc_svg
-from dashboards.report_questions import Known, Verified, questions
+from dashboards.report.chosen import attacks_of, last_pick, roc_svg, served_models, survived
+from dashboards.report.questions import Known, Verified, questions
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.execution.prepare import Prepared, locate
@@ -62,11 +60,11 @@ Verify = Callable[[TrialSpec], dict[str, Any]]
 
 
 def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, verify: Verify | None = None) -> Point:
-    """Writes the report of a sweep that has a front.
+    """Write the report of a sweep that has a front.
 
     Args:
-        tracking_uri: of the store, where it has moved since the sweep.
-        verify: measures the chosen configuration's clip and noise; what it found is kept for later reports.
+        tracking_uri: of the store, if it has moved since the sweep.
+        verify: measures the chosen configuration's clip and noise; the result is kept for later reports.
 
     Returns:
         The point that it is about: the one that was picked last, else the one that `edp-sweep pick` would choose.
@@ -105,7 +103,7 @@ def _keep_verified(point: Point, document: dict[str, Any]) -> None:
 
 def _template() -> Any:
     environment = Environment(
-        loader=PackageLoader("dashboards", "templates"),
+        loader=PackageLoader("dashboards.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -134,7 +132,7 @@ def _facts(
     pick: Pick | None,
     tracker: Tracker,
 ) -> dict[str, Any]:
-    """What the template shows."""
+    """Return the variables of the template."""
     baseline, objectives = sweep.record.baseline or {}, recipe.search.objectives
     points = [point for trial in trials for point in trial.points]
     tied = ties(trials, front, objectives)
@@ -171,7 +169,7 @@ def _facts(
 
 
 def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracker: Tracker) -> dict[str, Any]:
-    """Of it what the template shows of the configuration that the report is about: the questions and what answers them.
+    """Return those variables of the template that depend on the configuration that the report is about.
 
     Args:
         cost: ε of the sweep, in words.
@@ -222,7 +220,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
 
 
 def _clips_in_words(spec: TrialSpec, ledger: Ledger | None) -> str:
-    """How many a step has, as executed; of whole batches nobody knows without a ledger."""
+    """Return the number of clipped gradients a step, as executed; without a ledger that of whole batches is unknown."""
     who = "a user" if spec.edp.unit == "user" else "an utterance"
     clips = ledger.entries[0].mechanism.N if ledger is not None and ledger.entries else spec.training.clips
     return f"{clips:,} clipped gradients" if clips is not None else f"one clipped gradient {who}"
@@ -244,7 +242,7 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
 
 
 def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str:
-    """A figure's 95 % interval, where it has one."""
+    """Return a figure's 95 % interval, "" if it has none."""
     low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
     if low is None or high is None:
         return ""
@@ -264,7 +262,7 @@ def _prepared(sweep: Sweep, recipe: Recipe) -> Prepared | None:
 
 
 def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | None:
-    """Sizes, where the encoded corpus is still there."""
+    """Return sizes and labels of the encoded corpus, None if it is gone."""
     if prepared is None or not (prepared.corpus / "meta.json").is_file():
         return None
     with reading(prepared.corpus / "meta.json"):
@@ -282,14 +280,14 @@ def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | Non
 
 
 def recipe_text(recipe: Recipe) -> str:
-    """A recipe as YAML, less what is so by default; `edp-sweep run` reads it."""
+    """Return a recipe as YAML without its defaults; `edp-sweep run` reads it."""
     found = recipe.model_dump(mode="json", exclude_defaults=True)
     model = {"kind": recipe.model.kind, **found.get("model", {})}  # which says what the rest of it is
     return yaml.safe_dump(found | {"model": model}, sort_keys=False)
 
 
 def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
-    """What was read beside the private corpus."""
+    """Return the public data that was read beside the private corpus."""
     model = spec.model
     if isinstance(model, CLCSpec):
         corpus = model.embeddings.corpus
@@ -306,7 +304,7 @@ def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
 
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:
-    """Seconds, of all trials together and of an epoch."""
+    """Return the seconds of all trials together and of an epoch."""
     measured = [known(trial) for trial in trials]
     epochs = [m["seconds_per_epoch"] for m in measured if "seconds_per_epoch" in m]
     epoch = float(np.median(epochs)) if epochs else math.nan
@@ -320,7 +318,7 @@ def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any
 
 
 def _versions(tracker: Tracker, sweep: Sweep) -> dict[str, str]:
-    """Of the packages and the code that ran the sweep, as its run in MLflow says; else those of now."""
+    """Return the versions of packages and code of the sweep's run in MLflow; without a run, the current ones."""
     try:
         tags = tracker.client.get_run(sweep.record.run_id).data.tags
     except MlflowException:

@@ -21,7 +21,14 @@ import torch
 from sweeps.attacking.attack import attack
 from sweeps.attacking.target import find_target
 from sweeps.bench.machine import machine, versions
-from sweeps.bench.table1 import (
+from sweeps.commands.plan import release, run_plan, searched
+from sweeps.commands.run import going_on_with
+from sweeps.execution.prepare import check_encoders
+from sweeps.progress.live_table import Progress
+from sweeps.recipes.loading import load_config, load_recipe
+from sweeps.results.front import pareto_front
+from sweeps.state.sweep import Sweep
+from tests.benchmarks.table1.points import (
     EPSILONS,
     PARTS,
     Entry,
@@ -32,13 +39,6 @@ from sweeps.bench.table1 import (
     names_of,
     paper_entries,
 )
-from sweeps.commands.plan import release, run_plan, searched
-from sweeps.commands.run import going_on_with
-from sweeps.execution.prepare import check_encoders
-from sweeps.progress.live_table import Progress
-from sweeps.recipes.loading import load_config, load_recipe
-from sweeps.results.front import pareto_front
-from sweeps.state.sweep import Sweep
 from trainables.records.files import read_json_if_any
 from trainables.training.references import Kind
 

@@ -1,4 +1,7 @@
-"""`edp-sweep bench table1`: the paper's Table 1, a row at a time."""
+"""The paper's Table 1, a row at a time.
+
+python -m tests.benchmarks.table1 --row clc_atis --report
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,18 @@ from typing import Annotated
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.cli.console import err, out, print_json
+from sweeps.cli.main import main
 from sweeps.cli.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_output, make_folder, output
-from sweeps.formatting.shell import command_line
+from sweeps.formatting.secrets import redacted
+
+COMMAND = "python -m tests.benchmarks.table1"
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+@app.command()
 def table1(
     row: Annotated[str | None, typer.Option(help="such as clc_atis; or --corpus and --model")] = None,
     corpus: Annotated[str | None, typer.Option(help="of the paper's six: ATIS, SNIPS, NLU-eval, Health, …")] = None,
@@ -37,18 +45,16 @@ def table1(
         bool, typer.Option("--report", help="write table1.md and table1.svg of what was measured")
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option("--output", help="folder of table1.json; by default the storage folder", **PATH)
+        Path | None, typer.Option("--output", help="folder of table1.json; by default the storage folder")
     ] = None,
     storage: Storage = RUNS,
     tracking_uri: Annotated[str | None, typer.Option(help="MLflow tracking store")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
 ) -> None:
     """The paper's Table 1: its points at the ε that they have, beside SGD, its mechanism and private recipes here."""
-    from sweeps.bench.table1 import PARTS, Result, is_generated, merged, named_row, read_result
-    from sweeps.bench.table1_report import as_markdown, figure
-    from sweeps.state.storage import brought_down
+    from tests.benchmarks.table1.points import PARTS, Result, is_generated, merged, named_row, read_result
+    from tests.benchmarks.table1.report import as_markdown, figure
 
-    brought_down(storage)
     place = folder if folder is not None else storage
     if part != "all" and part not in PARTS:
         raise UserError(f"--part = {part!r}: allowed: all, {', '.join(PARTS)}")
@@ -60,8 +66,8 @@ def table1(
         )
     known = known or Result([], [])
     if name is not None:
-        from sweeps.bench.table1_row import Run, check, measure
         from sweeps.progress.live_table import Progress
+        from tests.benchmarks.table1.row import Run, check, measure
 
         words = ["--row", name]
         words += ["--trials", str(trials)] if trials is not None else []
@@ -69,10 +75,12 @@ def table1(
         words += ["--utterances", str(utterances)] if is_generated(name) else []
         words += ["--part", part] if part != "all" else []
         words += ["--encoder", encoder] if encoder != "minilm" and part != "mechanism" else []
-        command = shlex.join(["edp-sweep", "bench", "table1", *words])
+        command = f"{COMMAND} {shlex.join(words)}"
         words += ["--output", str(folder.resolve())] if folder is not None else []
         words += [option for option, wanted in (("--report", report), ("--json", as_json)) if wanted]
-        again = command_line("bench", "table1", *words, storage=storage, tracking_uri=tracking_uri)
+        words += ["--storage", str(storage.resolve())] if storage.resolve() != RUNS.resolve() else []
+        words += ["--tracking-uri", redacted(tracking_uri)] if tracking_uri is not None else []
+        again = f"{COMMAND} {shlex.join(words)}"
         parts = tuple(PARTS) if part == "all" else (part,)
         run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command, again, parts)
         check(run)
@@ -91,3 +99,7 @@ def table1(
         print_json(known.document())
     else:
         print_line(out, as_markdown(known))
+
+
+if __name__ == "__main__":
+    main(app)

@@ -1,4 +1,6 @@
-"""`bench search`: samplers and early stopping on a surrogate, hypervolume against GPU-seconds over many seeds.
+"""Samplers and early stopping on a surrogate, hypervolume against GPU-seconds over many seeds.
+
+    python -m tests.benchmarks.search [--seeds N] [--trials N] [--processes N] [--output FOLDER] [--json]
 
 The searcher, the stopper, the guesses and the choice of kept epochs are the project's own; only training is replaced.
 
@@ -20,21 +22,28 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 import multiprocessing
 import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import optuna
+import typer
 
 from edp.accounting.epsilon import epsilon
 from edp.decay import noise_multiplier
 from edp.ledger import Ledger
 from edp.spec import EDPSpec
-from sweeps.bench.children import end_with_parent
+from sweeps.bench.step import end_with_parent
+from sweeps.cli.console import err, out, print_json
+from sweeps.cli.main import main
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import make_folder, output
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
@@ -230,7 +239,7 @@ def as_markdown(found: dict[str, Any]) -> str:
     lines = [
         f"Hypervolume (median, quartiles) over {found['seeds']} seeds when a share of {found['gpu_seconds']:,.0f} "
         f"GPU-seconds was spent ({found['whole_trials']} trials of {found['epochs']} epochs), one trial at a time, on "
-        f"the surrogate of `sweeps/bench/search.py`; Optuna {found['optuna']}.",
+        f"the surrogate of `tests/benchmarks/search.py`; Optuna {found['optuna']}.",
         "",
         "| variant | " + " | ".join(f"{float(share):.0%}" for share in shares) + " | trials begun |",
         "|---|" + "---|" * (len(shares) + 1),
@@ -247,3 +256,35 @@ def as_markdown(found: dict[str, Any]) -> str:
                 f"- {row['variant']} reaches what {plain} has at the end after {share:.0%} of the GPU-seconds (median)."
             )
     return "\n".join(lines) + "\n"
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def search(
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="sweeps of each variant")] = 20,
+    trials: Annotated[
+        int, typer.Option(min=2, max=100_000, help="whole trials that the GPU-seconds of a sweep are worth")
+    ] = 30,
+    processes: Annotated[int, typer.Option(min=1, max=1024, help="sweeps at once")] = 2,
+    folder: Annotated[Path | None, typer.Option("--output", help="folder for search.json and search.md")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
+    """Hypervolume against GPU-seconds on a surrogate: TPE, random, NSGA-II, with and without early stopping."""
+    if folder is not None:
+        make_folder(folder)
+    with err.status("starting") as status:
+        found = benchmark(seeds, trials, processes, status.update)
+    if folder is not None:
+        for name, text in (("search.json", json.dumps(found, indent=1) + "\n"), ("search.md", as_markdown(found))):
+            with output(folder / name) as file:
+                file.write(text)
+    if as_json:
+        print_json(found)
+    else:
+        print_line(out, as_markdown(found))
+
+
+if __name__ == "__main__":
+    main(app)

@@ -1,11 +1,13 @@
-"""Which format a path holds, and which files are the corpus."""
+"""The files of a corpus: which format a path holds, and the strict reading of text."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from pathlib import Path
 
-from trainables.corpora.text import problem, read_bytes
+from edp.spec import UserError
 
 THREE_FILES = ("seq.in", "seq.out", "label")
 SUFFIXES = {
@@ -21,7 +23,7 @@ _STATE = "state.json"
 
 
 def detect_format(path: Path) -> str:
-    """The format of a file by its suffix, of a folder by what it holds.
+    """Return the format of a file by its suffix, of a folder by what it holds.
 
     Raises:
         UserError: where nothing tells, or two formats lie side by side.
@@ -41,7 +43,7 @@ def detect_format(path: Path) -> str:
 
 
 def corpus_files(path: Path, format: str) -> list[Path]:
-    """The files that the corpus of this format consists of, sorted. A single file needs no particular suffix.
+    """Return the files of a corpus of this format, sorted. A single file needs no particular suffix.
 
     Raises:
         UserError: where there is none, or one of the three files of a folder is missing.
@@ -77,7 +79,7 @@ def _is_nlu_eval(file: Path) -> bool:
 
 
 def _arrow_files(path: Path) -> list[Path]:
-    """The files of a data set, or of each of its splits; others lie beside them, such as those of its cache."""
+    """Return the files of a data set or of its splits, not those of its cache, which lie beside them."""
     files = []
     for state in [path / _STATE, *sorted(path.glob(f"*/{_STATE}"))]:
         if not state.is_file():
@@ -91,7 +93,7 @@ def _arrow_files(path: Path) -> list[Path]:
 
 
 def _belongs(file: Path, root: Path, format: str) -> bool:
-    """Hidden files, and those in hidden folders, are what editors and the like leave."""
+    """Return whether a file is part of the corpus: editors leave hidden files and folders, which are not."""
     hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
     return file.name.endswith(SUFFIXES[format]) and not hidden and file.is_file()
 
@@ -108,3 +110,56 @@ def _candidates(path: Path, format: str) -> list[Path]:
         return [file for file in sorted(path.rglob("*")) if _belongs(file, path, format)]
     except OSError as error:  # a folder on the way that is not this user's
         raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None
+
+
+def problem(path: Path, line: int | None, text: str) -> UserError:
+    """Return a one-line error about a corpus file; `line` counts from 1, None is the file as a whole."""
+    place = "row" if path.suffix in (".parquet", ".arrow") else "line"
+    return UserError(f"{path}: {text}" if line is None else f"{path}, {place} {line}: {text}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the file's content, unpacked if its name ends in `.gz`.
+
+    Raises:
+        UserError: for a file that cannot be opened or unpacked.
+    """
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise problem(path, None, f"cannot be unpacked: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    except OSError as error:
+        raise problem(path, None, f"cannot be read: {error.strerror}") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the file's text, with every line ended by `\\n`.
+
+    Only CR LF and LF end a line: the other characters that Unicode counts as line ends occur inside real
+    tokens.
+
+    Raises:
+        UserError: for a file that cannot be opened, is empty or blank, or is not UTF-8 (with the line of the
+            first bad byte).
+    """
+    raw = read_bytes(path)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise problem(path, line, f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
+    if not text.strip():
+        raise problem(path, None, "the file is empty")
+    return text.replace("\r\n", "\n")
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the file's lines without their ends and without blank lines at the end.
+
+    Raises:
+        UserError: as `read_text`.
+    """
+    lines = read_text(path).split("\n")
+    while not lines[-1].strip():
+        lines.pop()
+    return lines

@@ -1,0 +1,180 @@
+"""The configuration that a report is about: its choice, new seeds, served models, and the attacks on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from mlflow.exceptions import MlflowException
+from pydantic import TypeAdapter
+
+from edp.spec import UserError
+from sweeps.execution.prepare import Prepared
+from sweeps.formatting.leakage import compared_words, shadow_words
+from sweeps.results.choice import named_point
+from sweeps.results.confirmed import DECIDE, estimate, next_training
+from sweeps.results.front_figure import STYLE, svg
+from sweeps.state.picks import Pick, final_trainings, read_picks
+from sweeps.state.records import ConfirmedRun, Point
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_tags import WEIGHTS
+from sweeps.tracking.tracker import Tracker
+from trainables.attacks.roc import AttackResult, measure
+from trainables.attacks.shadow import attack_scores, load_attack
+from trainables.records.files import read_json, reading
+from trainables.spec import TrialSpec
+
+_DASHES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A registered version of a model that the sweep led to."""
+
+    uri: str
+    what: str
+    """The training that its weights come from."""
+    aliases: tuple[str, ...]
+    digest: str
+    """SHA-256 of the registered weights, as the version's tag has it; "" of a version from before it had one."""
+    epsilon: str
+    """As the version's tag has it."""
+
+
+def last_pick(sweep: Sweep) -> tuple[Pick, Point] | None:
+    """Return the last choice of a person; None if there is none, or the chosen trial is gone."""
+    for pick in reversed(read_picks(sweep)):
+        try:
+            return pick, named_point(sweep, f"{pick.trial}@{pick.epoch}")
+        except UserError:
+            continue
+    return None
+
+
+def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
+    """Return the registered versions of picked models and of their final trainings, without deleted ones.
+
+    A version of another run counts as deleted: after the deletion of a model of that name, numbers begin anew.
+    """
+    found: dict[str, str] = {}
+    runs: dict[str, str | None] = {}
+    of_trials = {trial.number: trial.run_id for trial in sweep.trials()}
+    for pick in read_picks(sweep):
+        if pick.model is not None:
+            found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}"
+            runs[pick.model] = of_trials.get(pick.trial)
+    for folder, origin in final_trainings(sweep).items():
+        if origin.model is not None:
+            found[origin.model] = f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}"
+    served = (_served(tracker, uri, what, runs.get(uri)) for uri, what in found.items())
+    return [one for one in served if one is not None]
+
+
+def _served(tracker: Tracker, uri: str, what: str, run_id: str | None) -> Served | None:
+    name, _, number = uri.removeprefix("models:/").rpartition("/")
+    try:
+        version = tracker.client.get_model_version(name, number)
+        aliases = {a: v for a, v in tracker.client.get_registered_model(name).aliases.items() if str(v) == number}
+    except MlflowException:
+        return None
+    if run_id is not None and version.run_id != run_id:
+        return None
+    tags = version.tags
+    return Served(uri, what, tuple(aliases), tags.get(WEIGHTS, ""), tags.get("epsilon", "not known"))
+
+
+def survived(point: Point, runs: list[ConfirmedRun]) -> str:
+    """Compare a point's SER with trainings on new seeds, in a sentence; "" if there are none."""
+    sers = [run.metrics["ser"] for run in runs if "ser" in run.metrics]
+    if not sers:
+        return ""
+    if len(sers) < DECIDE:
+        return f"{len(sers)} new seed{'s' if len(sers) > 1 else ''} decide nothing; {DECIDE} or more would."
+    mean, ser = estimate(sers), point.metrics["ser"]
+    words = (
+        f"Over {len(sers)} new seeds its SER is {mean.mean:.2%}, 95 % interval {mean.lower:.2%} to {mean.upper:.2%}. "
+    )
+    # One training against another: the interval of their mean says nothing of where a single one lies.
+    lower, upper = next_training(sers)
+    one = f"of one more training {lower:.2%} to {upper:.2%}"
+    if ser < lower:
+        return (
+            f"{words}The sweep's {ser:.2%} lies below that {one}: it was luck in part, and the mean is what to expect."
+        )
+    if ser > upper:
+        return f"{words}The sweep's {ser:.2%} lies above that {one}: the configuration is better than it looked."
+    return f"{words}The sweep's {ser:.2%} lies within that {one}: it has survived."
+
+
+@dataclass(frozen=True)
+class Curve:
+    """An attack's ROC: rates (n,), both rising; a false alarm is one of `non_members`."""
+
+    name: str
+    auc: float
+    non_members: int
+    fpr: Sequence[float]
+    tpr: Sequence[float]
+
+
+def attacks_of(
+    point: Point, prepared: Prepared | None, spec: TrialSpec
+) -> tuple[list[dict[str, Any]], list[Curve], str]:
+    """Return the results of attacks on a point's model, their ROC curves, and the models that they compared it with.
+
+    They are the full set if `edp-sweep attack` was run, else the sweep's own.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
+    curves = [Curve(one.name, one.auc, one.non_members, one.fpr, one.tpr) for one in found]
+    return [one.document() for one in found], curves, f"{compared[0].upper()}{compared[1:]}."
+
+
+def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list[AttackResult], str]:
+    kept = point.folder / "attacks.json"
+    if kept.is_file():
+        document = read_json(kept, dict[str, Any])
+        with reading(kept):
+            every = [one | document["curves"][one["name"]] for one in document["attacks"]]
+            return TypeAdapter(list[AttackResult]).validate_python(every), compared_words(document)
+    seen = point.folder / "attack_features.npz"
+    if prepared is None or not seen.is_file() or not prepared.attack.is_file():
+        return [], compared
+    attack = load_attack(prepared.attack)
+    with reading(seen), np.load(seen) as features:
+        scores = (attack_scores(attack, features[name]) for name in ("members", "non_members"))
+        return [measure("shadow", *scores)], compared
+
+
+def logarithmic(curves: Sequence[Curve]) -> tuple[float, list[list[tuple[float, float]]]]:
+    """Return the left edge of logarithmic axes and each curve's points there.
+
+    Members found before the first false alarm stand at the edge, since 0 has no logarithm.
+    """
+    least = 1 / (2 * max(curve.non_members for curve in curves))
+    return least, [[(max(f, least), t) for f, t in zip(curve.fpr, curve.tpr, strict=True) if t > 0] for curve in curves]
+
+
+def roc_svg(curves: Sequence[Curve]) -> str:
+    """Draw ROC curves on linear and on logarithmic axes, which show where false alarms are rare."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 3.3), layout="constrained")
+        linear, rare = figure.subplots(1, 2)
+        least, above = logarithmic(curves)
+        for i, (curve, shown) in enumerate(zip(curves, above, strict=True)):
+            style = {"ls": _DASHES[i % len(_DASHES)], "lw": 1.4, "color": f"C{i}"}
+            linear.plot(curve.fpr, curve.tpr, label=f"{curve.name} ({curve.auc:.3f})", **style)
+            rare.plot([f for f, _ in shown], [t for _, t in shown], drawstyle="steps-post", **style)
+        for axes in (linear, rare):
+            axes.plot([least, 1], [least, 1], color="#888", lw=0.8, ls=(0, (1, 2)), label="guessing (0.500)")
+            axes.set_xlabel("false positive rate")
+        linear.set_ylabel("true positive rate")
+        linear.legend(fontsize=8, loc="lower right", title="attack (AUC)", title_fontsize=8)
+        rare.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
+        return svg(figure)

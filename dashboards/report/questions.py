@@ -1,0 +1,122 @@
+"""The questions of a privacy review, answered from the sweep's own record, or marked open.
+
+The questions follow Ponomareva et al., "How to DP-fy ML" (2023), section 5.3 (setting, definition, accounting,
+verification) and NIST SP 800-226 (2025) (unit and trust, sensitivity, noise and side channels, utility and bias,
+access). Their words are in `templates/questions.yaml`. No answer is made up: a question that no file answers is open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from jinja2 import Environment, StrictUndefined
+
+from sweeps.formatting.figures import epsilon_text, number
+from sweeps.formatting.guarantee import NO_GUARANTEE
+from sweeps.registry.card import NEIGHBOURS
+from sweeps.state.records import Point
+from trainables.spec import TrialSpec
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question of a review; `open` if the record does not answer it, or answers badly."""
+
+    question: str
+    text: str
+    open: bool
+
+
+@dataclass(frozen=True)
+class Both:
+    """A figure as the ledger declares it and as it was measured."""
+
+    declared: float
+    measured: float
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The document that `edp-sweep verify --json` prints."""
+
+    violations: list[dict[str, str]]
+    sensitivity: Both
+    noise_std: Both
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Known:
+    """The record that answers draw on.
+
+    Args:
+        report, confirm: the commands that verify the configuration, and train it again with new seeds.
+        examples: training utterances; None: not known.
+        users: users who said them; None: not known.
+        cost: ε of the whole sweep in words.
+        verified: the findings of `edp-sweep verify` on this configuration, if it was run.
+        seeds: number of trainings with new seeds.
+        attacks: documents of the attacks' results.
+    """
+
+    report: str
+    confirm: str
+    spec: TrialSpec
+    chosen: Point
+    baseline: dict[str, Any]
+    examples: int | None
+    users: int | None
+    cost: str
+    verified: Verified | None
+    seeds: int
+    attacks: list[dict[str, Any]]
+    versions: dict[str, str]
+
+
+def questions(known: Known) -> list[tuple[str, list[Answer]]]:
+    """Return the questions with their answers, by topic."""
+    environment = Environment(undefined=StrictUndefined)  # plain text: the page escapes it
+    environment.filters |= {"epsilon": epsilon_text, "number": number, "count": "{:,}".format}
+    facts = _facts(known)
+
+    def holds(condition: object) -> bool:
+        return bool(environment.compile_expression(str(condition), undefined_to_none=False)(**facts))
+
+    def answered(entry: dict[str, Any]) -> Answer:
+        text = environment.from_string(entry["answer"]).render(facts)
+        return Answer(entry["ask"], " ".join(text.split()), holds(entry.get("open", False)))
+
+    topics = yaml.safe_load(files(__package__).joinpath("templates", "questions.yaml").read_bytes())
+    return [
+        (topic, [answered(entry) for entry in entries if holds(entry.get("if", True))])
+        for topic, entries in topics.items()
+    ]
+
+
+def _facts(known: Known) -> dict[str, Any]:
+    """Return the names that conditions and answers use."""
+    edp, metrics, ledger = known.spec.edp, known.chosen.metrics, known.chosen.ledger
+    of_users = edp.unit == "user"
+    entries = ledger.entries if ledger is not None else ()
+    return {
+        **vars(known),
+        "edp": edp,
+        "metrics": metrics,
+        "ledger": ledger,
+        "first": entries[0].mechanism if entries else None,
+        "epochs": len({entry.epoch for entry in entries}),
+        "lost": sum(one.steps for one in ledger.discarded) if ledger is not None else 0,
+        "group": ledger.most_of_a_user if ledger is not None and "epsilon_user" in metrics else None,
+        "unit": {"example": "utterance", "micro_batch": "micro-batch", "user": "user"}[edp.unit],
+        "n": known.users if of_users else known.examples,
+        "counted": "user" if of_users else "utterance",
+        "neighbours": NEIGHBOURS[edp.sampling],
+        "private": metrics["epsilon"] < NO_GUARANTEE,
+        "no_guarantee": NO_GUARANTEE,
+        "workers": known.spec.training.workers,
+        "strongest": max(known.attacks, key=lambda one: float(one["auc"]), default=None),
+        "commit": known.versions.get("git_commit"),
+    }
