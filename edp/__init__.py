@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from edp.accounting.epsilon import epsilon, epsilon_curve, epsilon_paper, epsilon_user, log10_epsilon_paper
     from edp.accounting.planned import planned_ledger
     from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
-    from edp.book import Book, UntaughtLayer, keep_book, teach
     from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
     from edp.ledger import AlphaRelease, Ledger, LedgerEntry
     from edp.mechanism import Mechanism, mechanism_of
+    from edp.per_example import Book, UntaughtLayer, keep_book, teach
     from edp.sampling import of_users, poisson_epoch, poisson_examples, shuffled_epoch, steps_per_epoch
     from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
     from edp.spec import EDPSpec, UserError
@@ -77,7 +77,7 @@ else:
             ),
             "edp.accounting.planned": ("planned_ledger",),
             "edp.accounting.selection": ("composed_epsilon", "random_stopping_epsilon"),
-            "edp.book": ("Book", "UntaughtLayer", "keep_book", "teach"),
+            "edp.per_example": ("Book", "UntaughtLayer", "keep_book", "teach"),
             "edp.hook": ("EDPHook", "NonFiniteGradient", "one_bucket_ddp"),
             "edp.ledger": ("AlphaRelease", "Ledger", "LedgerEntry"),
             "edp.mechanism": ("Mechanism", "mechanism_of"),

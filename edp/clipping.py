@@ -25,9 +25,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from edp.book import Book
 from edp.mechanism import count_noise_std
 from edp.noise.gaussian import count_stream, gaussian_
+from edp.per_example import Book
 from edp.spec import Clipping, EDPSpec
 
 AUTOMATIC_GAMMA = 0.01

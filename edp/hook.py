@@ -5,7 +5,7 @@ gradient, their clipped sum into the bucket, noise, one all-reduce. The clip nee
 bucket.
 
 A worker that holds several micro-batches runs them in one pass, whatever their number, where the model's layers keep a
-book (`edp.book`), which knows each micro-batch's norm and the clipped sum without a gradient of its own for each:
+book (`edp.per_example`), which knows each micro-batch's norm and the clipped sum without a gradient of its own for each:
 
     book = keep_book(model)
     ddp = one_bucket_ddp(model)
@@ -63,12 +63,12 @@ from torch import nn
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from edp.book import Book
 from edp.clipping import Clip, ClippedSum, count_noise
 from edp.layer_scales import fixed_alpha, layer_norms, layer_of_parameter, normalised
 from edp.ledger import Ledger, LedgerEntry
 from edp.mechanism import Mechanism, mechanism_of
 from edp.noise.share import NoiseShare
+from edp.per_example import Book
 from edp.sampling import Epoch, Step, share_start, steps_at_rate
 from edp.spec import EDPSpec
 from edp.steps import StepGuard
@@ -102,7 +102,7 @@ class EDPHook:
         ledger: of the steps already taken, when a run is resumed.
         alpha: layer scales (K,) where they were found beforehand (`edp.scale_estimates`); otherwise as `spec.alpha`
             says. Those of `alpha = private` come with a release, which `ledger` must hold.
-        book: of `ddp`'s model (`edp.book.keep_book`), where several micro-batches share a backward pass.
+        book: of `ddp`'s model (`edp.per_example.keep_book`), where several micro-batches share a backward pass.
         clip: `clip_state` of the hook that a resumed run with `clip = quantile` goes on from; otherwise `spec.C`.
 
     Raises:

@@ -16,7 +16,7 @@ WITH_EXAMPLES = {
     "edp.accounting.calibrate",
     "edp.accounting.epsilon",
     "edp.accounting.selection",
-    "edp.book.teaching",
+    "edp.per_example.registry",
     "edp.ledger",
     "edp.mechanism",
     "edp.sampling",

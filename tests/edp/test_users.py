@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from edp.book import keep_book
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.layer_scales import layer_of_parameter
+from edp.per_example import keep_book
 from edp.sampling import Epoch, Indices, of_users, poisson_examples, shuffled_epoch
 from edp.spec import Clipping, EDPSpec, Sampling
 from edp.steps import MisusedHook

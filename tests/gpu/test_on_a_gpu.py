@@ -15,11 +15,11 @@ import torch.distributed as dist
 from scipy import stats
 from torch import nn
 
-from edp.book import keep_book
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.noise.banded import coefficients
 from edp.noise.gaussian import gaussian_, stream
 from edp.noise.share import NoiseShare
+from edp.per_example import keep_book
 from edp.sampling import shuffled_epoch
 from edp.spec import EDPSpec
 from tests.support.tiny import RANDOM_BERT, SPEC, trial, weights

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from edp.book import Book, teach
-from edp.book.book import Sums
+from edp.per_example import Book, teach
+from edp.per_example.recorder import Sums
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, WordInputs
 from trainables.data.characters import ALPHABET_SIZE

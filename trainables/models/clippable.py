@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedConfig
 
-from edp.book import UntaughtLayer, keep_book
+from edp.per_example import UntaughtLayer, keep_book
 from edp.spec import UserError
 from trainables.encoders.architecture import check_layers, check_top_layers, cut, empty_encoder, read_config
 from trainables.encoders.pretrained import check_states, pretrained_folder
@@ -54,7 +54,7 @@ def _fault_of(folder: Path, name: str) -> str | None:
 
 
 def clipping_fault(config: PreTrainedConfig) -> str | None:
-    """Why `edp.book` cannot tell two examples' gradients apart, found out by trying; None where it can.
+    """Why `edp.per_example` cannot tell two examples' gradients apart, found out by trying; None where it can.
 
     Two layers of an architecture are enough: what layers share is shared by two.
     """

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from edp.book import Book, teach
+from edp.per_example import Book, teach
 from trainables.models.bio import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
 
 FORBIDDEN = -1e4

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edp.book import Book, Rows, teach
+from edp.per_example import Book, Rows, teach
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, StateInputs
 from trainables.models.joint import JointModel

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from edp.book import Book
+from edp.per_example import Book
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
 from trainables.models.crf import CRF
@@ -63,7 +63,7 @@ class JointModel(nn.Module, ABC):
     encoder_is_frozen: bool = False
     """Whether the heads alone are trained: the encoder then runs without dropout and without a gradient."""
     book: Book | None = None
-    """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
+    """Where its layers note what each micro-batch's gradient is made of (`edp.per_example.keep_book`)."""
 
     codes_ck: Tensor | None
     """What tags' scores are made of (`trainables.models.tags.tag_codes`); None: each has its own."""

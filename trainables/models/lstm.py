@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
-from edp.book import Book, teach
+from edp.per_example import Book, teach
 
 Note = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 """Called with input (N, E), the same read backwards, states (N, 2, H) and gates' derivatives (N, 2, 4·H)."""

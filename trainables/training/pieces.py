@@ -1,6 +1,6 @@
 """How a worker's share of a step is run: in pieces that fit into memory, which change nothing but the order of a sum.
 
-A piece is several whole micro-batches, which one backward pass clips apart (`edp.book`), or a part of one that is
+A piece is several whole micro-batches, which one backward pass clips apart (`edp.per_example`), or a part of one that is
 larger than a piece: its gradients are added up before they are clipped.
 """
 

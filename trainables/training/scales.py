@@ -11,8 +11,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from edp.book import keep_book
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
+from edp.per_example import keep_book
 from edp.sampling import Epoch, Indices, of_users, shuffled_epoch
 from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
 from trainables.corpora.labels import Labels

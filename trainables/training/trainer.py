@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from edp.book import Book, UntaughtLayer, keep_book
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
+from edp.per_example import Book, UntaughtLayer, keep_book
 from edp.sampling import Step
 from edp.spec import UserError
 from trainables.data.batch import Batch

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from edp.book import keep_book
 from edp.decay import noise_multiplier
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.layer_scales import layer_of_parameter
 from edp.ledger import Ledger
 from edp.noise.gaussian import add_gaussian_, count_stream, gaussian_, reproducible_key, stream
+from edp.per_example import keep_book
 from edp.sampling import Epoch, shuffled_epoch
 from edp.spec import EDPSpec
 

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from edp.accounting.epsilon import composition_of, epsilon
-from edp.book import keep_book
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.mechanism import Mechanism
 from edp.noise.gaussian import reproducible_key
+from edp.per_example import keep_book
 from edp.sampling import Epoch, Indices
 from edp.spec import EDPSpec
 from trainables.attacks.auditing import audit, contradiction

@@ -11,8 +11,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from edp.book import keep_book
 from edp.layer_scales import layer_of_parameter
+from edp.per_example import keep_book
 from edp.spec import UserError
 from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec, trial_spec

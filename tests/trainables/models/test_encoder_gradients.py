@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AlbertConfig
 
-from edp.book import keep_book
+from edp.per_example import keep_book
 from edp.spec import UserError
 from sweeps.execution.prepare import check_encoders
 from tests.conftest import Command

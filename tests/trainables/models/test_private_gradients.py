@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edp.book import Rows, keep_book
+from edp.per_example import Rows, keep_book
 from tests.support.gradients import filled_up, relative
 from tests.support.models import EXAMPLES, batch_of, build, literal
 from tests.support.toy import BERT, CLC, encoded

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn import functional as F
 
-from edp.book.book import Book, Sums
-from edp.book.teaching import teach
+from edp.per_example.recorder import Book, Sums
+from edp.per_example.registry import teach
 
 
 def trainable(layer: nn.Module, name: str) -> list[nn.Parameter]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from edp.book.book import Book
+from edp.per_example.recorder import Book
 
 Rule = Callable[..., Any]
 """`rule(book, layer, *inputs)` gives what the layer gives, and leaves notes: see `teach`."""
@@ -30,7 +30,7 @@ def teach(kind: type[nn.Module], method: str = "forward") -> Callable[[RuleType]
     A rule runs the layer with its parameters detached, and taps the output: the book calls `note` with the output's
     gradient in the backward pass. What a rule notes is the gradient of each micro-batch.
 
-    A layer whose gradients are small needs no formula: `teach(Scale)(edp.book.instantiated)` makes them by autograd.
+    A layer whose gradients are small needs no formula: `teach(Scale)(edp.per_example.instantiated)` makes them by autograd.
 
     A rule holds for that very class, and for those that inherit the method from it. Layers below a taught one are its
     rule's to note.
@@ -92,7 +92,7 @@ def _keep(book: Book, layer: nn.Module, name: str, owner: dict[int, str]) -> Non
             known = ", ".join(sorted(kind.__name__ for kind in _rules))
             raise UntaughtLayer(
                 f"{name or 'the model itself'} ({type(layer).__name__}) has trainable parameters, and the book was not "
-                f"taught such a layer; allowed: {known}, or a rule of its own (edp.book.teach)"
+                f"taught such a layer; allowed: {known}, or a rule of its own (edp.per_example.teach)"
             )
         for child, module in layer.named_children():
             _keep(book, module, f"{name}.{child}" if name else child, owner)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from edp import EDPHook, EDPSpec, one_bucket_ddp, shuffled_epoch
-from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
 from edp.layer_scales import layer_of_parameter
+from edp.per_example import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
 from tests.support.gradients import filled_up, relative
 from trainables.training.alone import alone
 

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from edp.book.rows import Rows
 from edp.layer_scales import layer_of_parameter
+from edp.per_example.rows import Rows
 
 Sums = dict[int, Tensor]
 """A tensor of each parameter's shape, by the parameter's `id`."""
@@ -119,7 +119,7 @@ class Book:
         if size != examples:
             raise RuntimeError(
                 f"{type(layer).__name__} was given an input of shape {tuple(x.shape)}; allowed here: the {examples} "
-                "examples as the first axis, or a rule of the layer's own (edp.book.teach)"
+                "examples as the first axis, or a rule of the layer's own (edp.per_example.teach)"
             )
         lengths_b = self._lengths_b if x.dim() == 3 else None
         key = (per_example, id(lengths_b))
@@ -166,7 +166,7 @@ class Book:
             if id(parameter) in self._noted:
                 raise RuntimeError(
                     f"{self._names[id(parameter)]} was used twice in a forward pass: the norm of its gradient would be "
-                    "wrong; allowed: once, or a rule that notes both uses together (edp.book.teach)"
+                    "wrong; allowed: once, or a rule that notes both uses together (edp.per_example.teach)"
                 )
             self._noted.add(id(parameter))
         self._squares[self._layer[id(parameters[0])]].append(squares_m)

@@ -10,9 +10,9 @@ This room knows layers, rows and gradients. It must not import the hook, the led
 clip is, and what noise is added, is decided by whoever reads the squares.
 """
 
-from edp.book.book import Book
-from edp.book.layers import instantiated
-from edp.book.rows import Rows
-from edp.book.teaching import Rule, UntaughtLayer, keep_book, teach
+from edp.per_example.layers import instantiated
+from edp.per_example.recorder import Book
+from edp.per_example.registry import Rule, UntaughtLayer, keep_book, teach
+from edp.per_example.rows import Rows
 
 __all__ = ["Book", "Rows", "Rule", "UntaughtLayer", "instantiated", "keep_book", "teach"]
