@@ -1,4 +1,4 @@
-"""What a private training run is: the settings of eDP-SGD, checked when they are built.
+"""The settings of eDP-SGD, validated when they are built.
 
 Symbols are those of Dupuy et al., "An Efficient DP-SGD Mechanism for Large Scale NLU Models", Algorithm 1.
 """
@@ -31,17 +31,17 @@ _BANDED_ALLOWS: dict[str, tuple[str, ...]] = {
 
 
 class UserError(ValueError):
-    """A mistake of the user's: its text is one line that names field, value and what is allowed."""
+    """A mistake of the user's, in one line that names the field, its value and the allowed values."""
 
 
 class Frozen(BaseModel):
-    """Base of every spec: immutable, no unknown keys, `true` is no number, and none is beyond what machines count."""
+    """Base of every spec: immutable, without unknown keys; numbers are no truth values, and whole ones are bounded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    most_bits: ClassVar[int] = 63
-    """Of a whole number."""
+    max_bits: ClassVar[int] = 63
+    """Bits of a whole number."""
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Of a setting that one choice alone has a use for: that choice's field and value."""
+    """Map of a setting to the (field, value) that enables it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -66,7 +66,7 @@ class Frozen(BaseModel):
 
     @classmethod
     def for_its_choices(cls, settings: Mapping[str, Any], searched: Mapping[str, Collection[Any]]) -> dict[str, Any]:
-        """`settings` less those that belong to another value of a searched field than theirs.
+        """Return `settings` without those that another value of a searched field enables.
 
         Args:
             searched: a field's values in other trials.
@@ -82,21 +82,21 @@ class Frozen(BaseModel):
     @classmethod
     def _can_be_counted(cls, value: Any) -> Any:
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int) and one.bit_length() > cls.most_bits:
-                raise ValueError(f"a whole number of {one.bit_length()} bits; allowed: at most {cls.most_bits}")
+            if isinstance(one, int) and one.bit_length() > cls.max_bits:
+                raise ValueError(f"a whole number of {one.bit_length()} bits; allowed: at most {cls.max_bits}")
         return value
 
 
 @cache
 def _numeric(model: type[BaseModel], field: str) -> bool:
-    """Whether a field takes numbers, and no truth values."""
+    """Return True if a field takes numbers, and no truth values."""
     known = model.model_fields.get(field)
     types = set(_types(known.annotation)) if known is not None else set()
     return bool not in types and not types.isdisjoint({int, float})
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """All that an annotation is made of."""
+    """Yield an annotation and all its parts."""
     yield annotation
     for part in get_args(annotation):
         yield from _types(part)
@@ -108,7 +108,7 @@ Tau = Annotated[float, Field(ge=0, description="speed of the decay, per epoch")]
 
 
 class EDPOptions(Frozen):
-    """How the mechanism works, apart from its four numbers. Defaults are the corrected algorithm."""
+    """Options of the mechanism, without its four numbers. Defaults are the corrected algorithm."""
 
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
         "user_utterances": ("unit", "user"),
@@ -158,6 +158,11 @@ class EDPOptions(Frozen):
         Field(ge=0, lt=2**32, description="seed of the noise, for tests and research: marks the run as not private"),
     ] = None
 
+    @property
+    def fixed_order(self) -> bool:
+        """True if the noise needs each unit in the same step of every epoch: one order for all epochs."""
+        return self.noise_correlation != "none"
+
     @model_validator(mode="after")
     def _correlated_noise_has_a_price(self) -> EDPOptions:
         for name, allowed in _BANDED_ALLOWS.items() if self.noise_correlation == "banded" else ():
@@ -171,7 +176,7 @@ class EDPOptions(Frozen):
 
 
 class EDPSpec(EDPOptions):
-    """The mechanism of one run. Defaults are the corrected algorithm; the paper's ways have their names.
+    """The mechanism of one run. Defaults are the corrected algorithm; `paper` selects the printed one.
 
     Examples:
         >>> EDPSpec(C=0.5, z0=2.0, decay="linear", tau=0.02).delta

@@ -31,8 +31,8 @@ import numpy as np
 import optuna
 
 from edp.accounting.epsilon import epsilon
-from edp.decay import noise_multiplier
 from edp.ledger import Ledger
+from edp.mechanism import noise_multiplier
 from edp.spec import EDPSpec
 from sweeps.bench.children import end_with_parent
 from sweeps.recipes.loading import load_recipe

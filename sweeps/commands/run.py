@@ -17,7 +17,14 @@ from sweeps.commands.finish import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import Interrupts
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
+from sweeps.execution.prepare import (
+    Prepared,
+    check_encoders,
+    encode_missing,
+    ensure_attack,
+    num_privacy_units,
+    open_corpora,
+)
 from sweeps.execution.ray_liveness import ray_liveness
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.secret_trials import release_best
@@ -126,7 +133,7 @@ def start_sweep(
         if recipe.search.stand_in is not None:  # nothing here reads it: a plan would
             own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
             check_public(recipe.corpus, own, {"search.stand_in": recipe.search.stand_in})
-        check_batches(trials, own_units(recipe.baseline(), prepared, corpora))
+        check_batches(trials, num_privacy_units(recipe.baseline(), prepared, corpora))
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)

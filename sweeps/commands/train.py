@@ -12,7 +12,14 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
 from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
+from sweeps.execution.prepare import (
+    Prepared,
+    check_encoders,
+    encode_missing,
+    ensure_attack,
+    num_privacy_units,
+    open_corpora,
+)
 from sweeps.execution.resources import Placement, placement
 from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import delta_remark, measured
@@ -92,7 +99,7 @@ def train(
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
     if not with_valid:
-        check_batches([spec], own_units(spec, prepared, corpora))
+        check_batches([spec], num_privacy_units(spec, prepared, corpora))
     if origin is not None and not _same_people(origin, spec, storage):
         if spec.training.method != "sgd":
             progress.say(f"another corpus than that of sweep {origin.sweep}: this training is no part of its ε")

@@ -160,7 +160,7 @@ def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[
         return prepared, read_missing(spec, prepared)
 
 
-def own_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
+def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
     """Training utterances, or users where they are the unit, of the corpus' own: how many canaries join them is secret.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedConfig
 
-from edp.per_example import UntaughtLayer, keep_book
+from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
 from trainables.encoders.architecture import check_layers, check_top_layers, cut, empty_encoder, read_config
 from trainables.encoders.pretrained import check_states, pretrained_folder
@@ -64,11 +64,11 @@ def clipping_fault(config: PreTrainedConfig) -> str | None:
         model = empty_encoder(small)
         ids_bs = torch.arange(8).view(2, 4) % config.vocab_size
         try:
-            book = keep_book(model)
-            with book.examples(torch.arange(2), 2):
+            recorder = record_per_example(model)
+            with recorder.examples(torch.arange(2), 2):
                 states_bsh = model(input_ids=ids_bs, attention_mask=torch.ones_like(ids_bs)).last_hidden_state
             states_bsh.sum().backward()
-            book.squares()
-        except (UntaughtLayer, RuntimeError) as error:
+            recorder.squared_norms()
+        except (UnsupportedLayer, RuntimeError) as error:
             return one_line(error)
     return None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from edp.sampling import Epoch, of_users, poisson_epoch, poisson_examples, shuffled_epoch
+from edp.sampling import Epoch, group_by_user, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import EDPSpec
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.data.states import has_states
@@ -18,7 +18,7 @@ class Draws:
     """What a trial draws from, how much of it a step takes, and the epochs that come of it.
 
     Args:
-        workers: that each step is dealt to.
+        workers: that each step is sharded over.
 
     Raises:
         UserError: where method, unit and corpus do not fit together.
@@ -44,7 +44,7 @@ class Draws:
         full = self.batch_size >= self.units and self.batch_size == self.clips and spec.edp.user_utterances is None
         self.one_order = full and spec.edp.sampling == "shuffle" and has_states(spec.model)
         """Whether every step takes the same in the same order."""
-        # As `edp.hook.EDPHook.any_number`; plain SGD's batches are dealt as micro-batches are.
+        # As `edp.hook.EDPHook.any_number`; plain SGD's batches are sharded as micro-batches are.
         self._any_number = private and (self.single_example or spec.edp.unit == "user")
         self._key = _shared_key(spec.edp) if spec.edp.sampling == "poisson" else None
 
@@ -53,13 +53,15 @@ class Draws:
         drawn = self._of_units(number)
         if self.users is None:
             return drawn
-        return of_users(drawn, self.users, seed=self._spec.training.seed, most=self._spec.edp.user_utterances)
+        return group_by_user(
+            drawn, self.users, seed=self._spec.training.seed, max_examples=self._spec.edp.user_utterances
+        )
 
     def _of_units(self, number: int) -> Epoch:
         sizes = {"batch_size": self.batch_size, "workers": self._workers, "epoch": number}
         if self._key is None:
             # Correlated noise is priced for examples that take part in the same step of every epoch.
-            order = 0 if self.one_order or self._spec.edp.noise_correlation == "banded" else None
+            order = 0 if self.one_order or self._spec.edp.fixed_order else None
             seed = self._spec.training.seed
             return shuffled_epoch(self.units, micro_batches=self.clips, seed=seed, order=order, **sizes)
         # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.

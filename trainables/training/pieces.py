@@ -1,7 +1,7 @@
 """How a worker's share of a step is run: in pieces that fit into memory, which change nothing but the order of a sum.
 
-A piece is several whole micro-batches, which one backward pass clips apart (`edp.per_example`), or a part of one that is
-larger than a piece: its gradients are added up before they are clipped.
+A piece is several whole micro-batches, which one backward pass clips apart (`edp.per_example`), or a part of one that
+is larger than a piece: its gradients are added up before they are clipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edp.sampling import Indices
 
 _CPU_BYTES = 1 << 30
 _GPU_SHARE = 0.25
-# What the book holds until the clips are known, and the gradients on their way, over what a forward pass saves.
+# What the recorder holds until the clips are known, and the gradients on their way, over what a forward pass saves.
 _BACKWARD = 2.0
 
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.per_example import Book, UntaughtLayer, keep_book
+from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example
 from edp.sampling import Step
 from edp.spec import UserError
 from trainables.data.batch import Batch
@@ -77,7 +77,7 @@ class Trainer:
         self.hook: EDPHook | None = None
         self.dropped = 0
         """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
-        self.book = self._keep_book(model)
+        self.recorder = self._record_per_example(model)
         self._cutter = Cutter(model, corpus, spec, self.draws, device, gpu_share)
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
@@ -100,21 +100,21 @@ class Trainer:
                     rate=self.draws.rate,
                     ledger=ledger,
                     alpha=alpha,
-                    book=self.book,
+                    recorder=self.recorder,
                     clip=checkpoint.clip if checkpoint is not None else None,
                 )
         self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
 
-    def _keep_book(self, model: JointModel) -> Book | None:
-        """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
+    def _record_per_example(self, model: JointModel) -> GradientRecorder | None:
+        """Return a recorder if this worker clips several micro-batches; one alone is clipped from its gradient."""
         training = self.spec.training
         if training.method == "sgd" or (self.draws.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
         with _trials_mistake():
-            model.book = keep_book(model)
-        return model.book
+            model.recorder = record_per_example(model)
+        return model.recorder
 
     def checkpoint(self, seconds: list[float]) -> Checkpoint:
         """The state after the epochs that took `seconds` each."""
@@ -211,8 +211,8 @@ class Trainer:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
         cut = self._cutter.cut(mine, share, self.step)
-        # What the book has notes of is written over the last step's gradients: zeros would be written for nothing.
-        if self.book is None or any(piece.micro_batches < 2 for piece, _ in cut):
+        # Recorded gradients are written over the last step's: zeros would be written for nothing.
+        if self.recorder is None or any(piece.micro_batches < 2 for piece, _ in cut):
             self.optimizer.zero_grad(set_to_none=True)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in step for indices in other))
@@ -238,9 +238,9 @@ class Trainer:
             if not reduce:
                 stack.enter_context(self.ddp.no_sync())
             with ExitStack() as forward:
-                if self.book is not None and piece.micro_batches > 1:
+                if self.recorder is not None and piece.micro_batches > 1:
                     micro_batch_b = torch.from_numpy(piece.micro_batch_b)
-                    forward.enter_context(self.book.examples(micro_batch_b, piece.micro_batches))
+                    forward.enter_context(self.recorder.examples(micro_batch_b, piece.micro_batches))
                 forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
                 loss_b = self.ddp(batch)
             (loss_b * weight_b).sum().backward()
@@ -252,10 +252,10 @@ class Trainer:
 
 @contextmanager
 def _trials_mistake() -> Iterator[None]:
-    """What fails for every worker at once: layers that leave no notes, a mechanism that does not fit the corpus."""
+    """What fails for every worker at once: layers that leave no records, a mechanism that does not fit the corpus."""
     try:
         yield
-    except UntaughtLayer as error:
+    except UnsupportedLayer as error:
         raise TrialFailed(f"model: {error}") from error
     except UserError as error:
         raise TrialFailed(str(error)) from error
