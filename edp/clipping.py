@@ -99,7 +99,7 @@ class Clip:
         # The ledger holds the spec's C: noise of that size is stretched by C / spec.C.
         self._spec_C = spec.C
         self.last_stretch: float | torch.Tensor = 1.0
-        """`stretch` of the last step."""
+        """`stretch` of the last step, for optimisers that subtract the noise's variance after the clip has moved."""
         self.dropped = torch.zeros((), dtype=torch.int64, device=device)
         """Number of gradients so far that were not finite."""
         self._count = torch.zeros((), dtype=torch.float64, device=device)

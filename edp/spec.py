@@ -122,25 +122,25 @@ class EDPOptions(Frozen):
     sampling: Sampling = "shuffle"
     unit: Annotated[
         Unit,
-        Field(description="what epsilon protects; user: a micro-batch holds the examples of one user, all of them"),
+        Field(description="unit that epsilon protects; user: a micro-batch holds all examples of one user"),
     ] = "example"
     user_utterances: Annotated[
         int | None,
         Field(
             ge=1,
-            description="of unit = user: most utterances of a user that an epoch trains on, drawn by training.seed, "
-            "the epoch and the user's number; null: all",
+            description="with unit = user: maximum of a user's utterances that an epoch trains on, drawn by "
+            "training.seed, the epoch and the user's number; null: all",
         ),
     ] = None
     clip: Clipping = "fixed"
     clip_quantile: Annotated[
-        float, Field(gt=0, lt=1, description="share of micro-batches that clip = quantile leaves whole")
+        float, Field(gt=0, lt=1, description="with clip = quantile: share of micro-batches that are not scaled down")
     ] = 0.5
     noise_correlation: Annotated[
         NoiseCorrelation,
         Field(
-            description="banded: a step takes back part of earlier steps' noise (`edp.noise.banded`); "
-            "one order for all epochs"
+            description="banded: each step takes back part of earlier steps' noise (`edp.noise.banded`); "
+            "needs one order for all epochs"
         ),
     ] = "none"
     band: Annotated[
@@ -148,14 +148,14 @@ class EDPOptions(Frozen):
         Field(
             ge=1,
             le=10_000,
-            description="of banded: steps that noise is correlated over, at most an epoch's; null: those, or 16. Each "
-            "but the first takes every worker the memory of the trained parameters",
+            description="with noise_correlation = banded: steps that noise is correlated over, at most an epoch's; "
+            "null: an epoch's, at most 16. Each but the first costs every worker the memory of the trained parameters",
         ),
     ] = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 5e-4
     reproducible_noise: Annotated[
         int | None,
-        Field(ge=0, lt=2**32, description="seed of the noise, for tests and research: marks the run as not private"),
+        Field(ge=0, lt=2**32, description="seed of the noise, for tests and research; the run is then not private"),
     ] = None
 
     @property

@@ -59,6 +59,7 @@ class StepGuard:
             raise HookUsageError(
                 f"the sampler's rate is {epoch.batch_size}/{epoch.examples}; allowed here: {m.rate:g}, as of the hook"
             )
+        # The ledger charges a shuffled epoch once: thirty epochs under one number would be charged as one.
         if ledger.entries and ledger.entries[-1].epoch == epoch.number:
             raise HookUsageError(
                 f"epoch {epoch.number} was begun before: its examples would take part twice and be counted once; "

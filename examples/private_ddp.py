@@ -17,7 +17,7 @@ EXAMPLES, BATCH, EPOCHS, DELTA = 4096, 256, 5, 1e-5
 
 
 def main() -> None:
-    """Trains a small classifier on made-up data, and prints its ledger and what it guarantees."""
+    """Train a small classifier on made-up data, and print its ledger and its guarantee."""
     dist.init_process_group("gloo")  # nccl on GPUs
     rank, workers = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
@@ -27,14 +27,14 @@ def main() -> None:
     recorder = record_per_example(model)  # private: the layers leave records, from which every example's norm follows
     ddp = one_bucket_ddp(model)  # private: instead of DistributedDataParallel
     spec = EDPSpec(C=1.0, z0=4.0, decay="linear", tau=0.1)
-    hook = EDPHook(
+    hook = EDPHook(  # private
         ddp, spec, micro_batches=BATCH, single_example=True, rate=BATCH / EXAMPLES, recorder=recorder
-    )  # private
+    )
     optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-2)
     for number in range(EPOCHS):
         epoch = shuffled_epoch(
             EXAMPLES, batch_size=BATCH, micro_batches=BATCH, workers=workers, seed=0, epoch=number
-        )  # private: a micro-batch an example, dealt to the workers
+        )  # private: a micro-batch an example, split over the workers
         for step in hook.steps(epoch):  # private: noise and ledger follow the sampler
             mine = torch.from_numpy(np.concatenate(step[rank]))
             with recorder.examples(torch.arange(len(mine)), len(mine)):  # private: each example has a clip of its own

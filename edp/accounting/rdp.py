@@ -27,7 +27,8 @@ ORDERS = (
 )
 _IS_WHOLE = np.array([order == int(order) for order in ORDERS])
 _WHOLE = np.array(ORDERS)[_IS_WHOLE]
-# The library's divergences of orders that are not whole have no digits left below this.
+# The library's divergences of orders that are not whole have no digits left below this: rounding may make them 0 or
+# negative, which would count as no privacy loss. They are replaced by infinity.
 _ROUNDING = 1e-10
 
 # The terms k = 2..α of the sums for all whole orders α, one after the other, and the start of each sum.

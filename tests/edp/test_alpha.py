@@ -86,7 +86,7 @@ def test_a_run_with_private_scales_costs_what_was_planned() -> None:
 @pytest.mark.parametrize("alpha", ["public", "private"])
 @pytest.mark.slow
 def test_the_hook_asks_for_scales_that_it_cannot_find_itself(alpha: str) -> None:
-    assert "found beforehand" in run_workers(without_scales, 1, alpha)[0]
+    assert "estimated beforehand" in run_workers(without_scales, 1, alpha)[0]
 
 
 @pytest.mark.parametrize("fill", [torch.ones, torch.rand, torch.randn])
