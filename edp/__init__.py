@@ -4,8 +4,9 @@
     hook = EDPHook(ddp, spec, ...)           # clips, noises and averages the gradients of each step
     epsilon(hook.ledger, delta=1e-5)         # what the executed steps guarantee
 
-`examples/private_ddp.py` is a whole training loop. Must not import Ray, MLflow, transformers, or anything of the other
-three packages.
+`examples/private_ddp.py` is a whole training loop. To find the paper's algorithm, read `edp/hook.py` first.
+
+Must not import Ray, MLflow, transformers, or the other three packages.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from edp.lazy import lazy_exports
 
 __all__ = [
     "AlphaRelease",
-    "Book",
     "EDPHook",
     "EDPSpec",
+    "GradientRecorder",
+    "HookUsageError",
     "Ledger",
     "LedgerEntry",
     "Mechanism",
     "NonFiniteGradient",
-    "UntaughtLayer",
+    "UnsupportedLayer",
     "UserError",
     "audited_epsilon",
     "composed_epsilon",
@@ -32,10 +34,10 @@ __all__ = [
     "epsilon_paper",
     "epsilon_user",
     "gradient_layer_norms",
-    "keep_book",
+    "group_by_user",
     "log10_epsilon_paper",
     "mechanism_of",
-    "of_users",
+    "noise_multiplier_for_epsilon",
     "one_bucket_ddp",
     "planned_ledger",
     "poisson_epoch",
@@ -43,31 +45,31 @@ __all__ = [
     "private_alpha",
     "public_alpha",
     "random_stopping_epsilon",
+    "record_per_example",
+    "register_layer",
     "shuffled_epoch",
     "steps_per_epoch",
-    "teach",
-    "z0_for_epsilon",
 ]
 
 if TYPE_CHECKING:
     from edp.accounting.audit import audited_epsilon
-    from edp.accounting.calibrate import z0_for_epsilon
+    from edp.accounting.calibrate import noise_multiplier_for_epsilon
     from edp.accounting.epsilon import epsilon, epsilon_curve, epsilon_paper, epsilon_user, log10_epsilon_paper
-    from edp.accounting.planned import planned_ledger
     from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
-    from edp.book import Book, UntaughtLayer, keep_book, teach
+    from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
     from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
-    from edp.ledger import AlphaRelease, Ledger, LedgerEntry
+    from edp.ledger import AlphaRelease, Ledger, LedgerEntry, planned_ledger
     from edp.mechanism import Mechanism, mechanism_of
-    from edp.sampling import of_users, poisson_epoch, poisson_examples, shuffled_epoch, steps_per_epoch
-    from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
+    from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example, register_layer
+    from edp.sampling import group_by_user, poisson_epoch, poisson_examples, shuffled_epoch, steps_per_epoch
     from edp.spec import EDPSpec, UserError
+    from edp.steps import HookUsageError
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "edp.accounting.audit": ("audited_epsilon",),
-            "edp.accounting.calibrate": ("z0_for_epsilon",),
+            "edp.accounting.calibrate": ("noise_multiplier_for_epsilon",),
             "edp.accounting.epsilon": (
                 "epsilon",
                 "epsilon_curve",
@@ -75,14 +77,14 @@ else:
                 "epsilon_user",
                 "log10_epsilon_paper",
             ),
-            "edp.accounting.planned": ("planned_ledger",),
             "edp.accounting.selection": ("composed_epsilon", "random_stopping_epsilon"),
-            "edp.book": ("Book", "UntaughtLayer", "keep_book", "teach"),
+            "edp.per_example": ("GradientRecorder", "UnsupportedLayer", "record_per_example", "register_layer"),
             "edp.hook": ("EDPHook", "NonFiniteGradient", "one_bucket_ddp"),
-            "edp.ledger": ("AlphaRelease", "Ledger", "LedgerEntry"),
+            "edp.ledger": ("AlphaRelease", "Ledger", "LedgerEntry", "planned_ledger"),
             "edp.mechanism": ("Mechanism", "mechanism_of"),
-            "edp.sampling": ("of_users", "poisson_epoch", "poisson_examples", "shuffled_epoch", "steps_per_epoch"),
-            "edp.scale_estimates": ("gradient_layer_norms", "private_alpha", "public_alpha"),
+            "edp.sampling": ("group_by_user", "poisson_epoch", "poisson_examples", "shuffled_epoch", "steps_per_epoch"),
+            "edp.alpha": ("gradient_layer_norms", "private_alpha", "public_alpha"),
             "edp.spec": ("EDPSpec", "UserError"),
+            "edp.steps": ("HookUsageError",),
         },
     )

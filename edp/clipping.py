@@ -1,4 +1,4 @@
-"""How far a micro-batch's gradient is scaled down: to a clip that is given, to a unit length, or to a clip that moves.
+"""Clipping a micro-batch's gradient: to a fixed clip, to a fixed length, or to a clip that follows a quantile.
 
 | `clip` | factor of a gradient of scaled norm n | from |
 |---|---|---|
@@ -7,13 +7,13 @@
 | `quantile` | `min(1, C_t/n)`, with C_t near a quantile of the norms | Andrew et al. (2021) |
 
 Formal guarantee: a scaled and clipped gradient is no longer than C (`automatic`: is shorter), so the noisy sum costs
-the same under all three. `quantile` also releases a noisy count a step, whose cost is in `edp.mechanism`; what becomes
-of the clip is post-processing of that count.
+the same under all three. `quantile` also releases a noisy count a step, whose cost is in `edp.mechanism`; the next
+clip is post-processing of that count.
 
 A gradient that is not finite becomes 0: one example of an infinite loss can neither end a run nor poison its weights.
 
-A gradient of zero counts 0: so one that is zeroed out moves the count by 1/2 and not by 1. Where a step has fewer than
-N gradients, the share within the clip is therefore drawn towards 1/2, and other quantiles are met less closely.
+A gradient of zero counts 0, so that zeroing one out moves the count by 1/2 and not by 1. In steps with fewer than N
+gradients this draws the share within the clip towards 1/2, and other quantiles are met less closely.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from edp.book import Book
 from edp.mechanism import count_noise_std
 from edp.noise.gaussian import count_stream, gaussian_
+from edp.per_example import GradientRecorder
 from edp.spec import Clipping, EDPSpec
 
 AUTOMATIC_GAMMA = 0.01
-"""γ of AUTO-S, in units of the scaled norm: what keeps small gradients smaller than large ones."""
+"""γ of AUTO-S, in units of the scaled norm: it keeps small gradients smaller than large ones."""
 QUANTILE_RATE = 0.2
-"""η of the geometric update, as Andrew et al. have it."""
+"""η of the geometric update of Andrew et al."""
 
 
 def clip_factors(norms_g: torch.Tensor, C: float | torch.Tensor, clip: Clipping) -> torch.Tensor:
-    """The factor of each micro-batch's gradient, of the shape of `norms_g`; 0 where a norm is not finite.
+    """Return the factor of each micro-batch's gradient, in the shape of `norms_g`; 0 where a norm is not finite.
 
-    A gradient that is not finite is dropped, which is within the sensitivity: to fail because of it would tell of the
-    example. Nothing here waits for a GPU.
+    Dropping a gradient stays within the sensitivity; failing because of it would reveal the example. Does not wait for
+    a GPU.
 
     Args:
         norms_g: L2 norms of the scaled gradients `g/α`, (G,) or a scalar tensor.
@@ -54,24 +54,26 @@ def clip_factors(norms_g: torch.Tensor, C: float | torch.Tensor, clip: Clipping)
 
 
 def count_within(norms_g: torch.Tensor, C: float | torch.Tensor) -> torch.Tensor:
-    """Sum over micro-batches of 1/2 where the norm is at most C, -1/2 where not, 0 where it is 0 or not finite: a
-    float64 scalar."""
+    """Return the count of norms within C, a float64 scalar: each adds 1/2 if it is at most C, else -1/2.
+
+    A norm of 0, or one that is not finite, adds 0.
+    """
     sign = torch.where(norms_g <= C, 0.5, -0.5).where((norms_g != 0) & norms_g.isfinite(), 0.0)
     return sign.sum(dtype=torch.float64)
 
 
 def next_clip(C: torch.Tensor, noisy_count: torch.Tensor, micro_batches: int, quantile: float) -> torch.Tensor:
-    """`C·exp(-η·(share within C - quantile))`, the share being noisy and of the fixed N (Andrew et al.)."""
+    """Return `C·exp(-η·(b - quantile))`, b being the noisy share of the fixed N within C (Andrew et al., section 2)."""
     share = noisy_count / micro_batches + 0.5
     return C * torch.exp(-QUANTILE_RATE * (share - quantile))
 
 
 def count_noise(key: bytes, micro_batches: int, mine: range, step: int, *, replayable: bool) -> float:
-    """This worker's share of the noise on a step's count: N(0, σ²·len(mine)/N), σ being `count_noise_std` of N.
+    """Return this worker's share of the noise on a step's count: N(0, σ²·len(mine)/N), σ = `count_noise_std(N)`.
 
     Args:
-        mine: which of the N micro-batches are this worker's; how many of them it really took must not show.
-        replayable: whether to draw one number for each, so that every number of workers gives the same sum.
+        mine: this worker's of the N micro-batches; the number that it really took must not show.
+        replayable: draw one number for each, so that every number of workers gives the same sum.
     """
     std = count_noise_std(micro_batches) / math.sqrt(micro_batches)
     if not replayable:
@@ -85,21 +87,21 @@ class Clip:
 
     Args:
         micro_batches: N, over all workers.
-        start: the clip to go on with, when a run with `clip = quantile` is resumed; otherwise `spec.C`.
+        start: the last clip, when a run with `clip = quantile` is resumed; otherwise `spec.C`.
     """
 
     def __init__(self, spec: EDPSpec, micro_batches: int, device: torch.device, start: float | None = None) -> None:
         self.kind, self.quantile, self.micro_batches = spec.clip, spec.clip_quantile, micro_batches
         self.moves = spec.clip == "quantile"
         first = spec.C if start is None or not self.moves else start
-        # On the device: a GPU is not asked for it between steps.
+        # A tensor on the device, so that no step waits for a GPU.
         self.C: float | torch.Tensor = torch.tensor(first, dtype=torch.float64, device=device) if self.moves else first
-        # The ledger's C is the spec's, so noise of its size is stretched by this.
+        # The ledger holds the spec's C: noise of that size is stretched by C / spec.C.
         self._spec_C = spec.C
         self.last_stretch: float | torch.Tensor = 1.0
-        """`stretch` of the step that was made last."""
+        """`stretch` of the last step, for optimisers that subtract the noise's variance after the clip has moved."""
         self.dropped = torch.zeros((), dtype=torch.int64, device=device)
-        """Gradients so far that were not finite."""
+        """Number of gradients so far that were not finite."""
         self._count = torch.zeros((), dtype=torch.float64, device=device)
 
     @property
@@ -108,17 +110,17 @@ class Clip:
         return self.C / self._spec_C if self.moves else 1.0
 
     def factors(self, norms_g: torch.Tensor) -> torch.Tensor:
-        """`clip_factors` of this step's micro-batches, (G,) or a scalar; for the count, each is to come here once."""
+        """Return `clip_factors` of this step's micro-batches, (G,) or a scalar. Pass each once, for the count."""
         self.dropped += (~norms_g.isfinite()).sum()
         if self.moves:
             self._count += count_within(norms_g, self.C)
         return clip_factors(norms_g, self.C, self.kind)
 
     def move(self, noise: float, group: dist.ProcessGroup) -> None:
-        """After a step's last micro-batch, on all workers at once: the next step's clip, the same on all of them.
+        """Set the next step's clip, the same on all workers. All call it at once, after a step's last micro-batch.
 
         Args:
-            noise: this worker's share of the noise on the count. Only the sum over all workers is looked at.
+            noise: this worker's share of the noise on the count. Only the noisy sum over all workers is used.
         """
         self.last_stretch = self.stretch
         total = self._count + noise
@@ -128,14 +130,14 @@ class Clip:
 
 
 class ClippedSum:
-    """The micro-batches of a step that were clipped before its last backward pass, added up: a tensor a parameter."""
+    """The clipped sum of a step's micro-batches before its last backward pass: a tensor a parameter."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
         self._sum: list[torch.Tensor] = []
 
     def add(self, gradients: list[torch.Tensor], factor: torch.Tensor) -> None:
-        """Adds one micro-batch's gradients times `factor`, a scalar tensor; nothing where that is 0."""
+        """Add one micro-batch's gradients times `factor`, a scalar tensor; nothing if that is 0."""
         # Not in place: where gradients are zeroed instead of dropped, they are views of DDP's bucket.
         scaled = torch._foreach_mul(gradients, factor)
         if factor.device.type != "cpu" or factor == 0:
@@ -146,15 +148,15 @@ class ClippedSum:
         else:
             self._sum = list(scaled)
 
-    def add_noted(self, book: Book, factor_m: torch.Tensor) -> None:
-        """Adds the micro-batches that the book has notes of, (M,), each times its factor."""
+    def add_recorded(self, recorder: GradientRecorder, factor_m: torch.Tensor) -> None:
+        """Add the recorded micro-batches, each times its factor (M,)."""
         first = not self._sum
         if first:
             self._sum = [torch.empty_like(p) for p in self._parameters]
-        book.write(factor_m, {id(p): x for p, x in zip(self._parameters, self._sum, strict=True)}, add=not first)
+        recorder.write(factor_m, {id(p): x for p, x in zip(self._parameters, self._sum, strict=True)}, add=not first)
 
     def move_to(self, gradients: list[torch.Tensor]) -> None:
-        """Adds the sum to `gradients`, and forgets it."""
+        """Add the sum to `gradients`, and delete it."""
         if self._sum:
             torch._foreach_add_(gradients, self._sum)
         self._sum = []

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when somebody asks for them: `import edp` alone stays light."""
+"""Public names of a package that are imported at their first use, so that `import edp` alone stays light."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 def lazy_exports(
     package: str, exports: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package (PEP 562) that offers names of its modules.
+    """Return the `__getattr__` and `__dir__` (PEP 562) of a package that exports names of its modules.
 
     Args:
         package: its `__name__`.
-        exports: a module's dotted name to the names that the package offers of it.
+        exports: a module's dotted name to the names that the package exports from it.
     """
     module_of = {name: module for module, names in exports.items() for name in names}
 

@@ -1,7 +1,7 @@
-"""What was executed. The ledger says *what happened*; the accountants in `edp.accounting` say what it costs.
+"""The ledger: *what happened*. The accountants in `edp.accounting` say what it costs.
 
-The training loop writes one step at a time; steps of an epoch that ran under the same mechanism are condensed
-into one entry, so a ledger of a million steps stays small. ε is computed from here, never from a recipe.
+The hook records one step at a time; steps of an epoch under the same mechanism become one entry, so a ledger of a
+million steps stays small. ε is computed from a ledger, never from a recipe; before a run, from `planned_ledger`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from edp.mechanism import Mechanism
-from edp.spec import Frozen
+from edp.mechanism import Mechanism, mechanism_of
+from edp.spec import EDPSpec, Frozen
 
 
 class LedgerEntry(Frozen):
     """`steps` steps of one epoch under one mechanism."""
 
-    most_bits: ClassVar[int] = 1024  # one step in 1e300 examples is accounted for too
+    max_bits: ClassVar[int] = 1024  # a rate of one step in 1e300 examples has a price too
 
     epoch: Annotated[int, Field(ge=0)]
     steps: Annotated[int, Field(ge=1)]
@@ -29,14 +29,14 @@ class LedgerEntry(Frozen):
         """Standard deviation of the Gaussian noise on each coordinate of the mean gradient that the optimiser got.
 
         In the gradient's own unit: `C·z/N`, or `C·z/N^1.5` for the paper's noise, the same for all layers. With
-        `alpha_noise = per_layer` layer k has `α_k` times that; here it is the layer's with the largest `α_k`. With
-        `clip = quantile` it moves with the clip, and this is that of the run's first step at this z. Where noise is
-        correlated this is one step's after many; steps take back part of it from each other, so sums of it have less.
+        `alpha_noise = per_layer` layer k has `α_k` times that; this is the value for the largest `α_k`. With
+        `clip = quantile` it moves with the clip; this is the value of the run's first step at this z. For correlated
+        noise this is the value of one step after many; later steps take back part of it, so sums have less.
         """
         m = self.mechanism
         return m.noise_std() * (m.max_alpha if m.alpha_noise == "per_layer" else 1.0)
 
-    # Written for whoever reads the file, and not read back: it follows from the mechanism.
+    # Written for readers of the file, and ignored when it is read back: it follows from the mechanism.
     @model_serializer(mode="wrap")
     def _with_noise_std(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {**fields(self), "noise_std": self.noise_std}
@@ -52,7 +52,7 @@ PRIVATE_ALPHA_Z = 10.0
 
 
 class AlphaRelease(Frozen):
-    """A private estimate of the layer scales: one Gaussian mechanism more, of noise multiplier `z`."""
+    """A private estimate of the layer scales: one more Gaussian mechanism, of noise multiplier `z`."""
 
     z: Annotated[float, Field(gt=0)]
 
@@ -75,17 +75,17 @@ class Ledger(Frozen):
     alpha_release: AlphaRelease | None = None
     entries: tuple[LedgerEntry, ...] = ()
     discarded: tuple[Ledger, ...] = ()
-    """What was run, or was about to, when a process died, and was thrown away with its weights: one ledger a time. It
-    touched no released weights, and counts as if it had."""
+    """Steps that ran, or were about to, when a process died and its weights were lost: one ledger a death. They touched
+    no released weights, and count as if they had."""
     most_of_a_user: Annotated[int | None, Field(ge=1)] = None
-    """How many of the training examples are one user's at most; None: users are not known."""
+    """The most training examples of one user; None: users are not known."""
 
     def until(self, epoch: int) -> Ledger:
-        """What was executed before `epoch` (counted from 0): the ledger of the model after so many epochs."""
+        """Return what was executed before `epoch`, counted from 0: the ledger of the model after so many epochs."""
         return self.model_copy(update={"entries": tuple(entry for entry in self.entries if entry.epoch < epoch)})
 
     def record(self, epoch: int, mechanism: Mechanism) -> Ledger:
-        """The ledger after one more step; equal neighbours of an epoch become one entry with more steps."""
+        """Return the ledger after one more step; equal neighbours of an epoch become one entry with more steps."""
         if self.entries:
             last = self.entries[-1]
             if last.epoch == epoch and last.mechanism == mechanism:
@@ -95,10 +95,10 @@ class Ledger(Frozen):
         return self.model_copy(update={"entries": (*self.entries, entry)})
 
     def after_loss(self, written: Ledger) -> Ledger:
-        """This ledger, of weights that were kept, when all that `written` has besides was lost with its weights.
+        """Return this ledger, of the weights that were kept, with all other steps of `written` as discarded.
 
         Args:
-            written: what was written down last, before its last epochs began.
+            written: the ledger that was saved last, before its last epochs began (`EDPHook.planned`).
         """
         kept = Counter[int]()
         for entry in self.entries:
@@ -115,5 +115,49 @@ class Ledger(Frozen):
 
     @property
     def steps(self) -> int:
-        """Optimiser steps in all."""
+        """Number of optimiser steps."""
         return sum(entry.steps for entry in self.entries)
+
+
+def planned_ledger(
+    spec: EDPSpec,
+    *,
+    epochs: int,
+    micro_batches: int,
+    steps_per_epoch: int,
+    rate: float,
+    single_example: bool,
+    max_alpha: float = 1.0,
+    alpha_z: float = PRIVATE_ALPHA_Z,
+) -> Ledger:
+    """Return the ledger of a run of `spec` before it starts, one entry an epoch: its ε is known in advance.
+
+    Examples:
+        >>> planned = planned_ledger(
+        ...     EDPSpec(z0=1.0), epochs=2, micro_batches=8, steps_per_epoch=10, rate=0.1, single_example=False
+        ... )
+        >>> [(entry.epoch, entry.steps, round(entry.noise_std, 3)) for entry in planned.entries]
+        [(0, 10, 0.125), (1, 10, 0.125)]
+
+    Args:
+        epochs: of the run; 0 gives an empty ledger.
+        micro_batches: N, over all workers.
+        steps_per_epoch: optimiser steps.
+        rate: share of the training set that a step holds (shuffle), or is expected to hold (Poisson).
+        single_example: True if no micro-batch holds more than one example.
+        max_alpha: largest layer scale; the hook's scales are normalised to 1.
+        alpha_z: noise multiplier of the estimate of the layer scales, if `spec.alpha` is private.
+
+    Raises:
+        UserError: for noise correlated over more steps than an epoch has.
+        pydantic.ValidationError: for a value that a ledger does not allow.
+    """
+
+    def mechanism(epoch: int) -> Mechanism:
+        return mechanism_of(
+            spec, epoch, micro_batches=micro_batches, rate=rate, single_example=single_example, max_alpha=max_alpha
+        )
+
+    entries = tuple(LedgerEntry(epoch=t, steps=steps_per_epoch, mechanism=mechanism(t)) for t in range(epochs))
+    release = AlphaRelease(z=alpha_z) if spec.alpha == "private" and entries else None
+    return Ledger(alpha_release=release, entries=entries)

@@ -1,24 +1,24 @@
-"""What one step's Gaussian mechanism guarantees: how far one unit can move it, and how much noise hides that.
+"""The Gaussian mechanism of one step: its sensitivity to one unit, and its noise.
 
 Formal guarantee: with the others' data fixed, the noisy aggregate of a step is a Gaussian mechanism with
 noise multiplier `effective_noise_multiplier`, for two neighbouring data sets:
 
-| sampling | neighbours | who must not see |
+| sampling | neighbours | must stay secret |
 |---|---|---|
 | `shuffle` | one unit is replaced by nothing: zeroed out, its place kept | - |
-| `poisson` | one unit is added or removed | which examples a step drew |
+| `poisson` | one unit is added or removed | the examples that a step drew |
 
-The unit is one example, one micro-batch (all that one micro-batch of an epoch holds, zeroed out at once), or one user:
-then a micro-batch holds the examples of one user (`edp.sampling.of_users`), a user is in one micro-batch of a step at
-most, and the sum of the user's gradients is what is clipped. A user who goes takes a whole micro-batch along.
-The aggregator is trusted: what a worker sends before aggregation is hidden by its own share of the noise
+The unit is one example, one micro-batch (all examples of one micro-batch of an epoch, zeroed out at once), or one
+user. With users, a micro-batch holds the examples of one user (`edp.sampling.group_by_user`), a step has at most one
+micro-batch of each user, and the clip applies to the sum of the user's gradients: removing a user removes a whole
+micro-batch. The aggregator is trusted: a worker's message before aggregation carries its own share of the noise
 alone, with the multiplier z/√N (corrected noise) or z/N (the paper's).
 
-With `clip = quantile` a step asks one thing more: how many micro-batches had a norm within the clip, each counted as
+With `clip = quantile` a step also releases a count of the micro-batches with a norm within the clip, each counted as
 +1/2 or -1/2, and as 0 if its gradient is zero (empty, or zeroed out). The noisy sum and the noisy count are independent
 Gaussians, so the step is one Gaussian mechanism, whose 1/z² is the sum of theirs.
 
-With correlated noise no single step is such a mechanism, but all steps that a unit's part in one of them shows in are
+With correlated noise a single step is no such mechanism. The steps that one participation of a unit affects are one
 together, at the same noise multiplier (`edp.noise.banded`).
 
 Sources: Dupuy et al., Algorithm 1, for the noise; McMahan & Andrew (2018), section 3.1, for clipping in
@@ -33,16 +33,36 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edp.decay import noise_multiplier
 from edp.noise.banded import band_of, marginal_std
-from edp.spec import Alpha, AlphaNoise, Clipping, EDPSpec, Frozen, Noise, NoiseCorrelation, Sampling, Unit
+from edp.spec import Alpha, AlphaNoise, Clipping, Decay, EDPSpec, Frozen, Noise, NoiseCorrelation, Sampling, Unit
+
+
+def decay_factor(decay: Decay, tau: float, epoch: int) -> float:
+    """Return `d(t)` for epoch `t`, counted from 0 (paper, section 3, "Noise Decay"): d(0) = 1.
+
+    Examples:
+        >>> decay_factor("linear", 0.5, 2)
+        0.5
+    """
+    match decay:
+        case "none":
+            return 1.0
+        case "linear":
+            return 1.0 / (1.0 + tau * epoch)
+        case "exponential":
+            return math.exp(-tau * epoch)
+
+
+def noise_multiplier(spec: EDPSpec, epoch: int) -> float:
+    """Return `z_t = z0·d(t)`, the noise multiplier of epoch `t`, counted from 0 (Algorithm 1)."""
+    return spec.z0 * decay_factor(spec.decay, spec.tau, epoch)
 
 
 def count_noise_std(micro_batches: int) -> float:
-    """Standard deviation of the noise on the count: a twentieth of N, as Andrew et al. have it, at least 5.
+    """Return the standard deviation of the noise on the count: N/20, as Andrew et al. have it, but at least 5.
 
-    The floor serves the few micro-batches of the paper: whatever N and the unit, the count of a step costs at most
-    1/100 of what the noisy sum costs at z = 1.
+    The floor is for the paper's few micro-batches: for every N and unit, the count of a step costs at most 1/100 of
+    what the noisy sum costs at z = 1.
     """
     return max(micro_batches / 20, 5.0)
 
@@ -51,8 +71,8 @@ class Mechanism(Frozen):
     """One step's Gaussian mechanism, as executed: everything that an accountant needs and nothing else.
 
     Examples:
-        Eight micro-batches of several examples each. One example can turn a clipped mean right round, so the
-        sensitivity is twice the clip, and the noise multiplier that an accountant may count with is half of z:
+        Eight micro-batches of several examples each. One example can turn a clipped mean to its opposite, so the
+        sensitivity is twice the clip, and the noise multiplier that counts for accounting is half of z:
 
         >>> step = Mechanism(C=1.0, z=1.0, N=8)
         >>> step.sensitivity(), round(step.noise_std(), 3), step.effective_noise_multiplier()
@@ -65,12 +85,12 @@ class Mechanism(Frozen):
     """
 
     C: Annotated[float, Field(gt=0)]
-    """Clip. With `clip = quantile` it moves from step to step, and this is what the run began with: noise moves with
-    it, so that no guarantee depends on it."""
+    """Clip. With `clip = quantile` the clip moves from step to step, and this is the first one. The noise moves with
+    it, so no guarantee depends on it."""
     z: Annotated[float, Field(ge=0)]
-    """Noise multiplier z_t of Algorithm 1; a micro-batch's noise is drawn from it as `noise` says."""
+    """Noise multiplier z_t of Algorithm 1; `noise` says how a micro-batch's noise follows from it."""
     N: Annotated[int, Field(ge=1)]
-    """Micro-batches a step: what the sum is divided by."""
+    """Micro-batches a step: the divisor of the sum."""
     noise: Noise = "corrected"
     alpha: Alpha = "fixed"
     alpha_noise: AlphaNoise = "isotropic"
@@ -78,23 +98,27 @@ class Mechanism(Frozen):
     unit: Unit = "example"
     sampling: Sampling = "shuffle"
     rate: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Probability that an example is in a step (Poisson), or the share of the data a step holds (shuffle); of users,
-    where they are the unit."""
+    """Probability that a step holds an example (Poisson), or share of the data that a step holds (shuffle); of users,
+    if they are the unit."""
     single_example: bool = False
-    """True when no micro-batch held more than one example: DP-SGD."""
+    """True if no micro-batch held more than one example: DP-SGD."""
     replayable: bool = False
-    """True when the noise came from a seed that somebody knows: no guarantee."""
+    """True if the noise came from a known seed: no guarantee."""
     clip: Clipping = "fixed"
     count_std: Annotated[float, Field(ge=0)] = 0.0
-    """Standard deviation, in micro-batches, of the noise on the count that moves the clip; used by `clip = quantile`
-    alone, which guarantees nothing at 0."""
+    """Standard deviation, in micro-batches, of the noise on the count of `clip = quantile`. At 0 that clip guarantees
+    nothing."""
     correlation: NoiseCorrelation = "none"
-    """`banded`: noise was correlated over `band` steps, and a unit in the same step of every epoch
-    (`edp.noise.banded`)."""
+    """`banded`: noise was correlated over `band` steps (`edp.noise.banded`)."""
     band: Annotated[int, Field(ge=1)] = 1
 
+    @property
+    def fixed_order(self) -> bool:
+        """True if the guarantee needs each unit in the same step of every epoch."""
+        return self.correlation != "none"
+
     def sensitivity(self) -> float:
-        """`Δ`: the farthest that one unit moves the *sum* over micro-batches, in the gradient's own unit (L2).
+        """Return `Δ`: the farthest that one unit moves the *sum* over micro-batches, in the gradient's own unit (L2).
 
         Infinite for `alpha = paper`: the scales are read off the private data, so no neighbour bounds them. For
         `alpha_noise = per_layer` the norm is that of the scaled space, in which the noise is isotropic.
@@ -102,28 +126,28 @@ class Mechanism(Frozen):
         return self.C * self._relative_sensitivity()
 
     def noise_std(self) -> float:
-        """Standard deviation of each coordinate's noise on the *aggregate* (the mean over micro-batches).
+        """Return the standard deviation of each coordinate's noise on the *aggregate* (the mean over micro-batches).
 
         `N` independent draws of `micro_batch_noise_std`, added and divided by N. For `alpha_noise = per_layer` it
-        is that of the scaled space: layer k gets α_k times as much. For correlated noise it is that of a single step
-        after many; the first steps' is less.
+        is that of the scaled space: layer k gets α_k times as much. For correlated noise it is that of one step after
+        many; the first steps have less.
         """
         return self.micro_batch_noise_std() / math.sqrt(self.N) * marginal_std(self.band)
 
     def micro_batch_noise_std(self) -> float:
-        """Standard deviation of what each micro-batch adds to its clipped gradient, before the division by N.
+        """Return the standard deviation of each micro-batch's noise on its clipped gradient, before the division by N.
 
         Algorithm 1 adds `y/N` with `y ~ N(0, (C·z)²)`. Variances of independent draws add up, so the noise
         multiplier of the sum is then only `z/√N`; the corrected noise is `y/√N`, which makes it `z`. Correlated noise
-        is made of such draws, one a step (`edp.noise.banded`).
+        is a filter of such draws, one a step (`edp.noise.banded`).
         """
         return self.C * self.z / (self.N if self.noise == "paper" else math.sqrt(self.N))
 
     def kappa(self) -> float:
-        """`κ`: by how much the noise multiplier of the noisy sum falls short of z (dimensionless).
+        """Return `κ`: z over the noise multiplier of the noisy sum (dimensionless).
 
-        Infinite, which means no guarantee, for `alpha = paper`, and when the noise can be replayed: whoever knows
-        its seed subtracts it.
+        Infinite, which means no guarantee, for `alpha = paper`, and for replayable noise, which can be subtracted
+        by anyone with its seed.
         """
         if self.replayable:
             return math.inf
@@ -131,16 +155,16 @@ class Mechanism(Frozen):
         return self._relative_sensitivity() * shortfall
 
     def count_sensitivity(self) -> float:
-        """The farthest that one unit moves the count of `clip = quantile`, in micro-batches.
+        """Return the farthest that one unit moves the count of `clip = quantile`, in micro-batches.
 
-        A micro-batch counts ±1/2, or 0 without a gradient; one example of several can turn one into the other.
+        A micro-batch counts ±1/2, or 0 without a gradient; one example of several can flip its sign.
         """
-        return 1.0 if self._turns_round() else 0.5
+        return 1.0 if self._can_reverse() else 0.5
 
     def effective_noise_multiplier(self) -> float:
-        """`z/κ`: std of the noise over sensitivity, all that an accountant needs. 0 means no guarantee.
+        """Return `z/κ`: noise std over sensitivity, all that an accountant needs. 0 means no guarantee.
 
-        With `clip = quantile`, of the noisy sum and the noisy count together: 1/√((κ/z)² + (s/σ)²).
+        With `clip = quantile` it is that of noisy sum and noisy count together: 1/√((κ/z)² + (s/σ)²).
         """
         if self.clip != "quantile":
             return self.z / self.kappa()
@@ -148,16 +172,16 @@ class Mechanism(Frozen):
             return 0.0
         return 1 / math.hypot(self.kappa() / self.z, self.count_sensitivity() / self.count_std)
 
-    def _turns_round(self) -> bool:
-        """Whether the clipped mean of several examples can turn round when one of them goes: from +C to -C."""
+    def _can_reverse(self) -> bool:
+        """Return True if zeroing out one example can turn a clipped mean from +C to -C (Ponomareva et al.)."""
         return self.unit == "example" and not self.single_example
 
     def _relative_sensitivity(self) -> float:
-        """`Δ/C`, times the largest scale where the noise does not follow the scales."""
+        """Return `Δ/C`, times the largest scale if the noise does not follow the scales."""
         if self.alpha == "paper":
             return math.inf
         stretch = self.max_alpha if self.alpha_noise == "isotropic" else 1.0
-        return (2.0 if self._turns_round() else 1.0) * stretch
+        return (2.0 if self._can_reverse() else 1.0) * stretch
 
 
 def mechanism_of(
@@ -169,9 +193,7 @@ def mechanism_of(
     single_example: bool,
     max_alpha: float = 1.0,
 ) -> Mechanism:
-    """What `spec` makes of a step of epoch `epoch`, counted from 0.
-
-    Arguments are as for `edp.accounting.planned.planned_ledger`.
+    """Return the mechanism of a step of epoch `epoch`, counted from 0. Arguments as for `edp.ledger.planned_ledger`.
 
     Examples:
         >>> spec = EDPSpec(z0=1.0, decay="linear", tau=0.5)
@@ -179,7 +201,7 @@ def mechanism_of(
         [1.0, 0.5]
 
     Raises:
-        UserError: for a band that is longer than an epoch.
+        UserError: for noise correlated over more steps than an epoch has.
         pydantic.ValidationError: for a value that a ledger does not allow.
     """
     return Mechanism(

@@ -1,16 +1,15 @@
-"""Which examples a step sees, in which micro-batch, and on which worker.
+"""Sampling: the examples of each step, by micro-batch and worker.
 
-Two schemes, each with the neighbour relation its accounting needs:
+Two schemes, each with the neighbour relation that its accounting needs:
 
-* `shuffle`: every example stands in exactly one step of an epoch. Positions are drawn without looking at the data, so
+* `shuffle`: every example is in exactly one step of an epoch. Positions are drawn without looking at the data, so
   replacing or zeroing out one example moves no other one. No amplification is claimed; the order may be public.
 * `poisson`: every example is in a step with probability `rate`, and in a uniformly drawn micro-batch of it, both
-  independently of all others. Adding or removing one example moves no other one. The draw must stay secret, since the
-  amplification by sampling is lost on whoever knows it. With micro-batches of one example (`poisson_examples`) this
-  is DP-SGD as Abadi et al. (2016) have it: as many micro-batches as examples were drawn, none included.
+  independently of all others. Adding or removing one example moves no other one. The draw must stay secret: against
+  an attacker who knows it, sampling amplifies nothing. With micro-batches of one example (`poisson_examples`) this is
+  DP-SGD as in Abadi et al. (2016): as many micro-batches as examples were drawn, possibly none.
 
-Where users are to be protected they are what is drawn, and `of_users` puts their examples in their places: a user is
-what an example is above.
+To protect users, draw users instead of examples; `group_by_user` then replaces each user by the user's examples.
 """
 
 from __future__ import annotations
@@ -27,30 +26,30 @@ from edp.spec import Sampling
 
 Indices = NDArray[np.int64]
 Step = list[list[Indices]]
-"""A step's micro-batches, as arrays of the examples of each, dealt to the workers: a list for every worker."""
+"""A step: for every worker the list of its micro-batches, each an array of example numbers."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training set: its steps, and how they were drawn, for `EDPHook.steps` to hold them against.
+    """One pass over the training set: its steps, and how they were drawn, which `EDPHook.steps` checks.
 
-    Of a sampler of one's own, `steps` has to be what the module's docstring says of `sampling`.
+    A custom sampler must draw `steps` as the module's docstring says of `sampling`.
     """
 
     number: int
     """Counted from 0."""
     sampling: Sampling
     examples: int
-    """Size of the training set; examples are numbered from 0. Of `of_users`: the number of users."""
+    """Size of the training set; examples are numbered from 0. After `group_by_user`: the number of users."""
     batch_size: int
-    """Examples of a step, or what is expected of them. Of `of_users`: users of a step."""
+    """Examples of a step, or their expected number. After `group_by_user`: users of a step."""
     steps: Iterable[Step]
     users: Indices | None = None
-    """Of `of_users`: the user of each example."""
+    """The user of each example, after `group_by_user`."""
 
     @property
     def rate(self) -> float:
-        """The share of the training set that a step holds, or is expected to hold."""
+        """Share of the training set that a step holds, or is expected to hold."""
         return min(1.0, self.batch_size / self.examples)
 
     def __iter__(self) -> Iterator[Step]:
@@ -58,18 +57,18 @@ class Epoch:
 
 
 def share_start(rank: int, micro_batches: int, workers: int) -> int:
-    """The first of the micro-batches that worker `rank` of `workers` holds; shares differ by one at most."""
+    """Return the number of the first micro-batch of worker `rank`; the workers' shares differ by one at most."""
     return rank * micro_batches // workers
 
 
-def dealt(micro_batches: list[Indices], workers: int) -> Step:
-    """A step's micro-batches dealt to the workers in their order, in shares that differ by one at most."""
+def sharded(micro_batches: list[Indices], workers: int) -> Step:
+    """Return a step's micro-batches split over the workers in order, in shares that differ by one at most."""
     ends = [share_start(rank, len(micro_batches), workers) for rank in range(workers + 1)]
     return [micro_batches[first:end] for first, end in pairwise(ends)]
 
 
 def steps_per_epoch(examples: int, batch_size: int) -> int:
-    """Steps of an epoch: the last one may hold fewer than `batch_size` examples.
+    """Return the number of steps of an epoch; the last one may hold fewer than `batch_size` examples.
 
     Examples:
         >>> steps_per_epoch(100, 32)
@@ -79,8 +78,8 @@ def steps_per_epoch(examples: int, batch_size: int) -> int:
 
 
 def steps_at_rate(rate: float) -> int:
-    """`steps_per_epoch` where only the share of the examples that a batch holds is known."""
-    return math.ceil(1 / rate * (1 - 1e-12))  # a third is a little less than a third, and has three steps
+    """Return `steps_per_epoch` from the share of the examples that a batch holds."""
+    return math.ceil(1 / rate * (1 - 1e-12))  # the float nearest to 1/3 is below it, and must give three steps
 
 
 def shuffled_epoch(
@@ -93,7 +92,7 @@ def shuffled_epoch(
     epoch: int,
     order: int | None = None,
 ) -> Epoch:
-    """An epoch of `micro_batches` index arrays a step; the last step's may be shorter, or empty.
+    """Return a shuffled epoch with `micro_batches` index arrays a step; the last step's may be shorter, or empty.
 
     Examples:
         >>> steps = list(shuffled_epoch(10, batch_size=4, micro_batches=2, seed=0, epoch=0))
@@ -104,25 +103,25 @@ def shuffled_epoch(
 
     Args:
         examples: size of the training set.
-        batch_size: a multiple of `micro_batches`; or at least `examples`, all of which are then one step's, dealt to
-            micro-batches whose sizes differ by one at most.
-        workers: those that share the micro-batches.
+        batch_size: a multiple of `micro_batches`; or at least `examples`, which are then one step, in micro-batches
+            whose sizes differ by one at most.
+        workers: they share the micro-batches.
         seed: the order is a function of seed and epoch alone, so that a resumed run sees the same one.
         epoch: counted from 0.
-        order: the epoch whose order it has, where that is another one: with correlated noise (`edp.noise.banded`), all
-            epochs have that of epoch 0.
+        order: the epoch whose order to use, if another one's: correlated noise (`edp.noise.banded`) needs that of
+            epoch 0 in all epochs.
     """
 
     def steps() -> Iterator[Step]:
         key = np.array([seed, epoch if order is None else order], dtype=np.uint64)
         permuted = np.random.Generator(np.random.Philox(key=key)).permutation(examples)
         if batch_size >= examples:
-            yield dealt(np.array_split(permuted, micro_batches), workers)
+            yield sharded(np.array_split(permuted, micro_batches), workers)
             return
         size = batch_size // micro_batches
         for start in range(0, examples, batch_size):
             batch = permuted[start : start + batch_size]
-            yield dealt([batch[i * size : (i + 1) * size] for i in range(micro_batches)], workers)
+            yield sharded([batch[i * size : (i + 1) * size] for i in range(micro_batches)], workers)
 
     return Epoch(epoch, "shuffle", examples, batch_size, steps())
 
@@ -130,7 +129,9 @@ def shuffled_epoch(
 def poisson_epoch(
     examples: int, *, batch_size: int, micro_batches: int, workers: int = 1, rng: np.random.Generator, epoch: int
 ) -> Epoch:
-    """An epoch of `micro_batches` index arrays a step, of any length, for as many steps as a shuffled one has.
+    """Return a Poisson sampled epoch with `micro_batches` index arrays a step, of any length.
+
+    It has as many steps as a shuffled one.
 
     Examples:
         >>> rng = np.random.default_rng()  # from the operating system's entropy: the draw stays secret
@@ -141,21 +142,21 @@ def poisson_epoch(
     Args:
         examples: size of the training set.
         batch_size: the expected one; the rate is `batch_size / examples`, at most 1.
-        workers: those that share the micro-batches.
-        rng: seeded from secret entropy that all workers share. Every example gets two numbers of its own a step, one
-            that decides whether it is drawn and one that decides where it stands, drawn or not: so neither depends
-            on what became of another example, and who is drawn does not depend on `micro_batches`.
+        workers: they share the micro-batches.
+        rng: seeded from secret entropy that all workers share. Every example gets two numbers of its own a step, drawn
+            or not: one decides whether it is drawn, one its micro-batch. So neither depends on another example, and
+            the drawn examples do not depend on `micro_batches`.
     """
     drawn = _poisson_steps(examples, batch_size, micro_batches, rng)
-    return Epoch(epoch, "poisson", examples, batch_size, (dealt(step, workers) for step in drawn))
+    return Epoch(epoch, "poisson", examples, batch_size, (sharded(step, workers) for step in drawn))
 
 
 def poisson_examples(
     examples: int, *, batch_size: int, workers: int = 1, rng: np.random.Generator, epoch: int
 ) -> Epoch:
-    """An epoch of micro-batches of one example each, any number of them for each worker.
+    """Return a Poisson sampled epoch of micro-batches of one example each, any number of them for each worker.
 
-    Arguments are as for `poisson_epoch`. An example is dealt by its own uniform draw.
+    Arguments are as for `poisson_epoch`. Each example's own uniform draw decides its worker.
     """
     drawn = _poisson_steps(examples, batch_size, workers, rng)
     steps = ([list(share.reshape(-1, 1)) for share in step] for step in drawn)
@@ -163,43 +164,43 @@ def poisson_examples(
 
 
 def _poisson_steps(examples: int, batch_size: int, places: int, rng: np.random.Generator) -> Iterator[list[Indices]]:
-    """Who is drawn in each step of an epoch, by the place where they stand."""
+    """Yield the drawn examples of each step of an epoch, an array for each of `places`."""
     rate = min(1.0, batch_size / examples)
     for _ in range(steps_per_epoch(examples, batch_size)):
         draw, place = rng.random((examples, 2)).T
         drawn = np.flatnonzero(draw < rate)
-        # A float below 1 times a whole number rounds to that number at most: hence the minimum.
+        # A float below 1 times a whole number may round up to that number: hence the minimum.
         place_of_drawn = np.minimum((place[drawn] * places).astype(np.int64), places - 1)
         yield [drawn[place_of_drawn == i] for i in range(places)]
 
 
-def of_users(drawn: Epoch, users: Indices, *, seed: int, most: int | None = None) -> Epoch:
-    """An epoch of users as one of their examples: each user's micro-batch holds at most `most` of them.
+def group_by_user(drawn: Epoch, users: Indices, *, seed: int, max_examples: int | None = None) -> Epoch:
+    """Return an epoch of users as one of their examples: a user's micro-batch holds at most `max_examples` of them.
 
-    Which ones is drawn once an epoch, by seed, epoch, the user's number and how many examples the user has. So no other
-    user's examples depend on one who goes, or on how much one contributes.
+    They are drawn once an epoch, by seed, epoch, the user's number and the user's number of examples. So one user's
+    examples do not depend on any other user.
 
     Examples:
         >>> drawn = shuffled_epoch(2, batch_size=2, micro_batches=2, seed=0, epoch=0)  # two users, one a micro-batch
-        >>> [[step]] = of_users(drawn, np.array([0, 1, 1, 0, 1]), seed=0, most=2)
+        >>> [[step]] = group_by_user(drawn, np.array([0, 1, 1, 0, 1]), seed=0, max_examples=2)
         >>> sorted(len(examples) for examples in step)
         [2, 2]
 
     Args:
-        drawn: of users, numbered from 0, in micro-batches of one each.
+        drawn: an epoch of users, numbered from 0, in micro-batches of one each.
         users: the user of each example, (examples,). A user without examples has an empty micro-batch.
         seed: may be public.
-        most: None: all.
+        max_examples: None: all.
     """
     by_user = np.argsort(users, kind="stable")
     end_u = np.bincount(users, minlength=drawn.examples).cumsum()
 
     def examples_of(user: int) -> Indices:
         own = by_user[end_u[user - 1] if user else 0 : end_u[user]]
-        if most is None or len(own) <= most:
+        if max_examples is None or len(own) <= max_examples:
             return own
         rng = np.random.default_rng([seed, drawn.number, user])
-        return own[np.sort(rng.permutation(len(own))[:most])]
+        return own[np.sort(rng.permutation(len(own))[:max_examples])]
 
     def of(micro_batch: Indices) -> Indices:
         return np.concatenate([examples_of(int(user)) for user in micro_batch] or [micro_batch])

@@ -1,4 +1,4 @@
-"""What a private training run is: the settings of eDP-SGD, checked when they are built.
+"""The settings of eDP-SGD, validated when they are built.
 
 Symbols are those of Dupuy et al., "An Efficient DP-SGD Mechanism for Large Scale NLU Models", Algorithm 1.
 """
@@ -31,17 +31,17 @@ _BANDED_ALLOWS: dict[str, tuple[str, ...]] = {
 
 
 class UserError(ValueError):
-    """A mistake of the user's: its text is one line that names field, value and what is allowed."""
+    """A mistake of the user's, in one line that names the field, its value and the allowed values."""
 
 
 class Frozen(BaseModel):
-    """Base of every spec: immutable, no unknown keys, `true` is no number, and none is beyond what machines count."""
+    """Base of every spec: immutable, without unknown keys; numbers are no truth values, and whole ones are bounded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    most_bits: ClassVar[int] = 63
-    """Of a whole number."""
+    max_bits: ClassVar[int] = 63
+    """Bits of a whole number."""
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Of a setting that one choice alone has a use for: that choice's field and value."""
+    """Map of a setting to the (field, value) that enables it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -66,7 +66,7 @@ class Frozen(BaseModel):
 
     @classmethod
     def for_its_choices(cls, settings: Mapping[str, Any], searched: Mapping[str, Collection[Any]]) -> dict[str, Any]:
-        """`settings` less those that belong to another value of a searched field than theirs.
+        """Return `settings` without those that another value of a searched field enables.
 
         Args:
             searched: a field's values in other trials.
@@ -82,21 +82,21 @@ class Frozen(BaseModel):
     @classmethod
     def _can_be_counted(cls, value: Any) -> Any:
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int) and one.bit_length() > cls.most_bits:
-                raise ValueError(f"a whole number of {one.bit_length()} bits; allowed: at most {cls.most_bits}")
+            if isinstance(one, int) and one.bit_length() > cls.max_bits:
+                raise ValueError(f"a whole number of {one.bit_length()} bits; allowed: at most {cls.max_bits}")
         return value
 
 
 @cache
 def _numeric(model: type[BaseModel], field: str) -> bool:
-    """Whether a field takes numbers, and no truth values."""
+    """Return True if a field takes numbers, and no truth values."""
     known = model.model_fields.get(field)
     types = set(_types(known.annotation)) if known is not None else set()
     return bool not in types and not types.isdisjoint({int, float})
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """All that an annotation is made of."""
+    """Yield an annotation and all its parts."""
     yield annotation
     for part in get_args(annotation):
         yield from _types(part)
@@ -108,7 +108,7 @@ Tau = Annotated[float, Field(ge=0, description="speed of the decay, per epoch")]
 
 
 class EDPOptions(Frozen):
-    """How the mechanism works, apart from its four numbers. Defaults are the corrected algorithm."""
+    """Options of the mechanism, without its four numbers. Defaults are the corrected algorithm."""
 
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
         "user_utterances": ("unit", "user"),
@@ -122,25 +122,25 @@ class EDPOptions(Frozen):
     sampling: Sampling = "shuffle"
     unit: Annotated[
         Unit,
-        Field(description="what epsilon protects; user: a micro-batch holds the examples of one user, all of them"),
+        Field(description="unit that epsilon protects; user: a micro-batch holds all examples of one user"),
     ] = "example"
     user_utterances: Annotated[
         int | None,
         Field(
             ge=1,
-            description="of unit = user: most utterances of a user that an epoch trains on, drawn by training.seed, "
-            "the epoch and the user's number; null: all",
+            description="with unit = user: maximum of a user's utterances that an epoch trains on, drawn by "
+            "training.seed, the epoch and the user's number; null: all",
         ),
     ] = None
     clip: Clipping = "fixed"
     clip_quantile: Annotated[
-        float, Field(gt=0, lt=1, description="share of micro-batches that clip = quantile leaves whole")
+        float, Field(gt=0, lt=1, description="with clip = quantile: share of micro-batches that are not scaled down")
     ] = 0.5
     noise_correlation: Annotated[
         NoiseCorrelation,
         Field(
-            description="banded: a step takes back part of earlier steps' noise (`edp.noise.banded`); "
-            "one order for all epochs"
+            description="banded: each step takes back part of earlier steps' noise (`edp.noise.banded`); "
+            "needs one order for all epochs"
         ),
     ] = "none"
     band: Annotated[
@@ -148,15 +148,20 @@ class EDPOptions(Frozen):
         Field(
             ge=1,
             le=10_000,
-            description="of banded: steps that noise is correlated over, at most an epoch's; null: those, or 16. Each "
-            "but the first takes every worker the memory of the trained parameters",
+            description="with noise_correlation = banded: steps that noise is correlated over, at most an epoch's; "
+            "null: an epoch's, at most 16. Each but the first costs every worker the memory of the trained parameters",
         ),
     ] = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 5e-4
     reproducible_noise: Annotated[
         int | None,
-        Field(ge=0, lt=2**32, description="seed of the noise, for tests and research: marks the run as not private"),
+        Field(ge=0, lt=2**32, description="seed of the noise, for tests and research; the run is then not private"),
     ] = None
+
+    @property
+    def fixed_order(self) -> bool:
+        """True if the noise needs each unit in the same step of every epoch: one order for all epochs."""
+        return self.noise_correlation != "none"
 
     @model_validator(mode="after")
     def _correlated_noise_has_a_price(self) -> EDPOptions:
@@ -171,7 +176,7 @@ class EDPOptions(Frozen):
 
 
 class EDPSpec(EDPOptions):
-    """The mechanism of one run. Defaults are the corrected algorithm; the paper's ways have their names.
+    """The mechanism of one run. Defaults are the corrected algorithm; `paper` selects the printed one.
 
     Examples:
         >>> EDPSpec(C=0.5, z0=2.0, decay="linear", tau=0.02).delta

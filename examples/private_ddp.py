@@ -11,31 +11,33 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from edp import EDPHook, EDPSpec, epsilon, epsilon_paper, keep_book, one_bucket_ddp, shuffled_epoch
+from edp import EDPHook, EDPSpec, epsilon, epsilon_paper, one_bucket_ddp, record_per_example, shuffled_epoch
 
 EXAMPLES, BATCH, EPOCHS, DELTA = 4096, 256, 5, 1e-5
 
 
 def main() -> None:
-    """Trains a small classifier on made-up data, and prints its ledger and what it guarantees."""
+    """Train a small classifier on made-up data, and print its ledger and its guarantee."""
     dist.init_process_group("gloo")  # nccl on GPUs
     rank, workers = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     x = torch.randn(EXAMPLES, 20)
     y = (x[:, 0] > 0).long()
     model = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 2))
-    book = keep_book(model)  # private: the layers leave notes, from which every example's norm follows
+    recorder = record_per_example(model)  # private: the layers leave records, from which every example's norm follows
     ddp = one_bucket_ddp(model)  # private: instead of DistributedDataParallel
     spec = EDPSpec(C=1.0, z0=4.0, decay="linear", tau=0.1)
-    hook = EDPHook(ddp, spec, micro_batches=BATCH, single_example=True, rate=BATCH / EXAMPLES, book=book)  # private
+    hook = EDPHook(  # private
+        ddp, spec, micro_batches=BATCH, single_example=True, rate=BATCH / EXAMPLES, recorder=recorder
+    )
     optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-2)
     for number in range(EPOCHS):
         epoch = shuffled_epoch(
             EXAMPLES, batch_size=BATCH, micro_batches=BATCH, workers=workers, seed=0, epoch=number
-        )  # private: a micro-batch an example, dealt to the workers
+        )  # private: a micro-batch an example, split over the workers
         for step in hook.steps(epoch):  # private: noise and ledger follow the sampler
             mine = torch.from_numpy(np.concatenate(step[rank]))
-            with book.examples(torch.arange(len(mine)), len(mine)):  # private: each example has a clip of its own
+            with recorder.examples(torch.arange(len(mine)), len(mine)):  # private: each example has a clip of its own
                 loss_b = nn.functional.cross_entropy(ddp(x[mine]), y[mine], reduction="none")
             optimizer.zero_grad()
             loss_b.sum().backward()  # the hook clips, adds noise and averages

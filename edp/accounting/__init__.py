@@ -1,2 +1,4 @@
-"""What was executed, priced: epsilon of a ledger, the noise that a target epsilon needs, what a selection costs, and
-what an audit proves. Reads ledgers; must not import the hook."""
+"""Prices of what was executed: the ε of a ledger, the noise for a target ε, the cost of a selection, and audits.
+
+Reads ledgers; must not import the hook.
+"""

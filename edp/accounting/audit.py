@@ -1,25 +1,26 @@
 """Lower bounds of ε by attack, from one training run.
 
-m canaries are each included by a fair coin of their own. An attacker sees what was released, guesses r of the coins and
-abstains on the others; v guesses are right. Two bounds, which hold of every attacker:
+m canaries are each included by a fair coin of their own. An attacker sees the release, guesses r of the coins and
+abstains on the others; v guesses are right. Two bounds, which hold for every attacker:
 
 | bound | rules out | assumes of the mechanism |
 |---|---|---|
 | `audited_epsilon`: Steinke, Nasr & Jagielski (2023), Theorem 5.2 | that the run is (ε, δ)-private | nothing |
 | `audited_epsilon_f_dp`: Mahloujifar, Melis & Chaudhuri (2024) | that the run permits no more than a given trade-off \
-curve, whatever its ε | that its curve is of the family of the ledger's own mechanism, with more or less noise |
+curve, whatever its ε | that its curve is in the family of the ledger's own mechanism, with more or less noise |
 
-**The second, derived.** Call V the number of right guesses, p_v = P[V = v], and F the largest TPR as a function of FPR,
-which is concave (`edp.accounting.tradeoff`). Take a canary j, the others' coins and a number i. If j's guess is right
-and V >= i, then with j's coin turned and the same output the guess is wrong and V >= i-1. These are an event of outputs
-under one of two neighbours and the same event under the other, hence P[j right, V >= i] <= F(P[j wrong, V >= i-1]) for
-each value of j's coin. Average over j's coin, the others' coins and all m canaries; F is concave (Jensen):
+**Derivation of the second.** Call V the number of right guesses, p_v = P[V = v], and F the largest TPR as a function
+of FPR, which is concave (`edp.accounting.tradeoff`). Take a canary j, the others' coins and a number i. If j's guess is
+right and V >= i, then with j's coin flipped and the same output the guess is wrong and V >= i-1. These are an event of
+outputs under one of two neighbours and the same event under the other, hence P[j right, V >= i] <=
+F(P[j wrong, V >= i-1]) for each value of j's coin. Average over j's coin, the others' coins and all m canaries; F is
+concave (Jensen):
 
     R_i <= F(L_{i-1}),    R_i = Σ_{v>=i} p_v v/m,    L_i = Σ_{v>=i} p_v (r-v)/m    for i = 1..r.    (*)
 
-The test asks how little probability in all is compatible with P[V >= v] = α. By (*) a right tail needs probability
-below it. Moving some from a number u to u-1 makes all of (*) easier but R_{u+1} <= F(L_u), so the least is: all of α at
-v itself, and below as little at each number, from v-1 down, as its inequality needs. If that adds up to more than 1,
+The test computes the smallest total probability that is compatible with P[V >= v] = α. By (*) a right tail needs
+probability below it. Moving some from a number u to u-1 relaxes all of (*) but R_{u+1} <= F(L_u). So the smallest
+total has all of α at v itself and, from v-1 down, at each number as little as its inequality needs. If it exceeds 1,
 no run within the curve has P[V >= v] >= α, and v guesses rule the curve out with confidence 1-α.
 """
 
@@ -36,21 +37,19 @@ from edp.accounting.composition import Composition, SampledSteps
 from edp.accounting.epsilon import epsilon_of
 from edp.accounting.tradeoff import TradeOff, audit_trade_off
 
-# No bound comes near: 1e5 canaries, all of them guessed, give 10.4.
-_HIGHEST = 100.0
-# Noise is turned up or down by so much at once until a factor is bracketed; then to this share of itself.
+# Far above every bound: 1e5 canaries, all guessed right, give 10.4.
+_MAX_EPSILON = 100.0
+# The search multiplies the noise by the first until it has bracketed the factor, and bisects to a share of the second.
 _FACTOR, _EXACT = 2.0, 1e-3
-# μ between which a family is searched: no number of guesses rules out the one, none leaves the other.
-_LEAST_MU, _MOST_MU = 1e-3, 1e3
+# The μ of a family to search between: no number of guesses rules out the first, and every one rules out the second.
+_MIN_MU, _MAX_MU = 1e-3, 1e3
 
 
 def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.95) -> float:
-    """The largest ε that `v` right guesses out of `r` rule out: with `confidence`, the run is not (ε,
-    δ)-private.
+    """Return the largest ε that `v` right guesses out of `r` rule out: with `confidence` the run is not (ε, δ)-private.
 
-    Always to be printed with "≥": the attack bounds it, and so does m (5.81 for 1e3 canaries, 10.42 for 1e5,
-    all guessed, at δ = 0 and 95%; 4.28 for 1e3 at δ = 5e-4). The guarantee that it tests is that of one canary, as
-    `epsilon` of the same unit.
+    Print it with "≥": the attack limits it, and so does m (5.81 for 1e3 canaries, 10.42 for 1e5, all guessed, at δ = 0
+    and 95%; 4.28 for 1e3 at δ = 5e-4). It tests the guarantee of one canary: compare it with `epsilon` for that unit.
 
     Examples:
         >>> round(audited_epsilon(m=1000, r=100, v=90, delta=1e-5), 2)
@@ -70,7 +69,7 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
         ValueError: unless 0 <= v <= r <= m, 0 <= delta < 1 and 0 < confidence < 1.
     """
     _check(m, r, v, delta, confidence)
-    ruled_out, possible = 0.0, _HIGHEST
+    ruled_out, possible = 0.0, _MAX_EPSILON
     if _p_value(0.0, m, r, v, delta) >= 1 - confidence:
         return 0.0
     while possible - ruled_out > 1e-9:
@@ -85,17 +84,17 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
 def audited_epsilon_f_dp(
     c: Composition, m: int, guesses: Sequence[tuple[int, int]], delta: float, confidence: float = 0.95
 ) -> float:
-    """The ε at `delta` of the noisiest mechanism of `c`'s family that the guesses do not rule out.
+    """Return the ε at `delta` of the noisiest mechanism of `c`'s family that the guesses do not rule out.
 
-    The family is `c` with all noise multiplied by one factor: of a Gaussian mechanism all Gaussian ones, of Poisson
-    samples those at the same rates and steps. Where `c` guarantees nothing it has no curve, and the family is that of
-    the Gaussian mechanisms. If the run's curve is of the family, then with `confidence` its ε is at least that.
+    The family is `c` with all noise multiplied by one factor: for a Gaussian mechanism all Gaussian ones, for Poisson
+    samples those at the same rates and steps. A `c` that guarantees nothing has no curve; its family is that of the
+    Gaussian mechanisms. If the run's curve is in the family, then with `confidence` its ε is at least the bound.
 
     Args:
-        c: of what was executed (`edp.accounting.epsilon.composition_of`).
+        c: the executed mechanisms (`edp.accounting.composition.composition_of`).
         m: canaries, as for `audited_epsilon`.
-        guesses: r and v of each way to guess; any of them may rule a mechanism out, at `confidence` all the same: each
-            is held to its share of 1 - confidence (Bonferroni).
+        guesses: r and v of each way to guess. Any of them may rule a mechanism out; each gets its share of
+            1 - confidence (Bonferroni), so that `confidence` holds for all together.
 
     Returns:
         The bound, 0 where the guesses rule nothing out.
@@ -112,7 +111,7 @@ def audited_epsilon_f_dp(
         curve = audit_trade_off(_with_noise(of_family, factor), delta)
         return any(rules_out(curve, m, r, v, each) for r, v in guesses)
 
-    least, most = (of_family.mu_if_always_drawn / mu for mu in (_MOST_MU, _LEAST_MU))
+    least, most = (of_family.mu_if_always_drawn / mu for mu in (_MAX_MU, _MIN_MU))
     # The noise is at most `possible` and, as far as is known, more than nothing.
     possible = 1.0
     while ruled_out(possible) and possible > least:
@@ -129,15 +128,15 @@ def audited_epsilon_f_dp(
 
 
 def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> bool:
-    """Whether `v` right guesses of `r` on `m` canaries rule out that the run permits no more than `curve`."""
+    """Return True if `v` right guesses of `r` on `m` canaries rule out that the run permits no more than `curve`."""
     if v == 0:
         return False
     total = tail = 1 - confidence
     right, wrong = tail * v / m, tail * (r - v) / m
     for i in range(v - 1, -1, -1):
-        needed = curve.least_fpr(right)
+        needed = curve.min_fpr(right)
         here = (needed - wrong) * m / (r - i)
-        if here <= 0:  # and so is all below: the right side of no inequality grows any more
+        if here <= 0:  # then all below are too: no right side of an inequality grows any more
             return False
         total += here
         right, wrong = right + here * i / m, needed
@@ -147,7 +146,7 @@ def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> boo
 
 
 def _with_noise(c: Composition, factor: float) -> Composition:
-    """`c` with all noise multiplied by `factor`."""
+    """Return `c` with all noise multiplied by `factor`."""
     return Composition(c.mu / factor, tuple(SampledSteps(s.rate, s.z * factor, s.steps) for s in c.sampled))
 
 
@@ -159,7 +158,7 @@ def _check(m: int, r: int, v: int, delta: float, confidence: float) -> None:
 
 
 def _p_value(epsilon: float, m: int, r: int, v: int, delta: float) -> float:
-    """How likely an (ε, δ)-private run lets an attacker get `v` or more of `r` guesses right, at most."""
+    """Return the largest probability of `v` or more right guesses of `r` that an (ε, δ)-private run permits."""
     right = float(expit(epsilon))
     at_least_v = float(binom.sf(v - 1, r, right))
     if delta == 0 or v == 0:

@@ -1,6 +1,4 @@
-"""The noise, or the number of epochs, that a target ε allows: ε is known before a run starts, so it can be
-solved for.
-"""
+"""The noise that a target ε needs: ε is known before a run starts, so it can be solved for."""
 
 from __future__ import annotations
 
@@ -13,15 +11,15 @@ from typing import TypedDict, Unpack
 from scipy.optimize import brentq
 
 from edp.accounting.epsilon import epsilon
-from edp.accounting.planned import planned_ledger
+from edp.ledger import planned_ledger
 from edp.spec import EDPSpec, UserError
 
-# The arithmetic carries 1/z² up to 1e300. A fast decay over many epochs needs the room: e^(-τt) falls to 1e-22.
-_LEAST_Z0, _MOST_Z0 = 1e-140, 1e140
+# Floats hold 1/z² up to 1e300. A fast decay over many epochs needs that range: e^(-τt) falls to 1e-22.
+_MIN_Z0, _MAX_Z0 = 1e-140, 1e140
 
 
 class Schedule(TypedDict, total=False):
-    """What `planned_ledger` needs besides the spec and the epochs."""
+    """The arguments of `planned_ledger` besides the spec and the epochs."""
 
     micro_batches: int
     steps_per_epoch: int
@@ -31,17 +29,17 @@ class Schedule(TypedDict, total=False):
     alpha_z: float
 
 
-def z0_for_epsilon(
+def noise_multiplier_for_epsilon(
     target: float, spec: EDPSpec, *, epochs: int, delta: float | None = None, **schedule: Unpack[Schedule]
 ) -> float:
-    """The least noise multiplier z0 with which a run of `spec` costs `target`; its own is ignored.
+    """Return the smallest noise multiplier z0 with which a run of `spec` costs `target`; ignore the spec's own.
 
-    The run's ε lies at most 1e-4 below the target and never above. For Poisson sampling ε has steps of up to
-    a thousandth where its discretisation changes: a target within such a step gets the ε below.
+    The run's ε lies at most 1e-4 below the target and never above. For Poisson sampling ε has steps of up to a
+    thousandth where its discretisation changes: a target within such a step gets the ε below.
 
     Examples:
         >>> run = {"epochs": 30, "micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
-        >>> z0 = z0_for_epsilon(8, EDPSpec(), delta=5e-4, **run)
+        >>> z0 = noise_multiplier_for_epsilon(8, EDPSpec(), delta=5e-4, **run)
         >>> round(z0, 2)
         5.47
         >>> 8 - 1e-4 < epsilon(planned_ledger(EDPSpec(z0=z0), **run), 5e-4) <= 8
@@ -59,35 +57,35 @@ def z0_for_epsilon(
         raise UserError(f"target epsilon = {target:g} is not allowed: it must be positive and finite")
     if epochs < 1:
         raise UserError(f"epochs = {epochs} is not allowed: a run without epochs costs nothing at any z0")
-    _refuse_what_noise_cannot_help(spec)
+    _refuse_infinite_epsilon(spec)
     at = spec.delta if delta is None else delta
-    _refuse_where_the_count_costs_more(target, spec, at, epochs, schedule)
+    _refuse_costly_count(target, spec, at, epochs, schedule)
 
     def cost(z0: float) -> float:
         return epsilon(planned_ledger(spec.model_copy(update={"z0": z0}), epochs=epochs, **schedule), at)
 
-    return least_noise(cost, target)
+    return calibrate_noise(cost, target)
 
 
-def least_noise(cost_of: Callable[[float], float], target: float) -> float:
-    """The least noise multiplier whose cost is at most `target`, and at most 1e-4 below it.
+def calibrate_noise(cost_of: Callable[[float], float], target: float) -> float:
+    """Return the smallest noise multiplier whose cost is at most `target`, and at most 1e-4 below it.
 
     Args:
-        cost_of: ε at a noise multiplier; falls as that grows.
+        cost_of: ε of a noise multiplier, a decreasing function.
         target: ε, positive and finite.
 
     Raises:
-        UserError: if none costs that.
+        UserError: if no noise multiplier has that cost.
     """
 
-    @cache  # for Poisson sampling one takes a second
+    @cache  # one evaluation takes a second with Poisson sampling
     def cost(log_z0: float) -> float:
         return cost_of(math.exp(log_z0))
 
     low, high = _bracket(cost, target)
 
     def excess(log_z0: float) -> float:
-        # Logarithms make the curve nearly straight; an ε of 0 or infinity is kept finite.
+        # Logarithms make the curve nearly straight; the limits keep them finite for an ε of 0 or infinity.
         return math.log(min(max(cost(log_z0), target * 1e-6), sys.float_info.max)) - math.log(target)
 
     # ε changes at most like 1/z², so this leaves it within a millionth.
@@ -98,7 +96,7 @@ def least_noise(cost_of: Callable[[float], float], target: float) -> float:
     return math.exp(log_z0)
 
 
-def _refuse_what_noise_cannot_help(spec: EDPSpec) -> None:
+def _refuse_infinite_epsilon(spec: EDPSpec) -> None:
     if spec.alpha == "paper":
         raise UserError(
             "alpha = paper has an infinite epsilon whatever the noise, since its scales are read off the "
@@ -111,13 +109,11 @@ def _refuse_what_noise_cannot_help(spec: EDPSpec) -> None:
         )
 
 
-def _refuse_where_the_count_costs_more(
-    target: float, spec: EDPSpec, delta: float, epochs: int, schedule: Schedule
-) -> None:
-    """No noise on the gradients makes up for what `clip = quantile` spends on its count."""
+def _refuse_costly_count(target: float, spec: EDPSpec, delta: float, epochs: int, schedule: Schedule) -> None:
+    """Raise if the count of `clip = quantile` alone costs more than `target`, whatever the noise on the gradients."""
     if spec.clip != "quantile":
         return
-    nothing_else = spec.model_copy(update={"z0": _MOST_Z0, "decay": "none", "tau": 0.0, "alpha": "fixed"})
+    nothing_else = spec.model_copy(update={"z0": _MAX_Z0, "decay": "none", "tau": 0.0, "alpha": "fixed"})
     count = epsilon(planned_ledger(nothing_else, epochs=epochs, **schedule), delta)
     if count > target:
         raise UserError(
@@ -127,19 +123,18 @@ def _refuse_where_the_count_costs_more(
 
 
 def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, float]:
-    """Logarithms of a z0 that costs more than `target` and of one that costs at most that."""
+    """Return the logarithms of a z0 that costs more than `target`, and of one that costs at most `target`."""
     low = high = 0.0
     step = math.log(4)
     while cost(low) <= target:
-        if low == math.log(_LEAST_Z0):
-            raise UserError(f"target epsilon = {target:g} is out of reach: z0 = {_LEAST_Z0:g} costs less")
-        high, low, step = low, max(low - step, math.log(_LEAST_Z0)), 2 * step
+        if low == math.log(_MIN_Z0):
+            raise UserError(f"target epsilon = {target:g} is out of reach: z0 = {_MIN_Z0:g} costs less")
+        high, low, step = low, max(low - step, math.log(_MIN_Z0)), 2 * step
     while cost(high) > target:
-        if high == math.log(_MOST_Z0):
+        if high == math.log(_MAX_Z0):
             raise UserError(
-                f"target epsilon = {target:g} is out of reach: z0 = {_MOST_Z0:g} costs more, because of what "
-                "the decay leaves of the noise, of the private estimate of the layer scales or of the count that moves "
-                "the clip"
+                f"target epsilon = {target:g} is out of reach: z0 = {_MAX_Z0:g} costs more, because the "
+                "decay leaves too little noise, or because of the private layer scales or the count that moves the clip"
             )
-        low, high, step = high, min(high + step, math.log(_MOST_Z0)), 2 * step
+        low, high, step = high, min(high + step, math.log(_MAX_Z0)), 2 * step
     return low, high

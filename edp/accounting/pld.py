@@ -2,11 +2,10 @@
 
 A step's privacy loss is put on a grid by connecting the dots (Doroshenko et al. 2022): the mass of each cell
 is split over its two ends so that both the distributions with and without the unit keep the cell's mass.
-Every interval gives an upper bound of ε, a finer one a tighter bound, so it may be refined until that no
-longer pays.
+Every interval gives an upper bound of ε, a finer one a tighter bound, so it is refined until that no longer pays.
 
-dp_accounting does the same; it takes minutes for the 50 noise levels of a decaying run, this takes seconds.
-The tests hold the two against each other.
+dp_accounting does the same, but takes minutes for the 50 noise levels of a decaying run; this takes seconds. The
+tests compare the two.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from edp.accounting.composition import Composition, SampledSteps
 Array = NDArray[np.float64]
 
 _REFINEMENT = 4
-# Below this relative gain, the next refinement would gain at most a third of it.
+# Stop refining below this relative gain: the next refinement would gain at most a third of it.
 _STABLE = 2e-3
 _NEGLIGIBLE = 1e-30
-_LARGEST_GRID = 1 << 20
-# The sum of a few losses takes a much smaller grid than that of a whole sweep's: so many are added at once.
+_MAX_GRID = 1 << 20
+# Losses to add at once: the sum of a few takes a much smaller grid than the sum of a whole sweep's.
 _AT_ONCE = 16
-# Above this, `participation_epsilon` is within a few thousandths; below, nobody needs more digits.
-_LARGEST_EPSILON, _SMALLEST_EPSILON = 1e5, 1e-3
+# Above the first, `participation_epsilon` is within a few thousandths; below the second, more digits are of no use.
+_MAX_EPSILON, _MIN_EPSILON = 1e5, 1e-3
 # A normal variable is farther out than this with a probability of 1e-19.
 _SIGMAS = 9.0
 # Rounding errors of the FFT add up to about 1e-11: below this delta they would show.
-_SMALLEST_DELTA = 1e-9
+_MIN_DELTA = 1e-9
 # Share of delta that may be spent on what the grid does not hold.
 _TAIL = 1e-9
 # Exponents of the Chernoff bounds, per cell: 2^-20 to 1.
@@ -54,45 +53,48 @@ class Losses:
 
 
 Pair = tuple[Losses, Losses]
-"""The privacy loss with the unit against without it, and the other way round."""
+"""The privacy loss of outputs with the unit against those without it, and the reverse."""
 
 Memo = dict[float, tuple[tuple[SampledSteps, ...], Pair]]
-"""By interval, the sampled steps added up last and their loss: a longer run with the same beginning goes on there."""
+"""By interval, the last sum of sampled steps and its loss: a longer run with the same first steps continues it."""
 
 
 class _GridTooLarge(Exception):
-    """A loss has more cells than are worth their time, or so many that their sum is not told from rounding."""
+    """A loss has too many cells to compute in time, or so many that rounding hides their sum."""
 
 
 def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = None) -> float:
-    """An upper bound of ε at `delta`, within about 1e-3 of the truth: the tightest from z of 1e-2 up.
+    """Return an upper bound of ε at `delta`, within about 1e-3 of the truth: the tightest bound from z of 1e-2 up.
 
     Args:
-        near: another upper bound of ε > 0, from which the interval follows.
+        near: another upper bound of ε > 0, which determines the interval.
         memo: kept between calls whose compositions continue each other.
 
-    Infinite for a delta below 1e-9, an ε above 1e5, or where the grid would grow past a million cells.
+    Returns:
+        Infinity for a delta below 1e-9, an ε above 1e5, or a grid of more than a million cells.
     """
-    if near > _LARGEST_EPSILON:
+    if near > _MAX_EPSILON:
         return math.inf
     memo = {} if memo is None else memo
-    near = max(near, _SMALLEST_EPSILON)
-    # Intervals from one ladder, so that runs which continue each other share them.
+    near = max(near, _MIN_EPSILON)
+    # Take intervals from one ladder, so that runs which continue each other share them.
     rung = round(math.log(_first_interval(c, near), _REFINEMENT))
     best = math.inf
     while True:
         value = pld_epsilon_at(c, delta, float(_REFINEMENT) ** rung, memo)
         gain, best = best - value, min(best, value)
-        if not gain > _STABLE * max(best, _SMALLEST_EPSILON):
+        if not gain > _STABLE * max(best, _MIN_EPSILON):
             return best
         rung -= 1
 
 
 def pld_losses(c: Composition, delta: float, near: float) -> tuple[Pair, float] | None:
-    """The privacy loss of `c` with Poisson samples, and the interval of its grid: that where `pld_epsilon` is stable.
+    """Return the privacy loss of `c` with Poisson samples, and its grid's interval, at which `pld_epsilon` is stable.
 
-    Both losses dominate the true ones: at every ε, below 0 too, their hockey-stick divergence is no smaller. None where
-    `pld_epsilon` is infinite.
+    Both losses dominate the true ones: at every ε, below 0 too, their hockey-stick divergence is no smaller.
+
+    Returns:
+        None if `pld_epsilon` is infinite.
     """
     memo: Memo = {}
     if pld_epsilon(c, delta, near, memo) == math.inf:
@@ -102,10 +104,10 @@ def pld_losses(c: Composition, delta: float, near: float) -> tuple[Pair, float] 
 
 
 def pld_epsilon_at(c: Composition, delta: float, interval: float, memo: Memo | None = None) -> float:
-    """The same bound from one given `interval`, the cell of the privacy loss's grid (nats)."""
+    """Return the bound of `pld_epsilon` at one `interval`, the cell of the privacy loss's grid (nats)."""
     if c == Composition():
         return 0.0
-    if delta < _SMALLEST_DELTA:
+    if delta < _MIN_DELTA:
         return math.inf
     try:
         both = _loss_of(c, interval, _TAIL * delta, {} if memo is None else memo)
@@ -115,7 +117,7 @@ def pld_epsilon_at(c: Composition, delta: float, interval: float, memo: Memo | N
 
 
 def _first_interval(c: Composition, near: float) -> float:
-    """An interval whose refinement is expected to be fine enough.
+    """Return an interval whose refinement is expected to be fine enough.
 
     Spreading a loss L over the ends of its cell adds at most interval²/4 to its variance, and at most
     interval·E|L|, which is less where L is nearly always tiny; half of that goes to its mean.
@@ -129,7 +131,7 @@ def _first_interval(c: Composition, near: float) -> float:
 
 
 def _epsilon(losses: Losses, interval: float, delta: float) -> float:
-    """The least ε whose hockey-stick divergence is at most `delta`."""
+    """Return the smallest ε whose hockey-stick divergence is at most `delta`."""
     loss = interval * np.arange(losses.first, losses.first + len(losses.mass))
 
     def excess(epsilon: float) -> float:
@@ -145,7 +147,7 @@ def _epsilon(losses: Losses, interval: float, delta: float) -> float:
 
 
 def _loss_of(c: Composition, interval: float, tail: float, memo: Memo) -> Pair:
-    """The loss of the whole composition. Of each sum on the way, `tail` and what its ends hold of it count as lost."""
+    """Return the loss of the whole composition. Each sum on the way loses `tail`, and ends of up to that mass."""
     done, begun = memo.get(interval, ((), None))
     if c.sampled[: len(done)] != done:
         done, begun = (), None
@@ -169,7 +171,7 @@ def _total(parts: list[Pair], tail: float) -> Pair:
 
 
 def _sums(parts: list[tuple[Pair, int]], tail: float) -> Pair:
-    """The sums of independent losses, each of them taken so many times."""
+    """Return the sums of independent losses, each taken a number of times."""
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     there, back = ([(pair[way], times) for pair, times in parts] for way in (0, 1))
@@ -190,9 +192,9 @@ def _sum(parts: list[tuple[Losses, int]], tail: float) -> Losses:
     nats = math.log(2 / tail)
     low = max(0, math.floor(((-nats - log_mgf_down) / _TILTS).max()))
     high = min(last, math.ceil(((nats + log_mgf_up) / _TILTS).min()))
-    # A circle of cells: what lies outside of `low` to `high` comes round into it, and counts as lost as well.
+    # The FFT's cells form a circle: mass outside of `low` to `high` wraps around into it, and counts as lost as well.
     size = next_fast_len(max(high - low + 1, *(len(losses.mass) for losses, _ in parts)), real=True)
-    if size > _LARGEST_GRID:
+    if size > _MAX_GRID:
         raise _GridTooLarge
     spectra: dict[int, NDArray[np.complex128]] = {}
     for losses, times in parts:
@@ -204,7 +206,7 @@ def _sum(parts: list[tuple[Losses, int]], tail: float) -> Losses:
 
 
 def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
-    """`base ** exponent` by squaring: numpy's own goes through logarithms and takes ten times as long."""
+    """Return `base ** exponent` by squaring: numpy's own goes through logarithms and takes ten times as long."""
     result = np.ones_like(base)
     while exponent:
         if exponent & 1:
@@ -214,7 +216,7 @@ def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128
 
 
 def _log_mgf(mass: Array) -> Array:
-    """ln Σ_i mass[i]·e^(-tilt·i) for each of _TILTS, by squaring the terms of the one before."""
+    """Return ln Σ_i mass[i]·e^(-tilt·i) for each of _TILTS; each tilt's terms are the last one's squared."""
     decay = np.exp(-_TILTS[0] * np.arange(len(mass)))
     result = np.empty_like(_TILTS)
     for j in range(len(_TILTS)):
@@ -225,15 +227,14 @@ def _log_mgf(mass: Array) -> Array:
 
 @lru_cache(maxsize=16)
 def one_step(rate: float, z: float, interval: float) -> Pair:
-    """The privacy loss of a Gaussian mechanism with noise multiplier `z` on a Poisson sample, in both
-    directions.
+    """Return the privacy loss of a Gaussian mechanism with noise multiplier `z` on a Poisson sample, both directions.
 
     With the unit the output is x ~ (1-q)·N(0, z²) + q·N(1, z²), without it x ~ N(0, z²); the loss
     ln(1 - q + q·e^((2x-1)/2z²)) grows with x.
     """
     low, high = (_loss(rate, z, x) for x in (-_SIGMAS * z, 1 + _SIGMAS * z))
     first, last = math.floor(low / interval), math.ceil(high / interval)
-    if last - first > _LARGEST_GRID:
+    if last - first > _MAX_GRID:
         raise _GridTooLarge
     edges = interval * np.arange(first, last + 1, dtype=np.float64)
     x = _inverse_loss(rate, z, edges)
@@ -251,7 +252,7 @@ def one_step(rate: float, z: float, interval: float) -> Pair:
 
 
 def _trimmed(first: int, mass: Array, lost: float, tail: float) -> Losses:
-    """The losses without either end's mass of up to `tail`, which counts as lost."""
+    """Return the losses without either end's mass of up to `tail`, which counts as lost."""
     held = np.flatnonzero((np.cumsum(mass) > tail) & (np.cumsum(mass[::-1])[::-1] > tail))
     if not len(held):
         raise _GridTooLarge
@@ -260,13 +261,12 @@ def _trimmed(first: int, mass: Array, lost: float, tail: float) -> Losses:
 
 
 def _connect(upper: Array, lower: Array, low_end: Array, interval: float) -> Array:
-    """Masses at the ends of the cells, from the cells' masses under both distributions, tails outside
-    included.
+    """Return the masses at the ends of the cells, from the cells' masses under both distributions and their tails.
 
-    What goes to a cell's high end is such that mass·e^(-loss) adds up to the cell's mass under `lower`.
+    Each cell's mass is split so that mass·e^(-loss) adds up to the cell's mass under `lower`.
     """
     upper, lower = upper[1:-1], lower[1:-1]
-    # Where e^ε overflows, all of the mass goes to the high end, which is the safe one.
+    # Where e^ε overflows, put all of the mass on the high end, which is the safe one.
     weighed = np.where(low_end < 700, lower * np.exp(np.minimum(low_end, 700.0)), 0.0)
     to_high = np.clip((upper - weighed) / -math.expm1(-interval), 0.0, upper)
     ends = np.zeros(len(upper) + 1)
@@ -276,9 +276,7 @@ def _connect(upper: Array, lower: Array, low_end: Array, interval: float) -> Arr
 
 
 def _masses(edges: Array) -> Array:
-    """Masses of N(0, 1) below the first edge, between the edges, and above the last; small ones to all
-    digits.
-    """
+    """Return the masses of N(0, 1) below the first edge, between the edges, and above the last, small ones exactly."""
     below, above = ndtr(edges), ndtr(-edges)
     between = np.where(edges[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
     return np.concatenate([below[:1], between, above[-1:]])
@@ -290,7 +288,7 @@ def _loss(rate: float, z: float, x: float) -> float:
 
 
 def _inverse_loss(rate: float, z: float, loss: Array) -> Array:
-    """x at which the loss is `loss`; minus infinity for a loss that every x exceeds."""
+    """Return the x at which the loss is `loss`; minus infinity for a loss that every x exceeds."""
     if rate == 1:
         return z * z * loss + 0.5
     beyond = loss - math.log1p(-rate)

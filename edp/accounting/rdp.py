@@ -17,8 +17,8 @@ from edp.accounting.composition import Composition
 
 Array = NDArray[np.float64]
 
-# The library's own, and some close to 1, which are the best ones where ε is large. Below 1.01 its conversion
-# refuses.
+# The library's own orders, and some close to 1, which are the best ones for a large ε. Its conversion refuses orders
+# below 1.01.
 ORDERS = (
     *(1 + x / 100 for x in range(2, 10)),
     *(1 + x / 10 for x in range(1, 100)),
@@ -27,34 +27,35 @@ ORDERS = (
 )
 _IS_WHOLE = np.array([order == int(order) for order in ORDERS])
 _WHOLE = np.array(ORDERS)[_IS_WHOLE]
-# The library's divergences of other orders have no digits left below this.
+# The library's divergences of orders that are not whole have no digits left below this: rounding may make them 0 or
+# negative, which would count as no privacy loss. They are replaced by infinity.
 _ROUNDING = 1e-10
 
-# The terms k = 2..α of the sums for all whole orders α, one after the other, and where each sum begins.
+# The terms k = 2..α of the sums for all whole orders α, one after the other, and the start of each sum.
 _K = np.concatenate([np.arange(2, order + 1) for order in _WHOLE])
 _ALPHA = np.repeat(_WHOLE, _WHOLE.astype(int) - 1)
 _BEGIN = np.flatnonzero(_K == 2)
 _LOG_BINOMIAL = gammaln(_ALPHA + 1) - gammaln(_K + 1) - gammaln(_ALPHA - _K + 1)
 
-# The library warns of every order whose series it gives up. That order is then left out, which costs nothing.
+# The library warns of every order whose series does not converge, and leaves it out, which keeps the bound valid.
 logging.getLogger("absl").addFilter(lambda record: "failed to converge" not in record.getMessage())
 
 
 def rdp_epsilon(c: Composition, delta: float) -> float:
-    """An upper bound of ε at `delta`; good from z of about 1 upwards, poor for little noise.
+    """Return an upper bound of ε at `delta`; good from z of about 1 upwards, poor for little noise.
 
     Takes up to a fifth of a second a noise level.
     """
-    return _epsilon(c, delta, np.array(ORDERS), _of_one_step)
+    return _epsilon(c, delta, np.array(ORDERS), _divergence_of_step)
 
 
 def quick_rdp_epsilon(c: Composition, delta: float) -> float:
-    """The same from whole orders alone, in a ten-thousandth of a second a noise level; poor where ε is large, too."""
-    return _epsilon(c, delta, _WHOLE, _of_whole_orders)
+    """Return the same bound from whole orders alone, in 1e-4 seconds a noise level; poor also for a large ε."""
+    return _epsilon(c, delta, _WHOLE, _divergence_of_whole_orders)
 
 
 def event_of(c: Composition) -> dp_event.DpEvent:
-    """The composition in the library's words, for its own accountants."""
+    """Return the composition as an event of dp_accounting."""
     events: list[dp_event.DpEvent] = [
         dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(s.rate, dp_event.GaussianDpEvent(s.z)), s.steps)
         for s in c.sampled
@@ -72,21 +73,21 @@ def _epsilon(c: Composition, delta: float, orders: Array, of_one_step: Callable[
 
 
 @lru_cache(maxsize=4096)
-def _of_one_step(rate: float, z: float) -> Array:
-    """Rényi divergence at each of ORDERS."""
+def _divergence_of_step(rate: float, z: float) -> Array:
+    """Return the Rényi divergence of one step at each of ORDERS."""
     accountant = RdpAccountant([order for order in ORDERS if order != int(order)])
     accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(z)))
     found = np.empty(len(ORDERS))
-    found[_IS_WHOLE] = _of_whole_orders(rate, z)
+    found[_IS_WHOLE] = _divergence_of_whole_orders(rate, z)
     found[~_IS_WHOLE] = np.where(accountant.rdp > _ROUNDING, accountant.rdp, math.inf)
     return found
 
 
 @lru_cache(maxsize=4096)
-def _of_whole_orders(rate: float, z: float) -> Array:
-    """`ln(Σ_k C(α,k)·(1-q)^(α-k)·q^k·e^((k²-k)/2z²)) / (α-1)` for each whole order α.
+def _divergence_of_whole_orders(rate: float, z: float) -> Array:
+    """Return `ln(Σ_k C(α,k)·(1-q)^(α-k)·q^k·e^((k²-k)/2z²)) / (α-1)` for each whole order α.
 
-    Without the exponential the sum is 1. Summing what exceeds that keeps all digits of a tiny divergence.
+    Without the exponential the sum is 1. Summing the excess over 1 keeps all digits of a tiny divergence.
     """
     exponent = (_K * _K - _K) / (2 * z * z)
     with np.errstate(divide="ignore"):  # noise so large that the exponent underflows

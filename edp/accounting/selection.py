@@ -1,5 +1,4 @@
-"""ε of a whole sweep: trying many configurations on the same private data costs more than the one that is
-released.
+"""ε of a whole sweep: trying many configurations on the same private data costs more than the released one alone.
 
 | the sweep | its ε |
 |---|---|
@@ -17,25 +16,23 @@ from functools import lru_cache
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
-from edp.accounting.composition import Composition, check_delta, compose
-from edp.accounting.epsilon import composition_of, composition_of_user, epsilon_of
+from edp.accounting.composition import Composition, check_delta, compose, composition_of, composition_of_user
+from edp.accounting.epsilon import epsilon_of
 from edp.accounting.rdp import ORDERS, event_of
 from edp.ledger import Ledger
 from edp.spec import UserError
 
 
 def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
-    """ε of everything that all of a sweep's trials executed, chosen one in the light of the other
-    (adaptively).
+    """Return ε of everything that a sweep's trials executed, each chosen in the light of the others (adaptively).
 
-    Failed and stopped trials count with what they ran. Validation scores count only if they were computed on
-    the private data, which no ledger knows: the search must read them from other data. A plain SGD ledger on
-    the private corpus makes it infinite: leave it out only together with a note that the figure covers the
-    private trials alone.
+    Failed and stopped trials count with what they ran. No ledger records validation scores: the search must compute
+    them on other data than the private. A plain SGD ledger on the private corpus makes the result infinite; leave it
+    out only with a remark that the figure covers the private trials alone.
 
     Examples:
         >>> from edp.accounting.epsilon import epsilon
-        >>> from edp.accounting.planned import planned_ledger
+        >>> from edp.ledger import planned_ledger
         >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
         >>> trials = [planned_ledger(EDPSpec(z0=z0), **run) for z0 in (2.0, 3.0)]
@@ -49,7 +46,7 @@ def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
 
 
 def composed_epsilon_user(ledgers: Iterable[Ledger], delta: float) -> float | None:
-    """The same for one user (`epsilon_user`); None where users are not known.
+    """Return the same for one user (`epsilon_user`), or None if users are not known.
 
     Raises:
         UserError: for a delta outside (0, 1).
@@ -59,20 +56,20 @@ def composed_epsilon_user(ledgers: Iterable[Ledger], delta: float) -> float | No
     return _epsilon_of(compose(known), delta) if len(known) == len(parts) else None
 
 
-# A page that shows a sweep asks again whenever it looks.
+# Cached, because the Pareto page asks again with every refresh.
 _epsilon_of = lru_cache(maxsize=64)(epsilon_of)
 
 
 def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:
-    """ε of the best of a secretly drawn number of trials, where only that best one is released.
+    """Return ε of releasing only the best of a secret random number of trials.
 
-    Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. It holds
-    if the number is drawn once and told nobody, every trial draws its configuration independently from one fixed
+    Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. It holds if
+    the number is drawn once and kept secret, every trial draws its configuration independently from one fixed
     distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front.
 
     Examples:
         >>> from edp.accounting.epsilon import epsilon
-        >>> from edp.accounting.planned import planned_ledger
+        >>> from edp.ledger import planned_ledger
         >>> from edp.spec import EDPSpec
         >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
         >>> one = planned_ledger(EDPSpec(z0=2.0), **run)
@@ -94,7 +91,7 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     cost = composition_of(base)
     if cost.mu_if_always_drawn > 1e150:
         raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
-    _check_number(mean, shape)
+    _check_distribution(mean, shape)
     if cost == Composition():
         return 0.0
     accountant = RdpAccountant(ORDERS)
@@ -103,13 +100,13 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
 
 
 def subset_epsilon(z: float, z_release: float, delta: float, mean: float, shape: float, rate: float) -> float:
-    """ε of a search on samples of the data together with the release, on all of it, of the configuration it chose.
+    """Return ε of a search on samples of the data together with a release, on all data, of its best configuration.
 
-    Koskela & Kulkarni (2023): candidates see a Poisson sample each, so that they cost little, and of a secretly drawn
-    number of them the best configuration is trained once more, its model released. A candidate is a Gaussian
-    mechanism of noise multiplier `z`, as all that a training with shuffled epochs does to one unit is, and the release
-    one of `z_release`. It holds where what `random_stopping_epsilon` asks for does, and the places of the units that a
-    sample leaves out stay empty: who was drawn shows in the noisy sums alone.
+    Koskela & Kulkarni (2023): each candidate sees a Poisson sample, so that it costs little; the best configuration of
+    a secret random number of them is trained once more on all data, and that model is released. A candidate is a
+    Gaussian mechanism of noise multiplier `z`, as a training with shuffled epochs is for one unit, and the release one
+    of `z_release`. It holds under the conditions of `random_stopping_epsilon`, if the places of units outside of a
+    sample stay empty: then the draw shows in the noisy sums alone.
 
     Examples:
         >>> search = {"delta": 5e-4, "mean": 40, "shape": 1}
@@ -121,7 +118,7 @@ def subset_epsilon(z: float, z_release: float, delta: float, mean: float, shape:
         4.52
 
     Args:
-        z_release: infinite where nothing is released.
+        z_release: infinite if nothing is released.
         mean, shape: as for `random_stopping_epsilon`.
         rate: the probability that a unit is in a candidate's sample, above 0 and at most 1.
 
@@ -130,7 +127,7 @@ def subset_epsilon(z: float, z_release: float, delta: float, mean: float, shape:
             that `random_stopping_epsilon` does not take.
     """
     check_delta(delta)
-    _check_number(mean, shape)
+    _check_distribution(mean, shape)
     for name, value in {"z": z, "z_release": z_release}.items():
         if not value > 0:
             raise UserError(f"{name} = {value:g} is not allowed: a noise multiplier is above 0")
@@ -144,8 +141,8 @@ def subset_epsilon(z: float, z_release: float, delta: float, mean: float, shape:
     return float(accountant.get_epsilon(delta))
 
 
-def _check_number(mean: float, shape: float) -> None:
-    """Of trials, secretly drawn."""
+def _check_distribution(mean: float, shape: float) -> None:
+    """Raise unless a random number of trials may have this mean and shape."""
     if not shape >= 0:
         raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric, inf is Poisson)")
     if not 1 <= mean < math.inf:

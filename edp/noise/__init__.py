@@ -1,2 +1,4 @@
-"""Gaussian noise: streams that nobody can replay, a compiled kernel for them, and noise that is correlated over
-steps. Knows nothing of gradients, budgets or ledgers: must not import the mechanism."""
+"""Gaussian noise: secret streams, a compiled kernel for them, and noise that is correlated over steps.
+
+Knows nothing of gradients, budgets or ledgers: must not import the mechanism.
+"""

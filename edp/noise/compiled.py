@@ -1,7 +1,7 @@
-"""`gaussian.c`, compiled at first use where there is a C compiler; nobody needs one to install or to run.
+"""`gaussian.c`, compiled at first use if there is a C compiler; the package installs and runs without one.
 
-The library is kept in the user's cache, under a name that holds a digest of source, compiler, flags and processor, and
-is taken only if it reproduces a block of ChaCha8 that is computed here, literally.
+The library is kept in the user's cache, under a digest of source, compiler, flags and processor. It is used only if
+it reproduces a block of ChaCha8 that is computed here, literally.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ _SOURCE = Path(__file__).with_name("gaussian.c")
 _FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 _SECONDS = 60
 GROUP = 256
-"""Numbers that the kernel draws at once: a tensor starts at the beginning of a group."""
+"""Numbers that the kernel draws at once; a tensor starts at the beginning of a group."""
 
 Kernel = Callable[[int, int, bytes, int, float, float], None]
-"""`kernel(address of n float32, n, 32 bytes of key, first group, scale, std)`: `x = scale·x + N(0, std²)` in place."""
+"""`kernel(address of n float32, n, 32 bytes of key, first group, clip_factor, std)`.
+
+It replaces x by `clip_factor·x + N(0, std²)`.
+"""
 
 
 @functools.cache
 def kernel() -> Kernel | None:
-    """The compiled generator, None where it cannot be had; the reason is logged once a process."""
+    """Return the compiled generator, or None if it cannot be built; log the reason once a process."""
     try:
         library = ctypes.CDLL(str(_compiled()))
         if (words := _words(library)) != chacha8_block(bytes(range(32)), 16):
@@ -56,7 +59,7 @@ def kernel() -> Kernel | None:
 
 
 def chacha8_block(key: bytes, counter: int) -> bytes:
-    """A block of 64 bytes of ChaCha8 (Bernstein 2008) with nonce 0, by the letter: what the kernel is held against."""
+    """Return a block of 64 bytes of ChaCha8 (Bernstein 2008) with nonce 0, computed literally to check the kernel."""
     start = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key)]
     start += [counter & 0xFFFFFFFF, counter >> 32, 0, 0]
     x = list(start)
@@ -76,7 +79,7 @@ def chacha8_block(key: bytes, counter: int) -> bytes:
 
 
 def _words(library: ctypes.CDLL) -> bytes:
-    """The first block of group 1, as the library computes it."""
+    """Return the first block of group 1, as the library computes it."""
     out = (ctypes.c_uint32 * GROUP)()
     library.edp_words.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64]
     library.edp_words(out, bytes(range(32)), 1)
@@ -84,7 +87,7 @@ def _words(library: ctypes.CDLL) -> bytes:
 
 
 def _compiled() -> Path:
-    """The library's file, compiled if it is not there."""
+    """Return the library's file; compile it first if it is not in the cache."""
     name = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), "")
     compiler = shutil.which(name)
     if compiler is None:
@@ -101,12 +104,12 @@ def _compiled() -> Path:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
             if done.returncode:
                 raise OSError((done.stderr.strip().splitlines() or ["the compiler failed"])[0])
-            made.rename(library)  # at once: several workers may be doing the same
+            made.rename(library)  # atomic: several workers may compile it at once
     return library
 
 
 def _processor() -> str:
-    """What `-march=native` depends on: a cache may be shared by machines."""
+    """Return the processor's features, which `-march=native` depends on: machines may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

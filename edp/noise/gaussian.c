@@ -71,7 +71,7 @@ static void gaussian_group(const uint32_t key[8], uint64_t group, float std, flo
         floats uniform = __builtin_convertvector(x[i], floats) * 0x1p-32f + 0x1p-33f;
         floats square = logarithm(uniform) * -2.0f, radius;
         for (int lane = 0; lane < LANES; lane++) radius[lane] = sqrtf(square[lane] > 0 ? square[lane] : 0) * std;
-        /* the angle as a quadrant, and what is left of it: within an eighth of a turn */
+        /* split the angle into a quadrant and a rest within an eighth of a turn */
         words quadrant = (x[8 + i] + 0x20000000u) >> 30;
         floats a = __builtin_convertvector((ints)(x[8 + i] - (quadrant << 30)), floats) * 1.4629180792671596e-9f;
         floats b = a * a;
@@ -85,19 +85,19 @@ static void gaussian_group(const uint32_t key[8], uint64_t group, float std, flo
     }
 }
 
-/* out = scale * out + std * Gaussian, for n numbers from group `first` on; with scale 0, out need not be set. */
-void edp_gaussian(float *out, int64_t n, const uint32_t key[8], uint64_t first, float scale, float std) {
+/* out = clip_factor * out + std * Gaussian, for n numbers from group `first` on. With clip_factor 0, out may be unset. */
+void edp_gaussian(float *out, int64_t n, const uint32_t key[8], uint64_t first, float clip_factor, float std) {
     for (int64_t done = 0; done < n; done += GROUP) {
         floats z[16];
         float *flat = (float *)z;
         int count = n - done < GROUP ? (int)(n - done) : GROUP;
-        /* fetched two groups ahead, from memory that may have ended: the processor does not wait for it */
+        /* Prefetch two groups ahead, also past the end of the array: a prefetch never faults. */
         for (int line = 0; line < GROUP; line += 16) __builtin_prefetch(out + done + 2 * GROUP + line, 1);
         gaussian_group(key, first + (uint64_t)(done / GROUP), std, z);
-        if (scale == 0)
+        if (clip_factor == 0)
             memcpy(out + done, flat, sizeof(float) * (size_t)count);
         else
-            for (int i = 0; i < count; i++) out[done + i] = scale * out[done + i] + flat[i];
+            for (int i = 0; i < count; i++) out[done + i] = clip_factor * out[done + i] + flat[i];
     }
 }
 

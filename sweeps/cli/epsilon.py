@@ -81,14 +81,14 @@ def epsilon(
         )
     if not 1e-12 <= rate <= 1:
         raise UserError(f"rate = {rate:g}: allowed: 1e-12 to 1")
-    if rate != 1 and spec.sampling == "shuffle" and spec.noise_correlation == "none":
+    if rate != 1 and spec.sampling == "shuffle" and not spec.fixed_order:
         raise UserError(
             f"rate = {rate:g} has no meaning with sampling = shuffle, where every example takes part once an epoch; "
             "allowed: --sampling poisson or --noise-correlation banded beside it"
         )
     check_page(plot)
     # Not at the top: SciPy and its like take seconds, and nobody waits for them who made a mistake.
-    from edp.accounting.planned import planned_ledger
+    from edp.ledger import planned_ledger
     from edp.sampling import steps_at_rate
     from sweeps.commands.epsilon import epsilon_document, plot_epsilon
 

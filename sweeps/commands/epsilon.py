@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from edp.accounting.epsilon import composition_of, epsilon_curve
+from edp.accounting.composition import composition_of
+from edp.accounting.epsilon import epsilon_curve
 from edp.ledger import Ledger
 from edp.spec import EDPSpec, UserError
 from sweeps.formatting.figures import epsilon_text, number

@@ -161,10 +161,12 @@ def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[
 
 
 def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
-    """Training utterances, or users where they are the unit, of the corpus' own: how many canaries join them is secret.
+    """Return the corpus' number of training utterances, or of users if they are the unit.
+
+    Planted canaries do not count: their number is secret.
 
     Args:
-        found: what `read_missing` has read.
+        found: the corpora that `read_missing` has read.
     """
     users, new = spec.edp.unit == "user", found.get(prepared.corpus)
     if new is not None:

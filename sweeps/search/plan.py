@@ -17,11 +17,11 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from edp.accounting.calibrate import least_noise
-from edp.accounting.composition import Composition, compose
-from edp.accounting.epsilon import composition_of, epsilon_of
-from edp.accounting.planned import planned_ledger
+from edp.accounting.calibrate import calibrate_noise
+from edp.accounting.composition import Composition, compose, composition_of
+from edp.accounting.epsilon import epsilon_of
 from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
+from edp.ledger import planned_ledger
 from edp.spec import EDPSpec, UserError
 from sweeps.recipes.recipe import Recipe, example_params
 from sweeps.search.random_stopping import SHAPE
@@ -85,26 +85,26 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
         return epsilon_of(compose(parts), delta)
 
     def proxy() -> Way:
-        alone = cost(training(least_noise(lambda z: cost(training(z)), target)))
+        alone = cost(training(calibrate_noise(lambda z: cost(training(z)), target)))
         return Way("proxy", 0.0, alone, alone, trials, "everything: what it is chosen by is public")
 
     def all_trials() -> Way:
-        z0 = least_noise(lambda z: cost(*[training(z)] * trials), target)
+        z0 = calibrate_noise(lambda z: cost(*[training(z)] * trials), target)
         total = cost(*[training(z0)] * trials)
         return Way("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}")
 
     def released(z: float) -> float:
         one = cost(Composition(mu=1 / z))
-        least_noise(lambda z0: cost(training(z0)), one)  # what a training has besides its noise may cost more
+        calibrate_noise(lambda z0: cost(training(z0)), one)  # what a training has besides its noise may cost more
         return one
 
     def random_stopping() -> Way:
-        z = least_noise(lambda z: _best_of(z, delta, trials), target)
+        z = calibrate_noise(lambda z: _best_of(z, delta, trials), target)
         total, one = _best_of(z, delta, trials), released(z)
         return Way("random_stopping", total, one, total, trials, f"the one that is released; {_SCORES}")
 
     def subset() -> Way:
-        z = least_noise(lambda z: _on_subset(z, z, delta, trials), target)
+        z = calibrate_noise(lambda z: _on_subset(z, z, delta, trials), target)
         choice, both = (_on_subset(z, z_release, delta, trials) for z_release in (math.inf, z))
         return Way("subset", choice, released(z), both, trials, f"all trainings; {_SCORES}")
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from edp.accounting.gaussian import gaussian_mu
-from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import random_stopping_epsilon
+from edp.ledger import planned_ledger
 from edp.spec import EDPSpec, UserError
 from sweeps.formatting.figures import params_text
 from sweeps.recipes.recipe import Recipe

@@ -8,10 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edp.accounting.calibrate import z0_for_epsilon
+from edp.accounting.calibrate import noise_multiplier_for_epsilon
 from edp.accounting.epsilon import epsilon
-from edp.accounting.planned import planned_ledger
-from edp.ledger import Ledger
+from edp.ledger import Ledger, planned_ledger
 from edp.sampling import steps_per_epoch
 from edp.spec import UserError
 from sweeps.formatting.errors import one_line
@@ -90,7 +89,7 @@ def settle(recipe: Recipe, params: dict[str, Any], units: int) -> Settled:
     try:
         if target is not None:
             spec = recipe.trial({**params, "z0": 1.0})
-            z0 = z0_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **schedule_of(spec, units))
+            z0 = noise_multiplier_for_epsilon(target, spec.edp, epochs=spec.training.epochs, **schedule_of(spec, units))
             params = {**params, "z0": z0}
         spec = recipe.trial(params)
         params = {**{name: getattr(spec.edp, name) for name in PAPER_SPACE}, **params}

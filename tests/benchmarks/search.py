@@ -36,8 +36,8 @@ import optuna
 import typer
 
 from edp.accounting.epsilon import epsilon
-from edp.decay import noise_multiplier
 from edp.ledger import Ledger
+from edp.mechanism import noise_multiplier
 from edp.spec import EDPSpec
 from sweeps.bench.step import end_with_parent
 from sweeps.cli.console import err, out, print_json

@@ -9,7 +9,7 @@ import pytest
 
 from dashboards.report.questions import Answer, Known, questions
 from edp.accounting.epsilon import epsilon, epsilon_user
-from edp.accounting.planned import planned_ledger
+from edp.ledger import planned_ledger
 from edp.spec import EDPSpec
 from sweeps.state.records import Point
 from tests.support.studies import RECIPE

@@ -9,8 +9,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from edp.alpha import VOTE_NORM, noisy_sum_of_votes, private_alpha, votes
 from edp.noise.gaussian import secret_key
-from edp.scale_estimates import VOTE_NORM, noisy_sum_of_votes, private_alpha, votes
 from edp.spec import EDPSpec
 from tests.support.edp.adversary import (
     SIZES,

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from edp.accounting.epsilon import epsilon
-from edp.accounting.planned import planned_ledger
-from edp.layer_scales import layer_norms
-from edp.ledger import PRIVATE_ALPHA_Z
-from edp.scale_estimates import gradient_layer_norms, public_alpha, votes
+from edp.alpha import gradient_layer_norms, layer_norms, public_alpha, votes
+from edp.ledger import PRIVATE_ALPHA_Z, planned_ledger
 from edp.spec import EDPSpec
 from tests.support.edp.alpha_workers import batch_loss, estimate, run_once, without_scales
 from tests.support.edp.literal import small_model
@@ -88,7 +86,7 @@ def test_a_run_with_private_scales_costs_what_was_planned() -> None:
 @pytest.mark.parametrize("alpha", ["public", "private"])
 @pytest.mark.slow
 def test_the_hook_asks_for_scales_that_it_cannot_find_itself(alpha: str) -> None:
-    assert "found beforehand" in run_workers(without_scales, 1, alpha)[0]
+    assert "estimated beforehand" in run_workers(without_scales, 1, alpha)[0]
 
 
 @pytest.mark.parametrize("fill", [torch.ones, torch.rand, torch.randn])

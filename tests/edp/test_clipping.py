@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from edp.accounting.calibrate import z0_for_epsilon
+from edp.accounting.calibrate import noise_multiplier_for_epsilon
 from edp.accounting.epsilon import epsilon, epsilon_paper
-from edp.accounting.planned import planned_ledger
 from edp.clipping import QUANTILE_RATE, clip_factors, count_noise, count_within, next_clip
-from edp.ledger import Ledger
+from edp.ledger import Ledger, planned_ledger
 from edp.mechanism import Mechanism, count_noise_std
 from edp.noise.gaussian import alpha_stream, count_stream, stream
 from edp.spec import EDPSpec, UserError
@@ -272,10 +271,10 @@ def test_a_ledger_from_before_there_was_a_choice_reads_as_that_of_a_fixed_clip()
 @pytest.mark.slow
 def test_the_noise_found_for_a_target_pays_for_the_count_too(clip: str, sampling: str) -> None:
     spec = EDPSpec(clip=clip, sampling=sampling, decay="linear", tau=0.2)
-    z0 = z0_for_epsilon(8.0, spec, epochs=4, **PLAN)
+    z0 = noise_multiplier_for_epsilon(8.0, spec, epochs=4, **PLAN)
     cost = epsilon(planned_ledger(spec.model_copy(update={"z0": z0}), epochs=4, **PLAN), spec.delta)
     assert 8.0 - 1e-4 <= cost <= 8.0
-    assert (z0 > z0_for_epsilon(8.0, spec.model_copy(update={"clip": "fixed"}), epochs=4, **PLAN)) == (
+    assert (z0 > noise_multiplier_for_epsilon(8.0, spec.model_copy(update={"clip": "fixed"}), epochs=4, **PLAN)) == (
         clip == "quantile"
     )
 
@@ -285,9 +284,9 @@ def test_a_target_that_the_count_alone_exceeds_is_refused_in_one_line(alpha: str
     alone = gaussian_epsilon(math.sqrt(30) / 5, 5e-4)
     spec = EDPSpec(clip="quantile", alpha=alpha)
     with pytest.raises(UserError, match=f"clip = quantile: counting .* costs {alone:.4g} alone") as refused:
-        z0_for_epsilon(0.99 * alone, spec, epochs=30, **PLAN)
+        noise_multiplier_for_epsilon(0.99 * alone, spec, epochs=30, **PLAN)
     assert "\n" not in str(refused.value)
-    assert z0_for_epsilon(1.1 * alone, spec, epochs=30, **PLAN) > 1
+    assert noise_multiplier_for_epsilon(1.1 * alone, spec, epochs=30, **PLAN) > 1
 
 
 @pytest.mark.parametrize(("field", "value"), [("clip", "Automatic"), ("clip_quantile", 0.0), ("clip_quantile", 1.0)])

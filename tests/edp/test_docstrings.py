@@ -16,9 +16,9 @@ WITH_EXAMPLES = {
     "edp.accounting.calibrate",
     "edp.accounting.epsilon",
     "edp.accounting.selection",
-    "edp.book.teaching",
     "edp.ledger",
     "edp.mechanism",
+    "edp.per_example.registry",
     "edp.sampling",
     "edp.spec",
 }

@@ -152,11 +152,11 @@ def test_places_are_independent_of_each_other_and_of_being_drawn() -> None:
 
 def test_dpsgd_deals_every_drawn_example_to_one_worker_as_a_micro_batch_of_its_own() -> None:
     arguments = {"batch_size": 3, "workers": 4, "epoch": 0}
-    dealt = list(poisson_examples(60, rng=np.random.default_rng(1), **arguments))
+    single = list(poisson_examples(60, rng=np.random.default_rng(1), **arguments))
     drawn = whole(poisson_epoch(60, batch_size=3, micro_batches=1, rng=np.random.default_rng(1), epoch=0))
-    assert len(dealt) == steps_per_epoch(60, 3)
-    assert any(not mine for step in dealt for mine in step), "some worker had none"
-    for step, (at_once,) in zip(dealt, drawn, strict=True):
+    assert len(single) == steps_per_epoch(60, 3)
+    assert any(not mine for step in single for mine in step), "some worker had none"
+    for step, (at_once,) in zip(single, drawn, strict=True):
         assert len(step) == 4
         assert all(len(micro_batch) == 1 for mine in step for micro_batch in mine)
         assert sorted(int(m[0]) for mine in step for m in mine) == list(at_once)

@@ -1,4 +1,4 @@
-"""Users as the unit: how their examples are dealt, what the hook refuses, and the sum that it makes of them."""
+"""Users as the unit: how their examples are grouped, what the hook refuses, and the sum that it makes of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from edp.book import keep_book
 from edp.hook import EDPHook, one_bucket_ddp
-from edp.layer_scales import layer_of_parameter
-from edp.sampling import Epoch, Indices, of_users, poisson_examples, shuffled_epoch
+from edp.per_example import layer_of_parameter, record_per_example
+from edp.sampling import Epoch, Indices, group_by_user, poisson_examples, shuffled_epoch
 from edp.spec import Clipping, EDPSpec, Sampling
-from edp.steps import MisusedHook
+from edp.steps import HookUsageError
 from tests.support.edp.literal import CLASSES, INPUTS, small_model
 from tests.support.workers import run_workers
 
@@ -25,7 +24,7 @@ USERS = np.array([3, 0, 0, 1, 2, 0, 1, 3, 0, 0, 2, 0])
 
 def shuffled(number: int = 0, users: Indices = USERS, most: int | None = 2, seed: int = 5, at_once: int = 2) -> Epoch:
     drawn = shuffled_epoch(4, batch_size=at_once, micro_batches=at_once, seed=seed, epoch=number)
-    return of_users(drawn, users, seed=seed, most=most)
+    return group_by_user(drawn, users, seed=seed, max_examples=most)
 
 
 def held(epoch: Epoch, users: Indices = USERS) -> dict[int, list[int]]:
@@ -82,7 +81,7 @@ def test_poisson_draws_users_independently_at_the_rate_and_with_all_that_the_cap
     for number in range(epochs):
         drawn = poisson_examples(4, batch_size=1, workers=2, rng=rng, epoch=number)
         own: dict[int, set[int]] = {}
-        for step in of_users(drawn, USERS, seed=5, most=2):
+        for step in group_by_user(drawn, USERS, seed=5, max_examples=2):
             examples = [one for share in step for one in share]
             assert all(len(one) == 2 and len(set(USERS[one])) == 1 for one in examples)
             there = {int(USERS[one[0]]) for one in examples}
@@ -118,12 +117,12 @@ def _steps_taken(rank: int, world: int, epoch: Epoch, unit: str) -> str:
                     ddp(torch.ones(1, INPUTS)).sum().backward()
                 if not last:
                     hook.accumulate()
-    except MisusedHook as error:
+    except HookUsageError as error:
         return str(error)
     return "went on"
 
 
-def dealt(*steps: list[list[int]], sampling: Sampling = "shuffle", users: Indices | None = USERS) -> Epoch:
+def epoch_of(*steps: list[list[int]], sampling: Sampling = "shuffle", users: Indices | None = USERS) -> Epoch:
     every = [[[np.array(one, np.int64) for one in step]] for step in steps]
     return Epoch(0, sampling, 4, 2, every, users)
 
@@ -131,15 +130,15 @@ def dealt(*steps: list[list[int]], sampling: Sampling = "shuffle", users: Indice
 @pytest.mark.parametrize(
     ("epoch", "unit", "said"),
     [
-        (dealt([[1, 2], [3, 6]], [[4], [0]]), "user", "went on"),
-        (dealt([[1, 2], [3, 6]], [[], [0]]), "user", "went on"),
-        (dealt([[1, 2], [3, 6], [0]], [], sampling="poisson"), "user", "went on"),
-        (dealt([[1, 3], [4, 10]]), "user", "a micro-batch of several users"),
-        (dealt([[1, 2], [5, 8]]), "user", "a step holds a user twice"),
-        (dealt([[1, 2], [5]], sampling="poisson"), "user", "a step holds a user twice"),
-        (dealt([[1, 2], [3]], [[0], [5]]), "user", "a shuffled epoch holds a user twice"),
-        (dealt([[1, 2], [3]], users=None), "user", "does not say whose examples they are"),
-        (dealt([[1], [3]]), "example", "the sampler deals users; allowed with unit = example: examples"),
+        (epoch_of([[1, 2], [3, 6]], [[4], [0]]), "user", "went on"),
+        (epoch_of([[1, 2], [3, 6]], [[], [0]]), "user", "went on"),
+        (epoch_of([[1, 2], [3, 6], [0]], [], sampling="poisson"), "user", "went on"),
+        (epoch_of([[1, 3], [4, 10]]), "user", "a micro-batch of several users"),
+        (epoch_of([[1, 2], [5, 8]]), "user", "a step holds a user twice"),
+        (epoch_of([[1, 2], [5]], sampling="poisson"), "user", "a step holds a user twice"),
+        (epoch_of([[1, 2], [3]], [[0], [5]]), "user", "a shuffled epoch holds a user twice"),
+        (epoch_of([[1, 2], [3]], users=None), "user", "does not say whose examples they are"),
+        (epoch_of([[1], [3]]), "example", "the sampler draws users; allowed with unit = example: examples"),
     ],
 )
 @pytest.mark.slow
@@ -179,20 +178,20 @@ def literal_sum(micro_batches: list[Indices], C: float, N: int) -> torch.Tensor:
     return torch.cat([t.flatten() for t in total]) / N
 
 
-def hooked_sums(rank: int, world: int, spec: EDPSpec, epoch: Epoch, with_book: bool) -> list[torch.Tensor]:
+def hooked_sums(rank: int, world: int, spec: EDPSpec, epoch: Epoch, with_recorder: bool) -> list[torch.Tensor]:
     """The aggregate of each step, through DDP and the hook, without noise."""
     model, (x, y) = small_model().double(), of_all_data()
-    book = keep_book(model) if with_book else None
+    recorder = record_per_example(model) if with_recorder else None
     ddp = one_bucket_ddp(model)
-    hook = EDPHook(ddp, spec, micro_batches=epoch.batch_size, single_example=False, rate=epoch.rate, book=book)
+    hook = EDPHook(ddp, spec, micro_batches=epoch.batch_size, single_example=False, rate=epoch.rate, recorder=recorder)
     found = []
     for step in hook.steps(epoch):
         ddp.zero_grad(set_to_none=True)
         mine = step[rank]
-        if book is not None and mine:
+        if recorder is not None and mine:
             examples = np.concatenate(mine)
             micro_batch_b = torch.arange(len(mine)).repeat_interleave(torch.tensor([len(one) for one in mine]))
-            with book.examples(micro_batch_b, len(mine)):
+            with recorder.examples(micro_batch_b, len(mine)):
                 loss_b = nn.functional.cross_entropy(ddp(x[examples]), y[examples], reduction="none")
             loss_b.sum().backward()
         else:
@@ -206,12 +205,12 @@ def hooked_sums(rank: int, world: int, spec: EDPSpec, epoch: Epoch, with_book: b
     return found
 
 
-@pytest.mark.parametrize("with_book", [False, True])
+@pytest.mark.parametrize("with_recorder", [False, True])
 @pytest.mark.parametrize("most", [None, 2])
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson", "full"])
 @pytest.mark.slow
 def test_the_clipped_sum_of_users_gradients_is_that_of_a_slow_literal_version(
-    sampling: str, most: int | None, with_book: bool
+    sampling: str, most: int | None, with_recorder: bool
 ) -> None:
     for world in (1, 2):
         at_once = 4 if sampling == "full" else 2
@@ -221,12 +220,12 @@ def test_the_clipped_sum_of_users_gradients_is_that_of_a_slow_literal_version(
             if sampling == "poisson"
             else shuffled_epoch(4, micro_batches=at_once, seed=0, **sizes)
         )
-        epoch = of_users(drawn, USERS, seed=0, most=most)
+        epoch = group_by_user(drawn, USERS, seed=0, max_examples=most)
         epoch = replace(epoch, steps=list(epoch))
         spec = EDPSpec(C=1.0, z0=0.0, unit="user", sampling=epoch.sampling)
         literal = [literal_sum([one for share in step for one in share], 1.0, at_once) for step in epoch]
         assert any(float(one.norm()) > 0.2 for one in literal)
-        for found in run_workers(hooked_sums, world, spec, epoch, with_book):
+        for found in run_workers(hooked_sums, world, spec, epoch, with_recorder):
             for here, there in zip(found, literal, strict=True):
                 assert float((here - there).norm()) <= 1e-9 * float(there.norm())
 
@@ -256,14 +255,14 @@ def test_a_user_moves_the_sum_by_the_clip_at_most_however_much_they_said(clip: C
         """N times what a step makes of the users that are there; the place of one that is not stays empty."""
         model = nn.Linear(385, 21, bias=False)
         nn.init.zeros_(model.weight)
-        book, ddp = keep_book(model), one_bucket_ddp(model)
+        recorder, ddp = record_per_example(model), one_bucket_ddp(model)
         hook = EDPHook(ddp, EDPSpec(z0=0.0, alpha="none", unit="user", clip=clip), micro_batches=1_201, rate=1.0,
-                       single_example=False, book=book)  # fmt: skip
+                       single_example=False, recorder=recorder)  # fmt: skip
         epoch = shuffled_epoch(1_201, batch_size=1_201, micro_batches=1_201, seed=0, epoch=0)
-        for step in hook.steps(of_users(epoch, users[present], seed=0)):
+        for step in hook.steps(group_by_user(epoch, users[present], seed=0)):
             places = np.concatenate(step[0])
             micro_batch_b = torch.from_numpy(np.repeat(np.arange(1_201), [len(one) for one in step[0]]))
-            with book.examples(micro_batch_b, 1_201):
+            with recorder.examples(micro_batch_b, 1_201):
                 loss_b = nn.functional.cross_entropy(
                     ddp(x_bi[present][places]), label_b[present][places], reduction="none"
                 )

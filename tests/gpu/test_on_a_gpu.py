@@ -15,11 +15,11 @@ import torch.distributed as dist
 from scipy import stats
 from torch import nn
 
-from edp.book import keep_book
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.noise.banded import coefficients
 from edp.noise.gaussian import gaussian_, stream
-from edp.noise.share import NoiseShare
+from edp.noise.source import noise_source
+from edp.per_example import record_per_example
 from edp.sampling import shuffled_epoch
 from edp.spec import EDPSpec
 from tests.support.tiny import RANDOM_BERT, SPEC, trial, weights
@@ -112,20 +112,20 @@ def test_the_noise_of_a_share_has_the_layers_sizes() -> None:
     tensors = [torch.zeros(200_000, device=GPU), torch.zeros(200_000, device=GPU)]
     buffer = torch.cat(tensors)
     views = list(buffer.split(200_000))
-    share = NoiseShare(tensors, range(4), None, band=1)
+    share = noise_source(tensors, range(4), None, band=1)
     share.shape = [1.0, 3.0]
-    share.add_(buffer, views, 0.5, 0, scale=None, stretch=torch.tensor(2.0, device=GPU, dtype=torch.float64))
+    share.add_(buffer, views, 0.5, 0, clip_factor=None, stretch=torch.tensor(2.0, device=GPU, dtype=torch.float64))
     for view, expected in zip(views, (2.0, 6.0), strict=True):  # √4 shares of 0.5, stretched twice
         assert float(view.std()) == pytest.approx(expected, rel=5 / math.sqrt(2 * 200_000))
 
 
 def test_correlated_noise_there_is_correlated_as_declared() -> None:
     band, steps, size = 4, 12, 50_000
-    share = NoiseShare([torch.zeros(size, device=GPU)], range(1), None, band=band)
+    share = noise_source([torch.zeros(size, device=GPU)], range(1), None, band=band)
     rows = []
     for step in range(steps):
         buffer = torch.zeros(size, device=GPU)
-        share.add_(buffer, [buffer], 1.0, step, scale=None, stretch=1.0)
+        share.add_(buffer, [buffer], 1.0, step, clip_factor=None, stretch=1.0)
         rows.append(buffer.double().cpu().numpy())
     found = np.corrcoef(np.stack(rows[band:]))
     decoder = np.linalg.inv(_lower(coefficients(band), steps))
@@ -163,29 +163,32 @@ def _no_wait() -> Iterator[None]:
 @pytest.mark.parametrize(
     "settings", [{}, {"clip": "quantile"}, {"clip": "automatic", "alpha_noise": "per_layer"}], ids=str
 )
-@pytest.mark.parametrize("noted", [False, True], ids=["gradient by gradient", "in one pass"])
-def test_clip_and_noise_wait_for_nothing(settings: dict[str, Any], noted: bool) -> None:
-    assert run_workers(_steps, 1, settings, noted) == [4]
+@pytest.mark.parametrize("recorded", [False, True], ids=["gradient by gradient", "in one pass"])
+def test_clip_and_noise_wait_for_nothing(settings: dict[str, Any], recorded: bool) -> None:
+    assert run_workers(_steps, 1, settings, recorded) == [4]
 
 
-def _steps(rank: int, world: int, settings: dict[str, Any], noted: bool) -> int:
+def _steps(rank: int, world: int, settings: dict[str, Any], recorded: bool) -> int:
     """Takes four steps, the last three of which raise where they wait."""
     torch.cuda.set_device(0)
     dist.destroy_process_group()  # of gloo, which takes gradients to the CPU
     dist.init_process_group("nccl", store=dist.HashStore(), rank=rank, world_size=world)
     model = _Model().to(GPU)
-    book = keep_book(model) if noted else None
+    recorder = record_per_example(model) if recorded else None
     ddp = one_bucket_ddp(model)
     spec = EDPSpec.model_validate({"C": 0.1, "z0": 1.0, **settings})
-    hook = EDPHook(ddp, spec, micro_batches=8, single_example=False, rate=0.25, book=book)
+    hook = EDPHook(ddp, spec, micro_batches=8, single_example=False, rate=0.25, recorder=recorder)
     epoch = shuffled_epoch(64, batch_size=16, micro_batches=8, workers=1, seed=0, epoch=0)
     x_bi, micro_batch_b, taken = torch.randn(16, 32, device=GPU), torch.arange(16) // 2, 0
     for _ in hook.steps(epoch):
         ddp.zero_grad(set_to_none=True)
-        for i in range(1 if noted else 8):
-            last = noted or i == 7
-            with nullcontext() if last else ddp.no_sync(), book.examples(micro_batch_b, 8) if book else nullcontext():
-                loss = ddp(x_bi if noted else x_bi[micro_batch_b == i]).sum()
+        for i in range(1 if recorded else 8):
+            last = recorded or i == 7
+            with (
+                nullcontext() if last else ddp.no_sync(),
+                recorder.examples(micro_batch_b, 8) if recorder else nullcontext(),
+            ):
+                loss = ddp(x_bi if recorded else x_bi[micro_batch_b == i]).sum()
             # The first step makes what the others only use.
             with _no_wait() if taken else nullcontext():
                 loss.backward()

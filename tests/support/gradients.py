@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edp.book import Rows
+from edp.per_example import Rows
 
 
 def relative(found: list[Tensor], expected: list[Tensor]) -> float:

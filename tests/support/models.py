@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edp.layer_scales import layer_of_parameter
+from edp.per_example import layer_of_parameter
 from tests.support.toy import BERT, SPLITS
 from trainables.corpora.types import Splits
 from trainables.data.batch import Batch, WordInputs

@@ -9,7 +9,7 @@ import numpy as np
 import torch.distributed as dist
 
 from edp.hook import EDPHook
-from edp.sampling import Epoch, Step, dealt, of_users, shuffled_epoch, steps_at_rate
+from edp.sampling import Epoch, Step, group_by_user, sharded, shuffled_epoch, steps_at_rate
 
 
 def steps_of(hook: EDPHook, number: int = 0) -> Iterator[Step]:
@@ -19,7 +19,7 @@ def steps_of(hook: EDPHook, number: int = 0) -> Iterator[Step]:
     sizes = {"batch_size": size, "micro_batches": hook.micro_batches, "workers": dist.get_world_size()}
     epoch = shuffled_epoch(size * steps_at_rate(hook.rate), seed=0, epoch=number, **sizes)
     if users_are_units:
-        epoch = of_users(epoch, np.arange(epoch.examples).repeat(1 if hook.single_example else 2), seed=0)
+        epoch = group_by_user(epoch, np.arange(epoch.examples).repeat(1 if hook.single_example else 2), seed=0)
     return hook.steps(replace(epoch, sampling=hook.spec.sampling))  # as if everybody had been drawn
 
 
@@ -42,5 +42,5 @@ def open_micro_batches(hook: EDPHook, sizes: list[int]) -> None:
     ends = np.cumsum(sizes)
     micro_batches = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
     examples = max(1, sum(sizes))
-    step = dealt(micro_batches, dist.get_world_size())
+    step = sharded(micro_batches, dist.get_world_size())
     next(hook.steps(Epoch(0, hook.spec.sampling, examples, examples, [step])))

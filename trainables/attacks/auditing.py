@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edp.accounting.audit import audited_epsilon, audited_epsilon_f_dp
-from edp.accounting.composition import Composition
-from edp.accounting.epsilon import composition_of, epsilon
+from edp.accounting.composition import Composition, composition_of
+from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
 from trainables.attacks.canary import SIBLINGS
 

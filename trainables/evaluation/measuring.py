@@ -31,7 +31,8 @@ EARLIER_MEMBERS = 1_000
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
     """The epsilons of what was executed so far, that of a user where users are known, and the δ they hold for."""
-    from edp.accounting.epsilon import composition_of, composition_of_user, epsilon_of, epsilon_paper
+    from edp.accounting.composition import composition_of, composition_of_user
+    from edp.accounting.epsilon import epsilon_of, epsilon_paper
 
     unit, user = composition_of(ledger), composition_of_user(ledger)
     honest = epsilon_of(unit, delta)
@@ -44,14 +45,14 @@ def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
 def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
     """What the executed mechanism permits any attack on one example, or on one user where that is the unit
     (`edp.accounting.tradeoff`)."""
-    from edp.accounting.tradeoff import gaussian_mu, most_tpr
+    from edp.accounting.tradeoff import gaussian_mu, max_tpr
     from trainables.attacks.auditing import of_examples
 
     ledger = of_examples(ledger)
     return {
         "gaussian_mu": gaussian_mu(ledger, delta),
-        "permitted_tpr_at_1pct_fpr": most_tpr(ledger, 0.01, delta),
-        "permitted_tpr_at_01pct_fpr": most_tpr(ledger, 0.001, delta),
+        "permitted_tpr_at_1pct_fpr": max_tpr(ledger, 0.01, delta),
+        "permitted_tpr_at_01pct_fpr": max_tpr(ledger, 0.001, delta),
     }
 
 

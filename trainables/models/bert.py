@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
-from edp.book import UntaughtLayer, keep_book
+from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, PieceInputs
@@ -145,7 +145,7 @@ def _fault_of(folder: Path, name: str) -> str | None:
 
 
 def clipping_fault(config: PreTrainedConfig) -> str | None:
-    """Return the reason why `edp.book` cannot tell two examples' gradients apart, found by trial; None where it can.
+    """Return the reason why `edp.per_example` cannot separate two examples' gradients, found by trial; else None.
 
     Two layers of an architecture are enough: what layers share is shared by two.
     """
@@ -155,11 +155,11 @@ def clipping_fault(config: PreTrainedConfig) -> str | None:
         model = empty_encoder(small)
         ids_bs = torch.arange(8).view(2, 4) % config.vocab_size
         try:
-            book = keep_book(model)
-            with book.examples(torch.arange(2), 2):
+            recorder = record_per_example(model)
+            with recorder.examples(torch.arange(2), 2):
                 states_bsh = model(input_ids=ids_bs, attention_mask=torch.ones_like(ids_bs)).last_hidden_state
             states_bsh.sum().backward()
-            book.squares()
-        except (UntaughtLayer, RuntimeError) as error:
+            recorder.squared_norms()
+        except (UnsupportedLayer, RuntimeError) as error:
             return one_line(error)
     return None

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from edp.book import Book, teach
-from edp.book.book import Sums
+from edp.per_example import GradientRecorder, register_layer
+from edp.per_example.recorder import Sums
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, WordInputs
 from trainables.data.features import ALPHABET_SIZE
@@ -92,19 +92,21 @@ class CharCNN(nn.Module):
         return words_uf[word_n]
 
 
-@teach(CharCNN)
-def _noted_chars(book: Book, cnn: CharCNN, chars_uc: Tensor, word_n: Tensor, utterance_n: Tensor) -> Tensor:
+@register_layer(CharCNN)
+def _record_chars(
+    recorder: GradientRecorder, cnn: CharCNN, chars_uc: Tensor, word_n: Tensor, utterance_n: Tensor
+) -> Tensor:
     """Words are looked at once a batch, but the gradient of a token's spelling is its utterance's own."""
     if not all(p.requires_grad for p in cnn.parameters()):
         raise RuntimeError("a character CNN is trained whole or not at all")
-    micro_batch_n = book.micro_batch_of_example[utterance_n].to(word_n.device, non_blocking=True)
+    micro_batch_n = recorder.micro_batch_of_example[utterance_n].to(word_n.device, non_blocking=True)
     parameters = (cnn.embedding.weight, cnn.convolution.weight, cnn.convolution.bias)
-    found_nf: Tensor = _Spelling.apply(chars_uc, word_n, micro_batch_n, book, cnn, *parameters)
+    found_nf: Tensor = _Spelling.apply(chars_uc, word_n, micro_batch_n, recorder, cnn, *parameters)
     return found_nf
 
 
 class _Spelling(torch.autograd.Function):
-    """`CharCNN.forward` with notes.
+    """`CharCNN.forward`, with records.
 
     The maximum over a word's characters takes one window a filter, so a token's gradient touches three letters a
     filter. All that a micro-batch needs is how much gradient it puts on each letter at each of the three places, counts
@@ -117,7 +119,7 @@ class _Spelling(torch.autograd.Function):
         chars_uc: Tensor,
         word_n: Tensor,
         micro_batch_n: Tensor,
-        book: Book,
+        recorder: GradientRecorder,
         cnn: CharCNN,
         letters_le: Tensor,
         filters_fe3: Tensor,
@@ -127,7 +129,7 @@ class _Spelling(torch.autograd.Function):
         embedded_uec = F.embedding((chars_uc - 1).clamp_min(0), letters_le).transpose(1, 2) * real_u1c
         found_ufc = F.conv1d(embedded_uec.contiguous(), filters_fe3, bias_f, padding=1)
         top_uf, place_uf = found_ufc.masked_fill(~real_u1c, -torch.inf).max(2)
-        ctx.book, ctx.cnn = book, cnn
+        ctx.recorder, ctx.cnn = recorder, cnn
         ctx.save_for_backward(top_uf > 0, place_uf, chars_uc, word_n, micro_batch_n)
         return top_uf.relu_()[word_n]
 
@@ -135,16 +137,16 @@ class _Spelling(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_nf: Tensor) -> tuple[None, ...]:
         open_uf, place_uf, chars_uc, word_n, micro_batch_n = ctx.saved_tensors
-        book, cnn = ctx.book, ctx.cnn
+        recorder, cnn = ctx.recorder, ctx.cnn
         letters_le, filters_fe3 = cnn.embedding.weight.detach(), cnn.convolution.weight.detach()
         filters, letters = len(filters_fe3), len(letters_le) + 1  # padding is letter 0
         grad_nf = (grad_nf * open_uf[word_n]).to(letters_le.dtype)
         window_u3f = torch.stack([F.pad(chars_uc, (1, 1)).gather(1, place_uf + k) for k in range(3)], 1)
         column_3f = torch.arange(3 * filters, device=grad_nf.device).view(3, filters) * letters
         cell_n3f = (window_u3f + column_3f)[word_n] + (micro_batch_n * (3 * filters * letters))[:, None, None]
-        count_mfl = grad_nf.new_zeros(book.micro_batches * 3 * filters * letters)
+        count_mfl = grad_nf.new_zeros(recorder.micro_batches * 3 * filters * letters)
         count_mfl.index_add_(0, cell_n3f.flatten(), grad_nf[:, None, :].expand(-1, 3, -1).reshape(-1))
-        count_mfl = count_mfl.view(book.micro_batches, 3 * filters, letters)
+        count_mfl = count_mfl.view(recorder.micro_batches, 3 * filters, letters)
         filters_fe = filters_fe3.permute(2, 0, 1).flatten(0, 1)
 
         def gradients(count_mfl: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,18 +154,18 @@ class _Spelling(torch.autograd.Function):
             return real_mfl.transpose(1, 2) @ filters_fe, real_mfl @ letters_le
 
         letters_mle, filters_mfe = gradients(count_mfl)
-        bias_mf = grad_nf.new_zeros(book.micro_batches, filters).index_add_(0, micro_batch_n, grad_nf)
+        bias_mf = grad_nf.new_zeros(recorder.micro_batches, filters).index_add_(0, micro_batch_n, grad_nf)
 
         def write_letters(factor_m: Tensor, sums: Sums, add: bool) -> None:
             out = sums[id(cnn.embedding.weight)] if add else sums[id(cnn.embedding.weight)].zero_()
-            out += gradients(torch.tensordot(factor_m, book.finite(count_mfl), 1)[None])[0][0]
+            out += gradients(torch.tensordot(factor_m, recorder.finite(count_mfl), 1)[None])[0][0]
 
         def write_filters(factor_m: Tensor, sums: Sums, add: bool) -> None:
             out = sums[id(cnn.convolution.weight)] if add else sums[id(cnn.convolution.weight)].zero_()
-            found_fe = gradients(torch.tensordot(factor_m, book.finite(count_mfl), 1)[None])[1][0]
+            found_fe = gradients(torch.tensordot(factor_m, recorder.finite(count_mfl), 1)[None])[1][0]
             out += found_fe.unflatten(0, (3, filters)).permute(1, 2, 0)
 
-        book.note([cnn.embedding.weight], letters_mle.square().sum((1, 2)), write_letters)
-        book.note([cnn.convolution.weight], filters_mfe.square().sum((1, 2)), write_filters)
-        book.note_gradient(cnn.convolution.bias, bias_mf)
+        recorder.record([cnn.embedding.weight], letters_mle.square().sum((1, 2)), write_letters)
+        recorder.record([cnn.convolution.weight], filters_mfe.square().sum((1, 2)), write_filters)
+        recorder.record_gradient(cnn.convolution.bias, bias_mf)
         return (None,) * 8

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from edp.book import Book, teach
+from edp.per_example import GradientRecorder, register_layer
 from trainables.models.tags import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
 
 FORBIDDEN = -1e4
@@ -100,17 +100,19 @@ def crf_nll(
     return nll_b
 
 
-@teach(CRF, method="nll")
-def _noted_nll(book: Book, crf: CRF, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
-    """The same; transitions, first and last scores are noted for each utterance: (B, K, K) and twice (B, K)."""
+@register_layer(CRF, method="nll")
+def _record_nll(
+    recorder: GradientRecorder, crf: CRF, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor
+) -> Tensor:
+    """Compute the same, and record each utterance's gradients of transitions, first and last scores."""
 
-    def note(*gradients: Tensor) -> None:
+    def record(*gradients: Tensor) -> None:
         for parameter, gradient_b in zip(parameters, gradients, strict=True):
             if parameter.requires_grad:
-                book.note_gradient(parameter, book.by_micro_batch(gradient_b))
+                recorder.record_gradient(parameter, recorder.by_micro_batch(gradient_b))
 
     parameters = (crf.transitions_jk, crf.start_k, crf.end_k)
-    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, *crf.scores(), note)
+    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, *crf.scores(), record)
     return nll_b
 
 
@@ -218,7 +220,7 @@ def _posterior(forward: _Forward, beta_btk: Tensor, mask_bt: Tensor) -> tuple[Te
 class _NLL(torch.autograd.Function):
     """Its gradient by a score is how often the paths use it, expected less observed.
 
-    With a `note`, that is what is called with the scores' gradients of each utterance.
+    With `record`, it is called with the scores' gradients of each utterance.
     """
 
     @staticmethod
@@ -230,10 +232,10 @@ class _NLL(torch.autograd.Function):
         transitions_jk: Tensor,
         start_k: Tensor,
         end_k: Tensor,
-        note: Callable[..., None] | None,
+        record: Callable[..., None] | None,
     ) -> Tensor:
         forward, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
-        ctx.note = note
+        ctx.record = record
         ctx.save_for_backward(tags_bt, mask_bt, *forward)
         return log_z_b - path_score(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k)
 
@@ -257,12 +259,12 @@ class _NLL(torch.autograd.Function):
         from_btk = forward.alpha_btk[:, :-1] * share_bt1
         to_btk = forward.weight_btk[:, 1:] * beta_btk[:, 1:]
         pair_bt, tags = tags_bt[:, :-1] * grad_btk.shape[2] + tags_bt[:, 1:], grad_btk.shape[2]
-        if ctx.note is None:
+        if ctx.record is None:
             expected_jk = (from_btk.flatten(0, 1).t() @ to_btk.flatten(0, 1)).mul_(forward.exp_jk)
             expected_jk.view(-1).index_add_(0, pair_bt.flatten(), observed_bt1[:, 1:, 0].flatten())
             return grad_btk, None, None, expected_jk, grad_btk[:, 0].sum(0), end_bk.sum(0), None
         expected_bjk = (from_btk.transpose(1, 2) @ to_btk).mul_(forward.exp_jk)
         expected_bjk.view(-1, tags * tags).scatter_add_(1, pair_bt, observed_bt1[:, 1:, 0])
-        ctx.note(expected_bjk, grad_btk[:, 0], end_bk)
-        ctx.note = None
+        ctx.record(expected_bjk, grad_btk[:, 0], end_bk)
+        ctx.record = None
         return grad_btk, *(None,) * 6

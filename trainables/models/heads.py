@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edp.book import Book, Rows, teach
+from edp.per_example import GradientRecorder, Rows, register_layer
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch, StateInputs
 from trainables.models.joint import JointModel
@@ -32,13 +32,15 @@ class TokenLinear(nn.Module):
         return F.linear(x_nd, self.weight)
 
 
-@teach(TokenLinear)
-def _noted(book: Book, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept: dict[str, Any]) -> Tensor:
+@register_layer(TokenLinear)
+def _record_token_linear(
+    recorder: GradientRecorder, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept: dict[str, Any]
+) -> Tensor:
     """The inputs are not trained: of a batch that comes again, their rows and inner products are the same."""
-    micro_batch_b = book.micro_batch_of_example
+    micro_batch_b = recorder.micro_batch_of_example
     if "rows" not in kept or not torch.equal(kept["micro_batch_b"], micro_batch_b):
         example_n = torch.arange(len(lengths_b)).repeat_interleave(lengths_b)
-        rows = book.rows_of(torch.arange(len(x_nd)), example_n)
+        rows = recorder.rows_of(torch.arange(len(x_nd)), example_n)
         kept.update(rows=rows, micro_batch_b=micro_batch_b, x_ni=_in_order(rows, x_nd), gram=None)
     rows, x_ni = kept["rows"], kept["x_ni"]
 
@@ -48,12 +50,12 @@ def _noted(book: Book, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept
         found: Tensor = kept["gram"]
         return found
 
-    def note(g_nc: Tensor) -> None:
+    def record(g_nc: Tensor) -> None:
         g_no = rows.take(g_nc).to(layer.weight.dtype)
-        book.note_linear(rows, [(x_ni, layer.weight)], [], g_no, gram)
+        recorder.record_linear(rows, [(x_ni, layer.weight)], [], g_no, gram)
 
     output = F.linear(_low(x_nd, kept), layer.weight.detach())
-    return book.tap(output, [layer.weight], note)
+    return recorder.hook(output, [layer.weight], record)
 
 
 def _low(x_nd: Tensor, kept: dict[str, Any]) -> Tensor:
@@ -68,7 +70,7 @@ def _low(x_nd: Tensor, kept: dict[str, Any]) -> Tensor:
 
 
 def _in_order(rows: Rows, x_nd: Tensor) -> Tensor:
-    """The rows as the book wants them, which is as they are where utterances come by length, one a micro-batch."""
+    """Return the rows in the recorder's order: unchanged where utterances come by length, one a micro-batch."""
     if len(rows.row_n) == len(x_nd) and torch.equal(rows.row_n.cpu(), torch.arange(len(x_nd))):
         return x_nd.detach()
     return rows.take(x_nd.detach())

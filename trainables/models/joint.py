@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from edp.book import Book
+from edp.per_example import GradientRecorder
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
 from trainables.models.crf import CRF
@@ -60,8 +60,8 @@ class JointModel(nn.Module, ABC):
     pretrained_source: str = "random start"
     encoder_is_frozen: bool = False
     """True where only the heads are trained: the encoder then runs without dropout and without a gradient."""
-    book: Book | None = None
-    """Where its layers note what each micro-batch's gradient is made of (`edp.book.keep_book`)."""
+    recorder: GradientRecorder | None = None
+    """Recorder of the layers' gradients by micro-batch (`edp.record_per_example`), if there is one."""
 
     codes_ck: Tensor | None
     """The matrix that combines scores to those of tags (`trainables.models.tags.tag_codes`); None: each has its own."""
@@ -103,9 +103,8 @@ class JointModel(nn.Module, ABC):
         """Return a vector of each utterance, (B, sentence_size), and of each token, (B, T, token_size)."""
 
     def padded(self, lengths_b: Tensor) -> AbstractContextManager[None]:
-        """Give no gradient, within the block, to tokens beyond an utterance's length (B,), which saves the book
-        time."""
-        return self.book.padded(lengths_b) if self.book is not None else nullcontext()
+        """Tell the recorder that rows beyond an utterance's length (B,) get no gradient in the block, to save time."""
+        return self.recorder.padded(lengths_b) if self.recorder is not None else nullcontext()
 
     def outputs(self, batch: Batch) -> ModelOutput:
         """Return the scores of intents (B, I) and tags (B, T, K)."""

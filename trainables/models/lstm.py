@@ -5,7 +5,7 @@ each; here it is one product over all tokens, and the gates' derivatives are tak
 time step costs one product and a few passes over its states. Both directions walk in step: the second reads every
 utterance from its own end.
 
-On a GPU cuDNN is faster, but does not show the gates' derivatives, which are what the book notes: there, too, a layer
+On a GPU cuDNN is faster, but does not return the gates' derivatives, which the recorder needs: there, too, a layer
 whose micro-batches are clipped is this one.
 
 Shapes: n tokens of all utterances (time step by time step, the longest utterance first), e inputs, h hidden; gates
@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
-from edp.book import Book, teach
+from edp.per_example import GradientRecorder, register_layer
 
-Note = Callable[[Tensor, Tensor, Tensor, Tensor], None]
+Record = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 """Called with input (N, E), the same read backwards, states (N, 2, H) and gates' derivatives (N, 2, 4·H)."""
 
 
@@ -83,15 +83,15 @@ class PackedLSTM(nn.LSTM):
         return hidden.data
 
 
-@teach(PackedLSTM, method="packed")
-def _noted_lstm(book: Book, lstm: PackedLSTM, input_ne: Tensor, packing: Packing) -> Tensor:
+@register_layer(PackedLSTM, method="packed")
+def _record_lstm(recorder: GradientRecorder, lstm: PackedLSTM, input_ne: Tensor, packing: Packing) -> Tensor:
     """Over all time steps the gates are one linear layer of (input, state before, 1, 1)."""
-    rows = book.rows_of(torch.arange(len(packing.utterance_n)), packing.utterance_n)
+    rows = recorder.rows_of(torch.arange(len(packing.utterance_n)), packing.utterance_n)
     if not all(p.requires_grad for p in lstm.parameters()):
         raise RuntimeError("an LSTM is trained whole or not at all")
 
-    def notes_of(layer: int) -> Note:
-        def note(input_ne: Tensor, mirrored_ne: Tensor, hidden_n2h: Tensor, slope_n24h: Tensor) -> None:
+    def recording_of(layer: int) -> Record:
+        def record(input_ne: Tensor, mirrored_ne: Tensor, hidden_n2h: Tensor, slope_n24h: Tensor) -> None:
             before_n2h = torch.zeros_like(hidden_n2h)
             before_n2h[packing.starts[1] :] = hidden_n2h[packing.before_m]
             # Both directions' rows at once: to gather those of one would copy it into a tensor of its own first.
@@ -101,11 +101,11 @@ def _noted_lstm(book: Book, lstm: PackedLSTM, input_ne: Tensor, packing: Packing
                 biases = [lstm.get_parameter(f"{kind}_l{layer}{suffix}") for kind in ("bias_ih", "bias_hh")]
                 kind = weights[0].dtype
                 inputs = [rows.take(x_ne).to(kind), states[:, way]]
-                book.note_linear(rows, list(zip(inputs, weights, strict=True)), biases, slopes[:, way])
+                recorder.record_linear(rows, list(zip(inputs, weights, strict=True)), biases, slopes[:, way])
 
-        return note
+        return record
 
-    return bidirectional_lstm(lstm, input_ne, packing, between=lstm.between, notes_of=notes_of)
+    return bidirectional_lstm(lstm, input_ne, packing, between=lstm.between, recording_of=recording_of)
 
 
 def bidirectional_lstm(
@@ -114,13 +114,13 @@ def bidirectional_lstm(
     packing: Packing,
     *,
     between: Sequence[nn.Module] | nn.ModuleList = (),
-    notes_of: Callable[[int], Note] | None = None,
+    recording_of: Callable[[int], Record] | None = None,
 ) -> Tensor:
     """Apply `lstm` (bidirectional, with biases) to packed tokens, giving (N, 2·H); its dropout follows its mode.
 
     Args:
         between: the dropout before each layer but the first, of packed tokens; none: drawn by PyTorch's generator.
-        notes_of: of each layer, what is called in the backward pass, where no weight gets a gradient then.
+        recording_of: of each layer, what is called in the backward pass, where no weight gets a gradient then.
     """
     hidden_n = input_ne
     for layer in range(lstm.num_layers):
@@ -138,8 +138,8 @@ def bidirectional_lstm(
             # Cast here, so that the states and the gates' derivatives stay in the weights' own type.
             low = torch.get_autocast_dtype(input_ne.device.type)
             hidden_n, weights = hidden_n.to(low), [weight.to(low) for weight in weights]
-        note = notes_of(layer) if notes_of is not None else None
-        hidden_n = _Layer.apply(hidden_n, packing, note, *weights, *biases)
+        record = recording_of(layer) if recording_of is not None else None
+        hidden_n = _Layer.apply(hidden_n, packing, record, *weights, *biases)
     return hidden_n
 
 
@@ -162,7 +162,7 @@ class _Layer(torch.autograd.Function):
         ctx: Any,
         input_ne: Tensor,
         packing: Packing,
-        note: Note | None,
+        record: Record | None,
         in_there: Tensor,
         state_there: Tensor,
         in_back: Tensor,
@@ -194,7 +194,7 @@ class _Layer(torch.autograd.Function):
             torch.tanh(cell, out=tanh_n2h[start:end])
             torch.mul(o, tanh_n2h[start:end], out=hidden_n2h[start:end])
             before = start
-        ctx.packing, ctx.note = packing, note
+        ctx.packing, ctx.record = packing, record
         ctx.save_for_backward(
             input_ne,
             mirrored_ne,
@@ -257,10 +257,10 @@ class _Layer(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             d_input_ne = there_n4h @ in_there
             d_input_ne += (back_n4h @ in_back)[packing.reversed_n]
-        if ctx.note is not None:
+        if ctx.record is not None:
             with torch.autocast(input_ne.device.type, enabled=False):
-                ctx.note(input_ne, mirrored_ne, hidden_n2h, slope_n24h)
-            ctx.note = None
+                ctx.record(input_ne, mirrored_ne, hidden_n2h, slope_n24h)
+            ctx.record = None
             return d_input_ne, *(None,) * 8
         d_bias_there, d_bias_back = slope_n24h[:, 0].sum(0), slope_n24h[:, 1].sum(0)
         before_m2h = hidden_n2h.to(state_there.dtype)[packing.before_m]

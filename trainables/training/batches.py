@@ -1,9 +1,9 @@
 """Choose the examples of each step, and cut a worker's share of it into chunks that fit into memory.
 
 `BatchSampler` draws a step's examples with `edp.sampling`, the same on all workers. A chunk holds several whole
-micro-batches, whose gradients one backward pass clips separately (`edp.book`), or a part of one micro-batch that is
-larger than a chunk: the gradients of its parts are added up before they are clipped. Chunking changes only the order of
-a sum.
+micro-batches, whose gradients one backward pass clips separately (`edp.per_example`), or a part of one micro-batch
+that is larger than a chunk: the gradients of its parts are added up before they are clipped. Chunking changes only
+the order of a sum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from edp.sampling import Epoch, Indices, of_users, poisson_epoch, poisson_examples, shuffled_epoch
+from edp.sampling import Epoch, Indices, group_by_user, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import EDPSpec
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -65,13 +65,15 @@ class BatchSampler:
         drawn = self._of_units(number)
         if self.users is None:
             return drawn
-        return of_users(drawn, self.users, seed=self._spec.training.seed, most=self._spec.edp.user_utterances)
+        return group_by_user(
+            drawn, self.users, seed=self._spec.training.seed, max_examples=self._spec.edp.user_utterances
+        )
 
     def _of_units(self, number: int) -> Epoch:
         sizes = {"batch_size": self.batch_size, "workers": self._workers, "epoch": number}
         if self._key is None:
             # Correlated noise is priced for examples that take part in the same step of every epoch.
-            order = 0 if self.one_order or self._spec.edp.noise_correlation == "banded" else None
+            order = 0 if self.one_order or self._spec.edp.fixed_order else None
             seed = self._spec.training.seed
             return shuffled_epoch(self.units, micro_batches=self.clips, seed=seed, order=order, **sizes)
         # By epoch, so that a run that goes on from a checkpoint draws what it would have drawn.

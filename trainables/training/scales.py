@@ -11,10 +11,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from edp.book import keep_book
+from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
-from edp.sampling import Epoch, Indices, of_users, shuffled_epoch
-from edp.scale_estimates import gradient_layer_norms, private_alpha, public_alpha
+from edp.per_example import record_per_example
+from edp.sampling import Epoch, Indices, group_by_user, shuffled_epoch
 from trainables.corpora.labels import Labels
 from trainables.data.batch import Batch
 from trainables.data.encoded_corpus import EncodedCorpus
@@ -45,7 +45,7 @@ def layer_scales(
         write_ahead: called with the ledger and its release, before anything is released.
 
     Raises:
-        UntaughtLayer: for `alpha = private` and a layer that leaves no notes.
+        UnsupportedLayer: for `alpha = private` and a layer that leaves no records.
     """
     model.train()  # also what cuDNN's recurrent layers need for a backward
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
@@ -81,11 +81,11 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
     """Return the layer norms (n, K) of this worker's share of the votes."""
     voters = [np.asarray(indices) for indices in _voters(corpus, spec)]
     mine = voters[dist.get_rank() :: dist.get_world_size()]
-    book = model.book or keep_book(model)
+    recorder = model.recorder or record_per_example(model)
     if not mine:
-        return torch.zeros(0, len(book.layer_names), device=device)
-    before, model.book = model.book, book
-    norms = torch.zeros(len(mine), len(book.layer_names), device=device)
+        return torch.zeros(0, len(recorder.layer_names), device=device)
+    before, model.recorder = model.recorder, recorder
+    norms = torch.zeros(len(mine), len(recorder.layer_names), device=device)
     for first in range(0, len(mine), _AT_ONCE):
         votes = mine[first : first + _AT_ONCE]
         vote_b = np.repeat(np.arange(len(votes)), [len(indices) for indices in votes])
@@ -93,12 +93,12 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
         # Dropout by utterance, so that every number of workers draws the same.
         batch = replace(corpus.batch("train", indices), key_b=torch.from_numpy(indices.astype(np.int32))).to(device)
         weight_b = torch.tensor([1 / len(votes[v]) for v in vote_b], device=device)
-        with book.examples(torch.from_numpy(vote_b), len(votes)):
+        with recorder.examples(torch.from_numpy(vote_b), len(votes)):
             loss_b = model.loss(batch)
         (loss_b * weight_b).sum().backward()
-        norms[first : first + len(votes)] = book.squares().sqrt()
-        book.clear()
-    model.book = before
+        norms[first : first + len(votes)] = recorder.squared_norms().sqrt()
+        recorder.clear()
+    model.recorder = before
     return norms
 
 
@@ -116,7 +116,7 @@ def _voters(corpus: EncodedCorpus, spec: TrialSpec) -> Iterator[Indices]:
             return iter(chosen)
         assert corpus.train_users is not None, "checked by the trainer"
         drawn = Epoch(0, spec.edp.sampling, examples, examples, [[chosen]])
-        (step,) = of_users(drawn, corpus.train_users, seed=training.seed, most=spec.edp.user_utterances)
+        (step,) = group_by_user(drawn, corpus.train_users, seed=training.seed, max_examples=spec.edp.user_utterances)
         return iter(step[0])
     sizes = {"batch_size": training.batch_in(examples), "micro_batches": training.clips_in(examples)}
     steps = shuffled_epoch(examples, seed=training.seed, epoch=0, **sizes)

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from edp.book import Book, UntaughtLayer, keep_book
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
+from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example
 from edp.sampling import Indices, Step
 from edp.spec import UserError
 from trainables.data.batch import Batch
@@ -75,7 +75,7 @@ class Trainer:
         self.hook: EDPHook | None = None
         self.dropped = 0
         """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
-        self.book = self._keep_book(model)
+        self.recorder = self._record_per_example(model)
         self._chunker = Chunker(model, corpus, spec, self.sampler, device, gpu_share)
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)
@@ -98,21 +98,21 @@ class Trainer:
                     rate=self.sampler.rate,
                     ledger=ledger,
                     alpha=alpha,
-                    book=self.book,
+                    recorder=self.recorder,
                     clip=checkpoint.clip if checkpoint is not None else None,
                 )
         self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
 
-    def _keep_book(self, model: JointModel) -> Book | None:
-        """The book of a worker that clips several micro-batches; one alone is clipped from its gradient."""
+    def _record_per_example(self, model: JointModel) -> GradientRecorder | None:
+        """Return a recorder if this worker clips several micro-batches; one alone is clipped from its gradient."""
         training = self.spec.training
         if training.method == "sgd" or (self.sampler.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
         with _trials_mistake():
-            model.book = keep_book(model)
-        return model.book
+            model.recorder = record_per_example(model)
+        return model.recorder
 
     def checkpoint(self, seconds: list[float]) -> Checkpoint:
         """Return the state after the epochs that took `seconds` each."""
@@ -209,8 +209,8 @@ class Trainer:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
         cut = self._chunker.chunk(mine, share, self.step)
-        # The book overwrites the gradients of its layers: zeroing them first would cost time for nothing.
-        if self.book is None or any(chunk.micro_batches < 2 for chunk, _ in cut):
+        # Recorded gradients are written over the last step's: zeros would be written for nothing.
+        if self.recorder is None or any(chunk.micro_batches < 2 for chunk, _ in cut):
             self.optimizer.zero_grad(set_to_none=True)
         # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in step for indices in other))
@@ -236,9 +236,9 @@ class Trainer:
             if not reduce:
                 stack.enter_context(self.ddp.no_sync())
             with ExitStack() as forward:
-                if self.book is not None and chunk.micro_batches > 1:
+                if self.recorder is not None and chunk.micro_batches > 1:
                     micro_batch_b = torch.from_numpy(chunk.micro_batch_b)
-                    forward.enter_context(self.book.examples(micro_batch_b, chunk.micro_batches))
+                    forward.enter_context(self.recorder.examples(micro_batch_b, chunk.micro_batches))
                 forward.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self.low_precision))
                 loss_b = self.ddp(batch)
             (loss_b * weight_b).sum().backward()
@@ -254,7 +254,7 @@ def _trials_mistake() -> Iterator[None]:
     corpus."""
     try:
         yield
-    except UntaughtLayer as error:
+    except UnsupportedLayer as error:
         raise TrialFailed(f"model: {error}") from error
     except UserError as error:
         raise TrialFailed(str(error)) from error

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edp.accounting.epsilon import epsilon
-from edp.accounting.planned import planned_ledger
-from edp.ledger import Ledger
+from edp.ledger import Ledger, planned_ledger
 from edp.spec import EDPSpec, UserError
 from trainables.records.files import read_json_if_any
 

@@ -34,10 +34,10 @@ class Pure:
 
     epsilon: float
 
-    def most_tpr(self, fpr: float) -> float:
+    def max_tpr(self, fpr: float) -> float:
         return min(math.exp(self.epsilon) * fpr, 1 - math.exp(-self.epsilon) * (1 - fpr))
 
-    def least_fpr(self, tpr: float) -> float:
+    def min_fpr(self, tpr: float) -> float:
         return max(math.exp(-self.epsilon) * tpr, 1 - math.exp(self.epsilon) * (1 - tpr))
 
 

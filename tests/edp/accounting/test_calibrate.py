@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edp.accounting.calibrate import z0_for_epsilon
+from edp.accounting.calibrate import noise_multiplier_for_epsilon
 from edp.accounting.epsilon import epsilon
-from edp.accounting.planned import planned_ledger
+from edp.ledger import planned_ledger
 from edp.spec import EDPSpec, UserError
 
 PLAN = {"micro_batches": 8, "steps_per_epoch": 100, "rate": 0.01, "single_example": False}
@@ -28,7 +28,7 @@ def cost(spec, epochs, z0=None, delta=None):
 )
 def test_the_noise_found_costs_the_target_and_not_more(target, epochs, decay, noise):
     spec = EDPSpec(decay=decay[0], tau=decay[1], noise=noise)
-    z0 = z0_for_epsilon(target, spec, epochs=epochs, **PLAN)
+    z0 = noise_multiplier_for_epsilon(target, spec, epochs=epochs, **PLAN)
     assert target - 1e-4 <= cost(spec, epochs, z0) <= target
 
 
@@ -37,7 +37,7 @@ def test_the_noise_found_costs_the_target_and_not_more(target, epochs, decay, no
 )
 def test_the_fastest_decays_of_the_papers_space_are_within_reach(target, tau, epochs):
     spec = EDPSpec(decay="exponential", tau=tau)
-    z0 = z0_for_epsilon(target, spec, epochs=epochs, **PLAN)
+    z0 = noise_multiplier_for_epsilon(target, spec, epochs=epochs, **PLAN)
     assert target * (1 - 1e-6) <= cost(spec, epochs, z0) <= target
 
 
@@ -45,22 +45,22 @@ def test_the_fastest_decays_of_the_papers_space_are_within_reach(target, tau, ep
 @pytest.mark.slow
 def test_the_noise_found_for_poisson_samples(target):
     spec = EDPSpec(sampling="poisson", decay="linear", tau=0.2)
-    z0 = z0_for_epsilon(target, spec, epochs=4, **PLAN)
+    z0 = noise_multiplier_for_epsilon(target, spec, epochs=4, **PLAN)
     assert target - 1e-4 <= cost(spec, 4, z0) <= target
 
 
 def test_delta_is_the_specs_unless_given():
     spec = EDPSpec(delta=1e-3)
-    strict, loose = (z0_for_epsilon(5.0, spec, epochs=5, delta=d, **PLAN) for d in (1e-6, None))
+    strict, loose = (noise_multiplier_for_epsilon(5.0, spec, epochs=5, delta=d, **PLAN) for d in (1e-6, None))
     assert strict > loose
     assert cost(spec, 5, strict, delta=1e-6) == pytest.approx(5.0, abs=1e-4)
 
 
 def test_a_private_estimate_of_the_scales_takes_its_share():
-    with_release = z0_for_epsilon(5.0, EDPSpec(alpha="private"), epochs=5, **PLAN)
-    assert with_release > z0_for_epsilon(5.0, EDPSpec(), epochs=5, **PLAN)
+    with_release = noise_multiplier_for_epsilon(5.0, EDPSpec(alpha="private"), epochs=5, **PLAN)
+    assert with_release > noise_multiplier_for_epsilon(5.0, EDPSpec(), epochs=5, **PLAN)
     with pytest.raises(UserError, match=r"out of reach.*layer scales"):
-        z0_for_epsilon(0.1, EDPSpec(alpha="private"), epochs=5, delta=1e-6, **PLAN)
+        noise_multiplier_for_epsilon(0.1, EDPSpec(alpha="private"), epochs=5, delta=1e-6, **PLAN)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_a_private_estimate_of_the_scales_takes_its_share():
 @pytest.mark.slow
 def test_what_no_noise_can_give_is_refused(spec, target, epochs, message):
     with pytest.raises(UserError, match=message):
-        z0_for_epsilon(target, spec, epochs=epochs, **PLAN)
+        noise_multiplier_for_epsilon(target, spec, epochs=epochs, **PLAN)

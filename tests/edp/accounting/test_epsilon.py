@@ -9,14 +9,12 @@ from dp_accounting import get_epsilon_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edp.accounting.composition import Composition, SampledSteps
-from edp.accounting.epsilon import composition_of, epsilon, epsilon_curve, epsilon_paper, log10_epsilon_paper
-from edp.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
-from edp.accounting.participation import participation_epsilon
-from edp.accounting.planned import planned_ledger
+from edp.accounting.composition import Composition, SampledSteps, composition_of
+from edp.accounting.epsilon import epsilon, epsilon_curve, epsilon_paper, log10_epsilon_paper
+from edp.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, participation_epsilon
 from edp.accounting.pld import pld_epsilon_at
 from edp.accounting.rdp import rdp_epsilon
-from edp.ledger import AlphaRelease, Ledger, LedgerEntry
+from edp.ledger import AlphaRelease, Ledger, LedgerEntry, planned_ledger
 from edp.mechanism import Mechanism
 from edp.spec import EDPSpec, UserError
 

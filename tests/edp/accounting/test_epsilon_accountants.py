@@ -14,8 +14,7 @@ from scipy.stats import norm
 
 from edp.accounting.composition import compose, sampled, unsampled
 from edp.accounting.epsilon import epsilon_of
-from edp.accounting.gaussian import gaussian_epsilon
-from edp.accounting.participation import participation_epsilon
+from edp.accounting.gaussian import gaussian_epsilon, participation_epsilon
 from edp.accounting.pld import pld_epsilon, pld_epsilon_at
 from edp.accounting.rdp import ORDERS, event_of, quick_rdp_epsilon, rdp_epsilon
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edp.accounting.epsilon import epsilon
-from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import composed_epsilon
+from edp.ledger import planned_ledger
 from edp.spec import EDPSpec
 
 DELTA = 1e-5

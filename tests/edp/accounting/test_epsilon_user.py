@@ -13,9 +13,8 @@ from scipy.stats import binom, norm
 from edp.accounting.composition import Composition, sampled, unsampled
 from edp.accounting.epsilon import epsilon, epsilon_of, epsilon_user
 from edp.accounting.gaussian import gaussian_epsilon
-from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
-from edp.ledger import AlphaRelease, Ledger
+from edp.ledger import AlphaRelease, Ledger, planned_ledger
 from edp.spec import EDPSpec
 
 DELTA = 1e-5

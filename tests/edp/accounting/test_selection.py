@@ -5,9 +5,8 @@ import math
 import pytest
 
 from edp.accounting.epsilon import epsilon
-from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
-from edp.ledger import Ledger
+from edp.ledger import Ledger, planned_ledger
 from edp.spec import EDPSpec, UserError
 
 

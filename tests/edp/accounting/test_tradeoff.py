@@ -11,9 +11,8 @@ from scipy.special import ndtr, ndtri
 from edp.accounting.composition import Composition, SampledSteps
 from edp.accounting.epsilon import epsilon
 from edp.accounting.gaussian import gaussian_epsilon
-from edp.accounting.planned import planned_ledger
-from edp.accounting.tradeoff import Gaussian, attack_trade_off, audit_trade_off, gaussian_mu, most_tpr
-from edp.ledger import Ledger
+from edp.accounting.tradeoff import Gaussian, attack_trade_off, audit_trade_off, gaussian_mu, max_tpr
+from edp.ledger import Ledger, planned_ledger
 from edp.spec import EDPSpec
 
 DELTA = 5e-4
@@ -38,24 +37,24 @@ def test_shuffled_epochs_are_one_gaussian_mechanism(settings, mu):
     found = ledger(**settings)
     assert gaussian_mu(found, DELTA) == pytest.approx(mu, rel=1e-12)
     for fpr in RATES:
-        assert most_tpr(found, fpr, DELTA) == pytest.approx(ndtr(ndtri(fpr) + mu), rel=1e-9)
+        assert max_tpr(found, fpr, DELTA) == pytest.approx(ndtr(ndtri(fpr) + mu), rel=1e-9)
     assert epsilon(found, DELTA) == pytest.approx(gaussian_epsilon(gaussian_mu(found, DELTA), DELTA))
 
 
 def test_a_ledger_without_noise_permits_everything_and_one_without_steps_nothing():
-    assert most_tpr(Ledger(private=False), 0.01, DELTA) == 1
+    assert max_tpr(Ledger(private=False), 0.01, DELTA) == 1
     assert gaussian_mu(Ledger(private=False), DELTA) == math.inf
-    assert most_tpr(Ledger(), 0.01, DELTA) == pytest.approx(0.01)
+    assert max_tpr(Ledger(), 0.01, DELTA) == pytest.approx(0.01)
     assert gaussian_mu(Ledger(), DELTA) == 0
 
 
 @pytest.mark.parametrize("spec", [{"sampling": "shuffle"}, {"sampling": "poisson"}])
 def test_more_noise_permits_less_and_a_higher_false_positive_rate_more(spec):
     noisy, quiet = (ledger(z0, **spec) for z0 in (2.0, 1.0))
-    by_rate = [most_tpr(quiet, fpr, DELTA) for fpr in RATES]
+    by_rate = [max_tpr(quiet, fpr, DELTA) for fpr in RATES]
     assert by_rate == sorted(by_rate)
     for fpr, tpr in zip(RATES, by_rate, strict=True):
-        assert fpr < most_tpr(noisy, fpr, DELTA) < tpr < 1
+        assert fpr < max_tpr(noisy, fpr, DELTA) < tpr < 1
     assert gaussian_mu(noisy, DELTA) < gaussian_mu(quiet, DELTA)
 
 
@@ -81,8 +80,8 @@ def test_poisson_samples_permit_what_the_best_test_reaches_and_hardly_more(step)
         reached = float((with_it > np.quantile(without, 1 - fpr)).mean())
         # Five standard errors of the quantile and of the share, the curve's slope being TPR/FPR at most.
         error = 5 * (math.sqrt(fpr / runs) * reached / fpr + math.sqrt(reached / runs))
-        assert reached - error <= curve.most_tpr(fpr) <= reached + error + 2e-3
-        assert curve.least_fpr(curve.most_tpr(fpr)) == pytest.approx(fpr, rel=1e-6)
+        assert reached - error <= curve.max_tpr(fpr) <= reached + error + 2e-3
+        assert curve.min_fpr(curve.max_tpr(fpr)) == pytest.approx(fpr, rel=1e-6)
 
 
 def test_a_unit_that_is_always_drawn_leaves_a_gaussian_curve_whichever_way_round():
@@ -91,15 +90,15 @@ def test_a_unit_that_is_always_drawn_leaves_a_gaussian_curve_whichever_way_round
     exact = Gaussian(c.mu_if_always_drawn)
     for curve in (attack_trade_off(c, DELTA), audit_trade_off(c, DELTA)):
         for fpr in RATES:
-            assert exact.most_tpr(fpr) - 1e-6 <= curve.most_tpr(fpr) <= 1.01 * exact.most_tpr(fpr)
+            assert exact.max_tpr(fpr) - 1e-6 <= curve.max_tpr(fpr) <= 1.01 * exact.max_tpr(fpr)
 
 
 def test_what_a_coin_guesser_is_permitted_lies_between_both_ways_round():
     c = Composition(sampled=(SampledSteps(0.1, 0.7, 40),))
     attacker, guesser = attack_trade_off(c, DELTA), audit_trade_off(c, DELTA)
-    assert guesser.most_tpr(0.01) < attacker.most_tpr(0.01), "leaving shows less than being there"
+    assert guesser.max_tpr(0.01) < attacker.max_tpr(0.01), "leaving shows less than being there"
     for fpr in np.linspace(0.05, 0.95, 19):
-        low, middle, high = (guesser.most_tpr(x) for x in (fpr - 0.04, fpr, fpr + 0.04))
+        low, middle, high = (guesser.max_tpr(x) for x in (fpr - 0.04, fpr, fpr + 0.04))
         assert middle >= (low + high) / 2 - 1e-12, "concave"
         # The least epsilon of the pair: no point of the curve lies above its line.
         assert middle <= DELTA + math.exp(epsilon_of_pair(c)) * fpr + 1e-9
@@ -115,13 +114,13 @@ def epsilon_of_pair(c: Composition) -> float:
 def test_the_gaussian_mu_of_poisson_samples_permits_what_they_permit_and_no_less_would(rate):
     found = ledger(1.0, 3, rate=rate, sampling="poisson")
     mu = gaussian_mu(found, DELTA)
-    slack = [Gaussian(mu).most_tpr(fpr) - most_tpr(found, fpr, DELTA) for fpr in ndtr(np.linspace(-3.2, 3.2, 60))]
+    slack = [Gaussian(mu).max_tpr(fpr) - max_tpr(found, fpr, DELTA) for fpr in ndtr(np.linspace(-3.2, 3.2, 60))]
     assert min(slack) >= -1e-9
-    less = [Gaussian(0.98 * mu).most_tpr(fpr) - most_tpr(found, fpr, DELTA) for fpr in ndtr(np.linspace(-3.2, 3.2, 60))]
+    less = [Gaussian(0.98 * mu).max_tpr(fpr) - max_tpr(found, fpr, DELTA) for fpr in ndtr(np.linspace(-3.2, 3.2, 60))]
     assert min(less) < 0
 
 
 def test_where_the_grid_would_be_too_large_nobody_is_promised_less_than_if_always_drawn():
     found = ledger(1e-3, 10, rate=0.01, sampling="poisson")
-    assert most_tpr(found, 0.01, DELTA) == 1
+    assert max_tpr(found, 0.01, DELTA) == 1
     assert gaussian_mu(found, DELTA) == pytest.approx(math.sqrt(1000) * 1e3)

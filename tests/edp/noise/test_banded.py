@@ -10,14 +10,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from edp.accounting.calibrate import z0_for_epsilon
+from edp.accounting.calibrate import noise_multiplier_for_epsilon
 from edp.accounting.epsilon import epsilon, epsilon_curve
 from edp.accounting.gaussian import gaussian_epsilon
-from edp.accounting.planned import planned_ledger
-from edp.ledger import Ledger, LedgerEntry
+from edp.ledger import Ledger, LedgerEntry, planned_ledger
 from edp.mechanism import Mechanism
 from edp.noise.banded import band_of, coefficients, column_norm, marginal_std
-from edp.noise.correlated import CorrelatedNoise
+from edp.noise.source import noise_source
 from edp.spec import EDPSpec, UserError
 from tests.support.edp.banded_workers import hook_training, literal_training, resumed_training, strategy
 from tests.support.workers import run_workers
@@ -81,15 +80,12 @@ def test_the_coefficients_are_a_square_root_and_fall(band: int) -> None:
 
 
 def filtered(band: int, steps: int, size: int) -> torch.Tensor:
-    """The noise of so many steps for σ = 1, (steps, size)."""
-    correlated = CorrelatedNoise([torch.empty(size)], band)
-    generator = torch.Generator().manual_seed(band)
-
-    def draw(tensors: list[torch.Tensor], factor: float) -> None:
-        for x in tensors:
-            x.mul_(factor).add_(torch.randn(size, generator=generator), alpha=correlated.gain)
-
-    return torch.stack([correlated.next(draw)[0].clone() for _ in range(steps)])
+    """Return the noise of so many steps for σ = 1, (steps, size)."""
+    source = noise_source([torch.empty(size)], range(1), seed=band, band=band)
+    noise = torch.zeros(steps, size)
+    for step in range(steps):
+        source.add_(noise[step], [noise[step]], 1.0, step, clip_factor=None, stretch=1.0)
+    return noise
 
 
 @pytest.mark.parametrize("band", [2, 4])
@@ -171,7 +167,10 @@ def test_it_costs_what_independent_noise_does(alpha: str, single: bool) -> None:
 
 
 def test_the_noise_for_a_target_is_that_of_independent_noise() -> None:
-    found = [z0_for_epsilon(8.0, EDPSpec(noise_correlation=kind), epochs=10, **PLAN) for kind in ("none", "banded")]
+    found = [
+        noise_multiplier_for_epsilon(8.0, EDPSpec(noise_correlation=kind), epochs=10, **PLAN)
+        for kind in ("none", "banded")
+    ]
     assert found[0] == found[1]
 
 

@@ -61,7 +61,7 @@ def test_the_noise_is_gaussian_into_the_tails() -> None:
 def test_every_tensor_gets_numbers_of_its_own_and_keeps_its_scaled_value() -> None:
     n, std = 100_003, 0.5
     tensors = [torch.full((n,), 3.0), torch.full((n // 2, 2), 3.0), torch.full((7,), 3.0)]
-    add_gaussian_(tensors, [std, 2 * std, 0.0], stream(b"k" * 32, 0, 0), scale=2.0)
+    add_gaussian_(tensors, [std, 2 * std, 0.0], stream(b"k" * 32, 0, 0), clip_factor=2.0)
     first, second = tensors[0].numpy() - 6, tensors[1].flatten().numpy() - 6
     assert first.std() == pytest.approx(std, rel=5 / math.sqrt(2 * n))
     assert second.std() == pytest.approx(2 * std, rel=5 / math.sqrt(2 * n))
@@ -75,7 +75,7 @@ def test_a_nan_passes_through_and_a_fresh_draw_ignores_what_was_there() -> None:
     add_gaussian_([x], [1.0], noise)
     assert x.isnan().all()
     assert gaussian_(x, 1.0, noise).isfinite().all()
-    add_gaussian_([x], [1.0], noise, scale=math.nan)
+    add_gaussian_([x], [1.0], noise, clip_factor=math.nan)
     assert x.isnan().all()
 
 
@@ -99,7 +99,7 @@ def test_a_gpu_starts_a_few_kernels_however_many_tensors_there_are(stds: list[fl
     tensors = [torch.ones(3, 5) for _ in stds]
     noise = stream(b"k" * 32, 0, 0)
     with Count():
-        add_gaussian_(tensors, stds, noise, scale=2.0)
+        add_gaussian_(tensors, stds, noise, clip_factor=2.0)
     assert 0 < len([func for func in started if func._schema.name.startswith("aten::_foreach")]) <= 3
     assert len(started) < 20
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from edp.alpha import gradient_layer_norms, private_alpha
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
-from edp.scale_estimates import gradient_layer_norms, private_alpha
 from edp.spec import EDPSpec
 from tests.support.edp.literal import small_model, step_data
 from tests.support.steps import open_step

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from edp.hook import EDPHook, one_bucket_ddp
-from edp.layer_scales import layer_of_parameter
 from edp.ledger import Ledger
 from edp.noise.banded import band_of, coefficients
 from edp.noise.gaussian import add_gaussian_, reproducible_key, stream
+from edp.per_example import layer_of_parameter
 from edp.sampling import shuffled_epoch
 from edp.spec import EDPSpec
 from tests.support.edp.literal import optimizer_of, small_model, step_data

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from edp.book import keep_book
-from edp.decay import noise_multiplier
 from edp.hook import EDPHook, one_bucket_ddp
-from edp.layer_scales import layer_of_parameter
 from edp.ledger import Ledger
+from edp.mechanism import noise_multiplier
 from edp.noise.gaussian import add_gaussian_, count_stream, gaussian_, reproducible_key, stream
+from edp.per_example import layer_of_parameter, record_per_example
 from edp.sampling import Epoch, shuffled_epoch
 from edp.spec import EDPSpec
 
@@ -131,11 +130,13 @@ def hook_training(
         pieces: in how many pieces, of several micro-batches each, a worker's share is run; None: one by one.
     """
     model = small_model()
-    book = keep_book(model) if pieces is not None else None
+    recorder = record_per_example(model) if pieces is not None else None
     ddp = one_bucket_ddp(model)
     optimizer = optimizer_of(ddp)
     size = batch_size // micro_batches
-    hook = EDPHook(ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps, book=book)
+    hook = EDPHook(
+        ddp, spec, micro_batches=micro_batches, single_example=size == 1, rate=1.0 / steps, recorder=recorder
+    )
     done = 0
     sizes = {"batch_size": batch_size, "micro_batches": micro_batches, "workers": world}
     for epoch in range(epochs):
@@ -143,9 +144,9 @@ def hook_training(
             x, y = step_data(done, batch_size, bad)
             optimizer.zero_grad()
             mine = range(rank * micro_batches // world, (rank + 1) * micro_batches // world)
-            if book is not None:
+            if recorder is not None:
                 in_one_pass(hook, ddp, x, y, [torch.arange(i * size, (i + 1) * size) for i in mine], pieces or 1)
-            for i in mine if book is None else ():
+            for i in mine if recorder is None else ():
                 last = i == mine[-1]
                 with nullcontext() if last else ddp.no_sync():
                     piece = slice(i * size, (i + 1) * size)
@@ -168,15 +169,15 @@ def in_one_pass(
     pieces: int,
 ) -> None:
     """Backpropagates a worker's micro-batches in so many passes."""
-    book, cuts = hook.book, np.array_split(np.arange(len(micro_batches)), pieces)
-    assert book is not None
+    recorder, cuts = hook.recorder, np.array_split(np.arange(len(micro_batches)), pieces)
+    assert recorder is not None
     for cut in cuts:
         last = cut is cuts[-1]
         examples = torch.cat([micro_batches[i] for i in cut])
         sizes = torch.tensor([len(micro_batches[i]) for i in cut])
         micro_batch_b = torch.arange(len(cut)).repeat_interleave(sizes)
         with nullcontext() if last else ddp.no_sync():
-            with book.examples(micro_batch_b, len(cut)):
+            with recorder.examples(micro_batch_b, len(cut)):
                 loss_b = nn.functional.cross_entropy(ddp(x[examples]), y[examples], reduction="none")
             (loss_b / sizes[micro_batch_b]).sum().backward()
         if not last:
@@ -221,16 +222,18 @@ def hook_dpsgd(
 ) -> tuple[torch.Tensor, Ledger]:
     """The same through DDP and the hook: any number of micro-batches of one example on each worker, also none."""
     model = small_model()
-    book = keep_book(model) if pieces is not None else None
+    recorder = record_per_example(model) if pieces is not None else None
     ddp = one_bucket_ddp(model)
     optimizer = optimizer_of(ddp)
-    hook = EDPHook(ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL, book=book)
+    hook = EDPHook(
+        ddp, spec, micro_batches=expected, single_example=True, rate=expected / DPSGD_POOL, recorder=recorder
+    )
     dealt = ([[np.array([i]) for i in mine] for mine in drawn_examples(step, world)] for step in range(steps))
     for step, _ in enumerate(hook.steps(Epoch(0, "poisson", DPSGD_POOL, expected, dealt))):
         x, y = step_data(step, DPSGD_POOL)
         optimizer.zero_grad()
         mine = drawn_examples(step, world)[rank]
-        if book is not None and mine:
+        if recorder is not None and mine:
             in_one_pass(hook, ddp, x, y, [torch.tensor([i]) for i in mine], min(pieces or 1, len(mine)))
             optimizer.step()
             continue

@@ -14,7 +14,7 @@ from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.sampling import Epoch, Step, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import EDPSpec
-from edp.steps import MisusedHook
+from edp.steps import HookUsageError
 from tests.support.edp.literal import INPUTS, optimizer_of, small_model
 
 EXAMPLES, BATCH = 16, 4
@@ -197,7 +197,7 @@ def misused(rank: int, world: int, name: str, settings: dict) -> tuple[str, int]
     loop = Loop(rank, world, **settings)
     try:
         globals()[name](loop)
-    except MisusedHook as error:
+    except HookUsageError as error:
         return str(error), loop.hook.ledger.steps
     return "went on", loop.hook.ledger.steps
 
@@ -217,7 +217,7 @@ def resumed_in_mid_epoch(rank: int, world: int) -> str:
     loop = Loop(rank, world, ledger.model_copy(update={"entries": (*ledger.entries, entry)}))
     try:
         next(loop.hook.steps(loop.epoch(1)))
-    except MisusedHook as error:
+    except HookUsageError as error:
         return str(error)
     return "went on"
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from edp.accounting.audit import audited_epsilon, audited_epsilon_f_dp
-from edp.accounting.composition import Composition
-from edp.accounting.epsilon import composition_of, epsilon
-from edp.accounting.planned import planned_ledger
+from edp.accounting.composition import Composition, composition_of
+from edp.accounting.epsilon import epsilon
 from edp.accounting.tradeoff import gaussian_mu
-from edp.ledger import Ledger
+from edp.ledger import Ledger, planned_ledger
 from edp.spec import EDPSpec
 from trainables.attacks.auditing import GUESSES, audit, audit_of, canary_scores, contradiction
 from trainables.attacks.canary import SIBLINGS

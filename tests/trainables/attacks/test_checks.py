@@ -166,9 +166,9 @@ def test_members_and_non_members_of_whom_neither_was_trained_on_are_not_told_apa
 
 def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
     """A leak: noise that is accounted for and never added."""
-    import edp.noise.share
+    import edp.noise.source
 
-    edp.noise.share.add_gaussian_ = lambda tensors, stds, noise, scale: [x.mul_(scale) for x in tensors]
+    edp.noise.source.add_gaussian_ = lambda tensors, stds, noise, scale: [x.mul_(scale) for x in tensors]
     return trial(rank, world, job)
 
 

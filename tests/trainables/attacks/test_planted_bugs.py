@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch import nn
 
-from edp.accounting.epsilon import composition_of, epsilon
-from edp.book import keep_book
+from edp.accounting.composition import composition_of
+from edp.accounting.epsilon import epsilon
 from edp.hook import EDPHook, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.mechanism import Mechanism
 from edp.noise.gaussian import reproducible_key
+from edp.per_example import record_per_example
 from edp.sampling import Epoch, Indices
 from edp.spec import EDPSpec
 from trainables.attacks.auditing import audit, contradiction
@@ -60,10 +61,10 @@ def train(
         micro_batches: the examples of each.
     """
     model = Coordinates()
-    book = keep_book(model)
+    recorder = record_per_example(model)
     ddp = one_bucket_ddp(model)
     single = max(len(examples) for examples in micro_batches) == 1
-    hook = EDPHook(ddp, spec, micro_batches=len(micro_batches), single_example=single, rate=1.0, book=book)
+    hook = EDPHook(ddp, spec, micro_batches=len(micro_batches), single_example=single, rate=1.0, recorder=recorder)
     hook.noise.key = reproducible_key(
         NOISE
     )  # the ledger's ε is that of secret noise, which this is but for being known
@@ -77,7 +78,7 @@ def train(
     for number in range(EPOCHS):
         for _ in hook.steps(Epoch(number, "shuffle", len(examples), len(examples), [[micro_batches]])):
             optimizer.zero_grad()
-            with book.examples(micro_batch_b, len(micro_batches)):
+            with recorder.examples(micro_batch_b, len(micro_batches)):
                 loss_b = ddp(coordinate_b, pull_b)
             (loss_b * weight_b).sum().backward()
             optimizer.step()
@@ -144,7 +145,7 @@ def test_noise_left_out_of_one_layer_is_caught():
 
 def test_a_sensitivity_that_is_halved_is_caught(monkeypatch: pytest.MonkeyPatch):
     """The clipped mean of several examples turns round by one of them: a ledger that forgets the 2 of 2C."""
-    monkeypatch.setattr(Mechanism, "_turns_round", lambda self: False)
+    monkeypatch.setattr(Mechanism, "_can_reverse", lambda self: False)
     shown, honest, words = audited(with_a_companion(coins_of(), Z0), coins_of())
     assert shown > honest
     assert "the audit contradicts the ledger" in words

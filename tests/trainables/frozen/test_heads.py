@@ -11,8 +11,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from edp.book import keep_book
-from edp.layer_scales import layer_of_parameter
+from edp.per_example import layer_of_parameter, record_per_example
 from edp.spec import UserError
 from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec, trial_spec
@@ -52,7 +51,7 @@ def test_norms_and_sums_are_those_of_a_loop_also_when_a_batch_comes_again(
     indices = np.arange(len(micro_batch_b)) * 5
     batch = corpus.batch("train", indices)
     parameters, layer, names = layer_of_parameter(net)
-    book = keep_book(net)
+    recorder = record_per_example(net)
     for turn in range(2):  # the second time, what was kept of the batch is used
         with torch.no_grad():
             for parameter in parameters:
@@ -61,19 +60,19 @@ def test_norms_and_sums_are_those_of_a_loop_also_when_a_batch_comes_again(
         squares_mk = torch.zeros(5, len(names))
         sums = [torch.zeros_like(p) for p in parameters]
         factor_m = torch.arange(1.0, 6)
-        net.book = None
+        net.recorder = None
         for m in range(5):
             mine = corpus.batch("train", indices[(micro_batch_b == m).numpy()])
             for g, k, total in zip(torch.autograd.grad(net(mine).mean(), parameters), layer, sums, strict=True):
                 squares_mk[m, k] += g.square().sum()
                 total += factor_m[m] * g
-        net.book = book
-        with book.examples(micro_batch_b, 5):
+        net.recorder = recorder
+        with recorder.examples(micro_batch_b, 5):
             loss_b = net(batch)
         (loss_b / torch.bincount(micro_batch_b)[micro_batch_b]).sum().backward()
-        assert torch.allclose(book.squares(), squares_mk, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(recorder.squared_norms(), squares_mk, rtol=1e-4, atol=1e-6)
         found = [torch.empty_like(p) for p in parameters]
-        book.write(factor_m, {id(p): x for p, x in zip(book.parameters, found, strict=True)})
+        recorder.write(factor_m, {id(p): x for p, x in zip(recorder.parameters, found, strict=True)})
         for one, other in zip(found, sums, strict=True):
             assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
     assert "rows" in batch.inputs.kept

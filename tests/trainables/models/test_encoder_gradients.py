@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AlbertConfig
 
-from edp.book import keep_book
+from edp.per_example import record_per_example
 from edp.spec import UserError
 from sweeps.execution.prepare import check_encoders
 from tests.conftest import Command
@@ -32,14 +32,14 @@ def test_norms_and_sums_are_those_of_a_loop_dropout_too(kind: str, tmp_path: Pat
     net = net.double().train()
     factor_m = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     squares_mk, sums = literal(net, corpus, micro_batch_b, factor_m)
-    net.book = book = keep_book(net)
+    net.recorder = recorder = record_per_example(net)
     weight_b = 1 / torch.bincount(micro_batch_b).double()[micro_batch_b]
-    with book.examples(micro_batch_b, 5):
+    with recorder.examples(micro_batch_b, 5):
         loss_b = net(batch_of(corpus, EXAMPLES, torch.float64))
     (loss_b * weight_b).sum().backward()
-    assert relative([book.squares().sqrt()], [squares_mk.sqrt()]) < 1e-9
-    found = [torch.empty_like(p) for p in book.parameters]
-    book.write(factor_m, {id(p): x for p, x in zip(book.parameters, found, strict=True)})
+    assert relative([recorder.squared_norms().sqrt()], [squares_mk.sqrt()]) < 1e-9
+    found = [torch.empty_like(p) for p in recorder.parameters]
+    recorder.write(factor_m, {id(p): x for p, x in zip(recorder.parameters, found, strict=True)})
     together, expected = (torch.cat([x.flatten() for x in tensors]) for tensors in (found, sums))
     assert relative([together], [expected]) < 1e-9
 

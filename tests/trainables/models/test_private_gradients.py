@@ -1,4 +1,4 @@
-"""The book knows what a loop over micro-batches knows, of both models and of every part of them that can be trained."""
+"""The recorder finds what a loop over micro-batches finds, for both models and every trainable part of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edp.book import Rows, keep_book
+from edp.per_example import Rows, record_per_example
 from tests.support.gradients import filled_up, relative
 from tests.support.models import EXAMPLES, batch_of, build, literal
 from tests.support.toy import BERT, CLC, encoded
@@ -47,16 +47,16 @@ def test_norms_and_sums_are_those_of_a_loop(
         for parameter in net.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
     squares_mk, sums = literal(net, corpus, micro_batch_b, factor_m)
-    net.book = book = keep_book(net)
+    net.recorder = recorder = record_per_example(net)
     weight_b = 1 / torch.bincount(micro_batch_b).to(dtype)[micro_batch_b]
-    with book.examples(micro_batch_b, len(factor_m)):
+    with recorder.examples(micro_batch_b, len(factor_m)):
         loss_b = net(batch_of(corpus, EXAMPLES, dtype))
     (loss_b * weight_b).sum().backward()
-    found_mk, found = book.squares(), [torch.empty_like(p) for p in book.parameters]
+    found_mk, found = recorder.squared_norms(), [torch.empty_like(p) for p in recorder.parameters]
     assert all(p.grad is None for p in net.parameters()), "an unclipped gradient was made"
-    book.write(factor_m, {id(p): x for p, x in zip(book.parameters, found, strict=True)})
+    recorder.write(factor_m, {id(p): x for p, x in zip(recorder.parameters, found, strict=True)})
     least = 1e-3 * squares_mk.sqrt().norm()  # a key's bias cancels in the softmax: its gradient is rounding
-    for k, name in enumerate(book.layer_names):
+    for k, name in enumerate(recorder.layer_names):
         error = (found_mk[:, k].sqrt() - squares_mk[:, k].sqrt()).norm()
         assert error / squares_mk[:, k].sqrt().norm().clamp_min(least) < within, name
     together, expected = (torch.cat([x.flatten() for x in tensors]) for tensors in (found, sums))
@@ -73,24 +73,24 @@ def test_an_utterance_whose_gradient_is_not_finite_changes_nothing_for_the_other
         monkeypatch.setattr(Rows, "of", filled_up)
     corpus = encoded(model, tmp_path)
     net = build(model, corpus).double().train()
-    net.book = book = keep_book(net)
+    net.recorder = recorder = record_per_example(net)
     weight_b = 1 / torch.bincount(micro_batch_b).double()[micro_batch_b]
 
-    def noted(weight_b: Tensor) -> Tensor:
-        with book.examples(micro_batch_b, int(micro_batch_b.max()) + 1):
+    def recorded(weight_b: Tensor) -> Tensor:
+        with recorder.examples(micro_batch_b, int(micro_batch_b.max()) + 1):
             loss_b = net(batch_of(corpus, EXAMPLES, torch.float64))
         (loss_b * weight_b).sum().backward()
-        return book.squares()
+        return recorder.squared_norms()
 
     def written(factor_m: Tensor) -> Tensor:
-        sums = [torch.empty_like(p) for p in book.parameters]
-        book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
+        sums = [torch.empty_like(p) for p in recorder.parameters]
+        recorder.write(factor_m, {id(p): x for p, x in zip(recorder.parameters, sums, strict=True)})
         return torch.cat([x.flatten() for x in sums])
 
     bad = int(micro_batch_b[0])  # the first, whose rows fill up the others' on a GPU
     factor_m = torch.ones(int(micro_batch_b.max()) + 1, dtype=torch.float64).index_fill(0, torch.tensor([bad]), 0.0)
-    expected_mk, expected = noted(weight_b), written(factor_m)
-    found_mk = noted(weight_b.index_fill(0, torch.tensor([0]), torch.nan))
+    expected_mk, expected = recorded(weight_b), written(factor_m)
+    found_mk = recorded(weight_b.index_fill(0, torch.tensor([0]), torch.nan))
     finite_m = found_mk.sum(1).isfinite()
     assert finite_m.tolist() == (factor_m != 0).tolist()
     torch.testing.assert_close(found_mk[finite_m], expected_mk[finite_m])
@@ -101,19 +101,19 @@ def test_an_utterance_whose_gradient_is_not_finite_changes_nothing_for_the_other
 def test_no_rounding_of_bfloat16_products_lets_an_utterance_exceed_the_clip(model: ModelSpec, tmp_path: Path) -> None:
     corpus = encoded(model, tmp_path)
     net = build(model, corpus).train()
-    net.book = book = keep_book(net)
+    net.recorder = recorder = record_per_example(net)
     clip = 0.1
     for one in range(4):
-        with book.examples(torch.arange(12), 12), torch.autocast("cpu", torch.bfloat16):
+        with recorder.examples(torch.arange(12), 12), torch.autocast("cpu", torch.bfloat16):
             loss_b = net(batch_of(corpus, EXAMPLES, torch.float32))
         loss_b.sum().backward()
-        squares_mk = book.squares()
+        squares_mk = recorder.squared_norms()
         assert squares_mk.dtype == torch.float32
         norm_m = squares_mk.sum(1).sqrt()
         assert float(norm_m.min()) > clip
         factor_m = torch.zeros(12).index_fill(0, torch.tensor([one]), float(clip / norm_m[one]))
-        sums = [torch.empty_like(p) for p in book.parameters]
-        book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
+        sums = [torch.empty_like(p) for p in recorder.parameters]
+        recorder.write(factor_m, {id(p): x for p, x in zip(recorder.parameters, sums, strict=True)})
         alone = torch.cat([x.flatten().double() for x in sums]).norm()
         assert float(alone) == pytest.approx(clip, rel=1e-5)
 
@@ -127,11 +127,11 @@ def test_nothing_of_a_pass_waits_for_the_device(
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
     corpus = encoded(model, tmp_path)
     net = build(model, corpus).train().to("meta")
-    net.book = book = keep_book(net)
+    net.recorder = recorder = record_per_example(net)
     batch = batch_of(corpus, EXAMPLES, torch.float32).to("meta")
-    with book.examples(MICRO_BATCHES["some of several"], 5):
+    with recorder.examples(MICRO_BATCHES["some of several"], 5):
         loss_b = net(batch)
     loss_b.sum().backward()
-    assert book.squares().shape == (5, len(book.layer_names))
-    sums = {id(p): torch.empty_like(p) for p in book.parameters}
-    book.write(torch.empty(5, device="meta"), sums)
+    assert recorder.squared_norms().shape == (5, len(recorder.layer_names))
+    sums = {id(p): torch.empty_like(p) for p in recorder.parameters}
+    recorder.write(torch.empty(5, device="meta"), sums)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-import edp.noise.correlated
 from edp.ledger import Ledger
+from edp.noise.source import BandedNoiseSource
 from tests.support.resuming import epochs_run, interrupted
 from tests.support.tiny import corpus, run, spec, weights
 from tests.support.workers import run_workers
@@ -79,14 +80,13 @@ def test_one_and_two_workers_give_the_same_weights_at_the_price_of_independent_n
 def _keeping_its_noise(rank: int, world: int, job: TrialJob, after: int) -> list[bytes]:
     """Noise of the steps of a trial that is cut off, as the filter left it."""
     drawn: list[bytes] = []
-    honest = edp.noise.correlated.CorrelatedNoise.next
+    honest = BandedNoiseSource.add_
 
-    def kept(self: edp.noise.correlated.CorrelatedNoise, draw: object) -> list[torch.Tensor]:
-        noise = honest(self, draw)
-        drawn.extend(x.numpy().tobytes()[:64] for x in noise if x.numel() >= 16)
-        return noise
+    def kept(self: BandedNoiseSource, *arguments: Any, **named: Any) -> None:
+        honest(self, *arguments, **named)
+        drawn.extend(x.numpy().tobytes()[:64] for x in self._past[0] if x.numel() >= 16)
 
-    edp.noise.correlated.CorrelatedNoise.next = kept
+    BandedNoiseSource.add_ = kept
     interrupted(rank, world, job, after)
     return drawn
 

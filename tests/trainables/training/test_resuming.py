@@ -155,12 +155,12 @@ KNOWN_ENTROPY = 0x5EC2E7_0123456789_ABCDEF_9876543210
 
 def with_known_secrets(rank: int, world: int, job: TrialJob, after: int | None) -> None:
     """A trial, cut off after an epoch or whole, whose secrets the test knows; what it prints and tells is kept too."""
-    import edp.noise.share
-    import edp.scale_estimates
+    import edp.alpha
+    import edp.noise.source
 
     drawn = np.random.SeedSequence
     np.random.SeedSequence = lambda *given: drawn(*given) if given else SimpleNamespace(entropy=KNOWN_ENTROPY)
-    edp.noise.share.secret_key = edp.scale_estimates.secret_key = lambda: KNOWN_KEY
+    edp.noise.source.secret_key = edp.alpha.secret_key = lambda: KNOWN_KEY
     job.output.mkdir(parents=True)
     with (job.output / "printed").open("wb") as printed:
         for number in (1, 2):

@@ -198,7 +198,7 @@ def test_a_sampler_that_deals_a_users_utterances_to_several_micro_batches_is_fou
         mine = np.flatnonzero(users == np.bincount(users).argmax())[:3]
         return replace(epoch, steps=[[list(mine.reshape(-1, 1))]], users=users)
 
-    monkeypatch.setattr("trainables.training.batches.of_users", torn)
+    monkeypatch.setattr("trainables.training.batches.group_by_user", torn)
     monkeypatch.setattr(StepGuard, "_take", lambda guard, units: None)  # which would have refused it
     found = verified(said, user_utterances=None)
     assert found.measured_sensitivity == pytest.approx(3 * found.declared_sensitivity, rel=0.02)

@@ -13,7 +13,7 @@ from torch import Tensor
 from edp.clipping import Clip
 from edp.hook import EDPHook
 from edp.mechanism import Mechanism
-from edp.noise.share import NoiseShare
+from edp.noise.source import NoiseSource
 from tests.support.tiny import SPEC
 from tests.support.toy import BERT, CLC, encoded
 from trainables.data.batch import Batch
@@ -100,12 +100,12 @@ def test_noise_that_is_too_small_or_always_the_same_is_named(tmp_path: Path, mon
         patch.setattr(Mechanism, "micro_batch_noise_std", lambda self: 0.5 * self.C * self.z / self.N**0.5)
         patch.setattr(Mechanism, "noise_std", lambda self: self.C * self.z / self.N)
         assert any("instead of" in what for what in named(verified(tmp_path / "small")).values())
-    monkeypatch.setattr("edp.noise.share.secret_key", lambda: bytes(32))
+    monkeypatch.setattr("edp.noise.source.secret_key", lambda: bytes(32))
     assert "two runs have correlated noise" in named(verified(tmp_path / "same"))["all"]
 
 
 def test_a_sensitivity_that_is_halved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mechanism, "_turns_round", lambda self: False)
+    monkeypatch.setattr(Mechanism, "_can_reverse", lambda self: False)
     found = verified(tmp_path)
     assert found.measured_sensitivity == pytest.approx(2 * found.declared_sensitivity, rel=0.02)
     assert any("one unit can move" in what for what in named(found).values())
@@ -130,15 +130,15 @@ def test_one_gradient_of_a_step_that_is_not_clipped_is_named(
 def test_a_parameter_that_gets_a_gradient_and_no_noise_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw: Callable[..., None] = NoiseShare._draw
+    draw: Callable[..., None] = NoiseSource._draw
 
-    def all_but_the_last(share: NoiseShare, tensors: list[Tensor], std: float, step: int, factor: float) -> None:
+    def all_but_the_last(share: NoiseSource, tensors: list[Tensor], std: float, step: int, factor: float) -> None:
         whole, share.shape = share.shape, share.shape[:-1]
         draw(share, tensors[:-1], std, step, factor)
         share.shape = whole
         tensors[-1].mul_(factor)
 
-    monkeypatch.setattr(NoiseShare, "_draw", all_but_the_last)
+    monkeypatch.setattr(NoiseSource, "_draw", all_but_the_last)
     assert named(verified(tmp_path)) == {"lstm.bias_hh_l1_reverse": "its gradient is released without noise"}
 
 

@@ -1,11 +1,11 @@
-"""The book: what each layer's backward pass noted, and what follows from the notes.
+"""The per-example gradient recorder: records that the layers' backward passes leave, and what follows from them.
 
-    book = keep_book(model)                             # layers leave notes from now on
-    with book.examples(micro_batch_b, micro_batches):   # which micro-batch each example belongs to
+    recorder = record_per_example(model)                    # layers leave records from now on
+    with recorder.examples(micro_batch_b, micro_batches):   # the micro-batch of each example
         loss_b = model(batch)
     loss_b.sum().backward()
-    squares_mk = book.squares()                         # of each micro-batch's gradient in each layer
-    book.write(factor_m, sums)                          # the sum of factor · gradient over the micro-batches
+    squares_mk = recorder.squared_norms()                   # of each micro-batch's gradient in each layer
+    recorder.write(factor_m, sums)                          # the sum of factor · gradient over the micro-batches
 
 Shapes: b examples, m micro-batches, n rows, k layers, i inputs, o outputs of a layer.
 """
@@ -21,24 +21,42 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from edp.book.rows import Rows
-from edp.layer_scales import layer_of_parameter
+from edp.per_example.rows import Rows
 
 Sums = dict[int, Tensor]
 """A tensor of each parameter's shape, by the parameter's `id`."""
 Write = Callable[[Tensor, Sums, bool], None]
-"""Writes the weighted sum (weights (M,)) of what was noted into the parameters' sums; True: adds it there.
-A micro-batch of weight 0 adds nothing, also where its gradient is not finite: `Book.finite`."""
+"""Writes the weighted sum (weights (M,)) of the recorded gradients into the parameters' sums; True: adds it there.
+A micro-batch of weight 0 adds nothing, also where its gradient is not finite: `GradientRecorder.finite`."""
 
 
-class Book:
-    """The notes of one forward and backward pass over whole micro-batches. Made by `keep_book`."""
+def layer_of_parameter(model: nn.Module) -> tuple[list[nn.Parameter], list[int], list[str]]:
+    """Return the trainable parameters in registration order, the number of each one's layer, and the layers' names.
+
+    A layer is a module that owns trainable parameters.
+    """
+    parameters: list[nn.Parameter] = []
+    layers: list[int] = []
+    names: list[str] = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        owner = name.rpartition(".")[0]
+        if owner not in names:
+            names.append(owner)
+        parameters.append(parameter)
+        layers.append(names.index(owner))
+    return parameters, layers, names
+
+
+class GradientRecorder:
+    """Records of one forward and backward pass over whole micro-batches. Made by `record_per_example`."""
 
     def __init__(self, model: nn.Module) -> None:
         self.parameters, layer, self.layer_names = layer_of_parameter(model)
         self._layer = {id(p): k for p, k in zip(self.parameters, layer, strict=True)}
         self._names = {id(p): name for name, p in model.named_parameters()}
-        self._open = False
+        self._recording = False
         self._lengths_b: Tensor | None = None
         self.micro_batch_of_example = torch.zeros(0, dtype=torch.long)
         self._device = self.parameters[0].device
@@ -47,61 +65,66 @@ class Book:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all notes."""
-        self._noted: set[int] = set()
+        """Delete all records."""
+        self._recorded: set[int] = set()
         self._squares: list[list[Tensor]] = [[] for _ in self.layer_names]
         self._writes: list[Write] = []
         self._rows: dict[tuple[int, int], Rows] = {}
-        # The last two: between query's adapter and value's, whose input is the same, stands one of another input.
+        # Keep two: query's and value's adapters share an input, and a layer with another input runs between them.
         self._packed: deque[tuple[Tensor, Rows, _Packed]] = deque(maxlen=2)
 
     @property
-    def is_open(self) -> bool:
-        """Whether a forward pass leaves notes."""
-        return self._open
+    def is_recording(self) -> bool:
+        """True within `examples`: a forward pass leaves records."""
+        return self._recording
 
     @property
-    def has_notes(self) -> bool:
-        """Whether a backward pass has left notes that were not written yet."""
-        return bool(self._noted)
+    def has_records(self) -> bool:
+        """True from a backward pass to `write` or `clear`."""
+        return bool(self._recorded)
 
     @contextmanager
     def examples(self, micro_batch_b: Tensor, micro_batches: int) -> Iterator[None]:
-        """Forward passes within are of whole micro-batches.
+        """Record the forward passes within, which must be over whole micro-batches.
 
         Args:
             micro_batch_b: the micro-batch of each example, (B,) int64 on the CPU, from 0. The examples are the first
-                axis of what the model's layers are given.
-            micro_batches: how many there are; some may hold no example.
+                axis of the layers' inputs.
+            micro_batches: M; some micro-batches may be empty.
 
         Raises:
-            RuntimeError: where the notes of the last backward pass were not written.
+            RuntimeError: if the records of the last backward pass were not written.
         """
-        if self.has_notes:
-            raise RuntimeError("the notes of the last backward pass were not written: call EDPHook.accumulate after it")
+        if self.has_records:
+            raise RuntimeError(
+                "the records of the last backward pass were not written: call EDPHook.accumulate after it"
+            )
         self.clear()
         self.micro_batch_of_example, self.micro_batches = micro_batch_b, micro_batches
         self.one_each = torch.equal(micro_batch_b, torch.arange(micro_batches))
-        self._open = True
+        self._recording = True
         try:
             yield
         finally:
-            self._open = False
+            self._recording = False
 
     @contextmanager
-    def closed(self) -> Iterator[None]:
-        """Layers run as if there were no book."""
-        before, self._open = self._open, False
+    def paused(self) -> Iterator[None]:
+        """Run the layers within without recording."""
+        before, self._recording = self._recording, False
         try:
             yield
         finally:
-            self._open = before
+            self._recording = before
 
     @contextmanager
     def padded(self, lengths_b: Tensor) -> Iterator[None]:
-        """Within, an example's rows beyond its length (B,), on the CPU, are padding: no gradient reaches them.
+        """Leave out the rows beyond each example's length, to save time.
 
-        It saves time. Whoever says so answers for it: a row that is left out is not clipped.
+        The caller guarantees that no gradient reaches those rows: a row that is left out is not clipped.
+
+        Args:
+            lengths_b: rows of each example, (B,), on the CPU.
         """
         before, self._lengths_b = self._lengths_b, lengths_b
         try:
@@ -110,16 +133,16 @@ class Book:
             self._lengths_b = before
 
     def rows(self, x: Tensor, layer: nn.Module) -> Rows:
-        """The rows of a layer's input (B, …, d), flattened; of an input (B, T, d) those that are no padding.
+        """Return the rows of a layer's input (B, …, d), flattened; without padding for an input (B, T, d).
 
         Raises:
-            RuntimeError: where the first axis of `x` is not that of the examples.
+            RuntimeError: if the first axis of `x` is not that of the examples.
         """
         examples, (size, per_example) = len(self.micro_batch_of_example), (x.shape[0], x.shape[1:-1].numel())
         if size != examples:
             raise RuntimeError(
                 f"{type(layer).__name__} was given an input of shape {tuple(x.shape)}; allowed here: the {examples} "
-                "examples as the first axis, or a rule of the layer's own (edp.book.teach)"
+                "examples as the first axis, or a rule of the layer's own (edp.register_layer)"
             )
         lengths_b = self._lengths_b if x.dim() == 3 else None
         key = (per_example, id(lengths_b))
@@ -132,51 +155,54 @@ class Book:
         return self._rows[key]
 
     def rows_of(self, row_n: Tensor, example_n: Tensor) -> Rows:
-        """Rows that stand at `row_n` and belong to the examples `example_n`; both (N,) int64 on the CPU."""
+        """Return the rows at `row_n` of the examples `example_n`; both (N,) int64 on the CPU."""
         return Rows.of(row_n, self.micro_batch_of_example[example_n], self.micro_batches, self._device)
 
     def by_micro_batch(self, values_b: Tensor) -> Tensor:
-        """Values of examples (B, …) added up by micro-batch: (M, …)."""
+        """Return the sums of the examples' values (B, …) by micro-batch, (M, …)."""
         if self.one_each:
             return values_b
         index = self.micro_batch_of_example.to(values_b.device, non_blocking=True)
         return values_b.new_zeros(self.micro_batches, *values_b.shape[1:]).index_add_(0, index, values_b)
 
-    # What layers note.
+    # For the rules of the layers.
 
-    def tap(self, output: Tensor, parameters: Sequence[nn.Parameter], note: Callable[[Tensor], None]) -> Tensor:
-        """`output`, whose gradient `note` is called with in the backward pass.
-
-        `output` must have been made without a gradient of `parameters` (`Parameter.detach()`). They are told that they
-        have none, as DDP has to know that the backward pass has reached them.
-        """
-        tapped: Tensor = _Tap.apply(output, note, *parameters)
-        return tapped
-
-    def note(self, parameters: Sequence[nn.Parameter], squares_m: Tensor, write: Write) -> None:
-        """Takes one note: all of the gradients of `parameters`, which are of one layer.
+    def hook(self, output: Tensor, parameters: Sequence[nn.Parameter], record: Callable[[Tensor], None]) -> Tensor:
+        """Return `output` with a backward hook that calls `record` with its gradient.
 
         Args:
-            squares_m: squared L2 norm of each micro-batch's gradient (M,), all `parameters` together.
+            output: made from `Parameter.detach()` of `parameters`, so that autograd makes no gradient of them.
+            parameters: they get a gradient of None from autograd: DDP must see that the backward pass reached them.
+        """
+        hooked: Tensor = _BackwardHook.apply(output, record, *parameters)
+        return hooked
+
+    def record(self, parameters: Sequence[nn.Parameter], squares_m: Tensor, write: Write) -> None:
+        """Record the gradients of `parameters`, which belong to one layer.
+
+        Args:
+            squares_m: squared L2 norm of each micro-batch's gradient, (M,), all `parameters` together.
+            write: writes their weighted sum.
 
         Raises:
-            RuntimeError: for a parameter that is noted twice, whose norm would lack the cross terms.
+            RuntimeError: for a parameter that is recorded twice, whose norm would lack the cross terms.
         """
         for parameter in parameters:
-            if id(parameter) in self._noted:
+            if id(parameter) in self._recorded:
                 raise RuntimeError(
                     f"{self._names[id(parameter)]} was used twice in a forward pass: the norm of its gradient would be "
-                    "wrong; allowed: once, or a rule that notes both uses together (edp.book.teach)"
+                    "wrong; allowed: once, or a rule that records both uses together (edp.register_layer)"
                 )
-            self._noted.add(id(parameter))
+            self._recorded.add(id(parameter))
         self._squares[self._layer[id(parameters[0])]].append(squares_m)
         self._writes.append(write)
 
-    def note_gradient(self, parameter: nn.Parameter, gradient_m: Tensor, order_m: Tensor | None = None) -> None:
-        """Notes the gradient of each micro-batch, (M, *shape): for small parameters, and for few micro-batches.
+    def record_gradient(self, parameter: nn.Parameter, gradient_m: Tensor, order_m: Tensor | None = None) -> None:
+        """Record the gradient of each micro-batch in full: for small parameters, and for few micro-batches.
 
         Args:
-            order_m: the micro-batches that the gradients are of; the others have none. None: all, in their order.
+            gradient_m: (M, *shape).
+            order_m: the micro-batches of the gradients, where others have none; None: all, in their order.
         """
         flat = gradient_m.reshape(len(gradient_m), -1)
         squares_m = torch.linalg.vecdot(flat, flat)
@@ -187,9 +213,9 @@ class Book:
             chosen = factor_m if order_m is None else factor_m[order_m]
             _put(sums[id(parameter)], (chosen @ self.finite(flat)).view(parameter.shape), add)
 
-        self.note([parameter], squares_m, write)
+        self.record([parameter], squares_m, write)
 
-    def note_linear(
+    def record_linear(
         self,
         rows: Rows,
         inputs: Sequence[tuple[Tensor, nn.Parameter]],
@@ -197,30 +223,30 @@ class Book:
         g_no: Tensor,
         gram: Callable[[], Tensor] | None = None,
     ) -> None:
-        """Notes weights (O, I) whose products with their inputs are added up, and biases (O,) that are added to them.
+        """Record weights (O, I) whose products with their inputs are added up, and biases (O,) added to them.
 
         One example's gradient of a weight is `Σ_t g_t x_tᵀ`. Its squared norm is `Σ_{t,t'} ⟨x_t, x_t'⟩⟨g_t, g_t'⟩`,
-        where t runs over all rows of the micro-batch. Gradients are made in full instead where they are no larger than
-        the rows that they are made of, which then costs less.
+        where t runs over all rows of the micro-batch: the ghost norm of Goodfellow (2015) and Li et al. (2021).
+        Gradients that are no larger than these rows are made in full, which then costs less.
 
         Args:
             inputs: rows (N, I) and weight of each product.
             g_no: the gradient of the sum, rows likewise.
-            gram: the Gram matrices of the inputs, added up, where somebody else may have made them.
+            gram: returns the Gram matrices of the inputs, added up, where another layer may have made them.
         """
         width, outputs = sum(x.shape[1] for x, _ in inputs), g_no.shape[1]
         if rows.micro_batches == 1 or rows.holds_gradients(width, outputs):
             for x_ni, weight in inputs:
-                self.note_gradient(weight, rows.products(x_ni, g_no), rows.order_m)
+                self.record_gradient(weight, rows.products(x_ni, g_no), rows.order_m)
             for bias in biases:
-                self.note_gradient(bias, rows.sums(g_no))
+                self.record_gradient(bias, rows.sums(g_no))
             return
         pairs = gram() if gram is not None else torch.stack([rows.gram(x_ni) for x_ni, _ in inputs]).sum(0)
         squares_m = rows.sum_of_pairs((pairs + len(biases)).mul_(rows.gram(g_no)))
 
         def write(factor_m: Tensor, sums: Sums, add: bool) -> None:
             factor_n1 = factor_m[rows.micro_batch_n, None]
-            narrow = outputs < width  # the factor goes to the narrower side
+            narrow = outputs < width  # multiply the narrower side by the factor
             slope_no = self.finite(g_no)
             scaled = slope_no * factor_n1 if narrow else slope_no
             for x_ni, weight in inputs:
@@ -229,12 +255,12 @@ class Book:
             for bias in biases:
                 _put(sums[id(bias)], slope_no.t() @ factor_n1[:, 0], add)
 
-        self.note([*(weight for _, weight in inputs), *biases], squares_m, write)
+        self.record([*(weight for _, weight in inputs), *biases], squares_m, write)
 
     def packed(self, rows: Rows, x: Tensor, like: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
-        """Rows of an input, in the type of `like`, and what gives their Gram matrices.
+        """Return the rows of an input, in the type of `like`, and a function that returns their Gram matrices.
 
-        Layers that are given the same input (query, key and value, or their adapters) share both.
+        Layers with the same input (query, key and value, or their adapters) share both.
         """
         for known, its_rows, packed in self._packed:
             if known is x and its_rows is rows:
@@ -243,36 +269,36 @@ class Book:
         self._packed.append((x, rows, packed))
         return packed.x_ni, packed.gram
 
-    # What follows from the notes.
+    # For the hook, which clips.
 
-    def squares(self) -> Tensor:
-        """Squared norm of each micro-batch's gradient in each layer, (M, K).
+    def squared_norms(self) -> Tensor:
+        """Return the squared norm of each micro-batch's gradient in each layer, (M, K).
 
         Raises:
-            RuntimeError: naming a parameter that no layer has noted: it would be neither clipped nor known.
+            RuntimeError: naming a parameter without a record: it would get noise and no clipped gradient.
         """
         for parameter in self.parameters:
-            if id(parameter) not in self._noted:
+            if id(parameter) not in self._recorded:
                 raise RuntimeError(
-                    f"{self._names[id(parameter)]} left no note in this backward pass: it would get noise and no "
+                    f"{self._names[id(parameter)]} left no record in this backward pass: it would get noise and no "
                     "gradient; freeze it, or use it in every forward pass, through the layer that owns it"
                 )
         # Rounding may leave a sum of products a little below zero.
         return torch.stack([torch.stack(squares).sum(0).clamp_min(0) for squares in self._squares], 1)
 
     def write(self, factor_m: Tensor, sums: Sums, *, add: bool = False) -> None:
-        """The sum over micro-batches of `factor · gradient` into each parameter's sum; forgets the notes.
+        """Write `Σ_m factor · gradient` into each parameter's sum, or add it there, and delete the records.
 
         A micro-batch of factor 0 adds nothing, also where its gradient is not finite.
         """
-        # A GPU is not asked, which would have to be waited for.
+        # On a GPU assume that some factor is 0: reading the factors would wait for the device.
         self._some_dropped = factor_m.device.type != "cpu" or not bool((factor_m != 0).all())
         for write in self._writes:
             write(factor_m, sums, add)
         self.clear()
 
     def finite(self, values: Tensor) -> Tensor:
-        """For a `Write`: `values` with 0 for what is not finite, since 0 · NaN is not 0."""
+        """Return `values` with 0 for what is not finite, for a `Write`: 0 · NaN is not 0."""
         return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) if self._some_dropped else values
 
 
@@ -294,19 +320,19 @@ def _put(out: Tensor, value: Tensor, add: bool) -> None:
         out.copy_(value)
 
 
-class _Tap(torch.autograd.Function):
-    """The identity; its backward pass calls `note` with the gradient."""
+class _BackwardHook(torch.autograd.Function):
+    """The identity; its backward pass calls `record` with the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, note: Callable[[Tensor], None], *parameters: nn.Parameter) -> Tensor:
-        ctx.note, ctx.parameters = note, len(parameters)
+    def forward(ctx: Any, output: Tensor, record: Callable[[Tensor], None], *parameters: nn.Parameter) -> Tensor:
+        ctx.record, ctx.parameters = record, len(parameters)
         return output.view_as(output)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        # Products of a smaller type would be rounded after the clip, by more than the clip allows for.
+        # Without autocast: products of a smaller type would be rounded after the clip, by more than it allows for.
         with torch.autocast(gradient.device.type, enabled=False):
-            ctx.note(gradient)
-        ctx.note = None
+            ctx.record(gradient)
+        ctx.record = None
         return gradient, None, *(None,) * ctx.parameters

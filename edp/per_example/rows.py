@@ -1,7 +1,7 @@
-"""Which rows of a layer's input belong to which micro-batch.
+"""The rows of a layer's input by micro-batch.
 
-A layer sees its input as rows: the tokens of all utterances, or one row an utterance. What a note computes, it computes
-by micro-batch: inner products of the rows of one with each other, and products of its inputs and output gradients.
+A layer sees its input as rows: the tokens of all utterances, or one row an utterance. Records are computed by
+micro-batch: inner products of its rows with each other, and products of its inputs and output gradients.
 
 Shapes: n rows of all micro-batches, m micro-batches, d width of a row.
 """
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 ROUNDING = 16
-"""Of a sum of products, in units in the last place: twice what inner products of 4,096 numbers, added up in sixteen
-places at once, are off by where each addition is off by chance."""
+"""Allowance for rounding in a sum of products, in units in the last place: twice the error of inner products of 4,096
+numbers, added up in sixteen places at once, where each addition is off by chance."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Micro-batches with equally many rows, which stand one after the other."""
+    """Micro-batches with equally many rows, one after the other."""
 
     first: int
     micro_batches: int
@@ -36,12 +36,12 @@ class Block:
 class Rows:
     """Rows micro-batch by micro-batch, in blocks of equally many rows.
 
-    Rows that are left out of it are taken to have no gradient: padding, and nothing else. On a GPU all micro-batches
-    are filled up to the longest, so that a layer starts a few large kernels instead of many small ones.
+    Rows that are left out must have no gradient: padding, and nothing else. On a GPU all micro-batches are filled up
+    to the longest, so that a layer starts a few large kernels instead of many small ones.
     """
 
     row_n: Tensor
-    """Where each row stands in the layer's flattened input, int64."""
+    """Index of each row in the layer's flattened input, int64."""
     micro_batch_n: Tensor
     """The micro-batch of each row, int64."""
     real_n: Tensor | None
@@ -53,7 +53,7 @@ class Rows:
 
     @classmethod
     def of(cls, row_n: Tensor, micro_batch_n: Tensor, micro_batches: int, device: torch.device) -> Rows:
-        """Rows `row_n` that belong to the micro-batches `micro_batch_n`; both (N,) int64 on the CPU, in any order."""
+        """Return the rows `row_n` of the micro-batches `micro_batch_n`; both (N,) int64 on the CPU, in any order."""
         length_m = torch.bincount(micro_batch_n, minlength=micro_batches)
         order_m = length_m.argsort(stable=True)
         rank_m = torch.empty_like(order_m)
@@ -72,7 +72,7 @@ class Rows:
 
     @classmethod
     def filled_up(cls, row_n: Tensor, length_m: Tensor, order_m: Tensor, device: torch.device) -> Rows:
-        """All micro-batches as long as the longest, which makes one block of them.
+        """Fill up all micro-batches to the longest one, which makes one block of them.
 
         Args:
             row_n: rows micro-batch by micro-batch, in the order `order_m`; a micro-batch has `length_m` rows.
@@ -92,21 +92,21 @@ class Rows:
         )
 
     def holds_gradients(self, width: int, outputs: int) -> bool:
-        """Whether gradients (outputs, width) of all micro-batches take no more room than their rows."""
+        """Return True if gradients (outputs, width) of all micro-batches take no more memory than their rows."""
         return self.micro_batches * width * outputs <= len(self.row_n) * (width + outputs)
 
     @cached_property
     def widest_gram(self) -> int:
-        """Entries of the Gram matrices of all micro-batches."""
+        """Number of entries of the Gram matrices of all micro-batches."""
         return sum(block.micro_batches * block.rows**2 for block in self.blocks)
 
     def take(self, x: Tensor) -> Tensor:
-        """Rows of `x` (…, d) as (N, d); 0 on rows that only fill up, as what stands there is another example's."""
+        """Return the rows of `x` (…, d) as (N, d); 0 on rows that only fill up, whose values are another example's."""
         x_nd = x.reshape(-1, x.shape[-1]).index_select(0, self.row_n)
         return x_nd if self.real_n is None else x_nd.masked_fill_(~self.real_n[:, None], 0)
 
     def gram(self, x_nd: Tensor) -> Tensor:
-        """Inner products of all pairs of rows of a micro-batch, flat, block after block."""
+        """Return the inner products of all pairs of rows of a micro-batch, flat, block after block."""
         flat = x_nd.new_empty(self.widest_gram)
         done = 0
         for block in self.blocks:
@@ -118,28 +118,28 @@ class Rows:
         return flat
 
     def sum_of_pairs(self, pairs: Tensor) -> Tensor:
-        """`Σ_{t,t'} ⟨x_t, x_t'⟩⟨g_t, g_t'⟩` of each micro-batch, never too small: (M,).
+        """Return `Σ_{t,t'} ⟨x_t, x_t'⟩⟨g_t, g_t'⟩` of each micro-batch, never too small: (M,).
 
         Where rows cancel, rounding is all that is left of the sum, and with a norm that is too small the clip
-        lets more than C through. So what rounding may have taken is added: `ROUNDING` units in the last place of
-        `(Σ_t ‖x_t‖‖g_t‖)²`, which every pair's error is a share of.
+        lets more than C through. So the sum gets `ROUNDING` units in the last place of `(Σ_t ‖x_t‖‖g_t‖)²` on top,
+        a bound of what rounding may have taken.
 
         Args:
-            pairs: products of Gram matrices, as `gram` gives them.
+            pairs: products of Gram matrices, as `gram` returns them.
         """
         allowed, sums, done = ROUNDING * torch.finfo(pairs.dtype).eps, [], 0
         for block in self.blocks:
             size = block.micro_batches * block.rows**2
             pairs_mtt = pairs[done : done + size].view(block.micro_batches, block.rows, block.rows)
             longest_m = pairs_mtt.diagonal(dim1=1, dim2=2).sqrt().sum(1)
-            # A sum by `index_add_` adds one after the other, and comes to a halt at 2²⁴ times what it adds.
+            # Not `index_add_`: it adds one after the other, and in float32 stops growing at 2²⁴ times an addend.
             sums.append(pairs_mtt.flatten(1).sum(1).addcmul_(longest_m, longest_m, value=allowed))
             done += size
         found = pairs.new_zeros(self.micro_batches)
         return found.index_copy_(0, self.order_m, torch.cat(sums)) if sums else found
 
     def products(self, x_ni: Tensor, g_no: Tensor) -> Tensor:
-        """`Σ g xᵀ` over the rows of each micro-batch, (M, O, I), in the order `order_m`."""
+        """Return `Σ g xᵀ` over the rows of each micro-batch, (M, O, I), in the order `order_m`."""
         found = x_ni.new_empty(len(self.order_m), g_no.shape[1], x_ni.shape[1])
         done = 0
         for block in self.blocks:
@@ -150,5 +150,5 @@ class Rows:
         return found
 
     def sums(self, values_n: Tensor) -> Tensor:
-        """Rows (N, …) added up by micro-batch: (M, …)."""
+        """Return the sums of rows (N, …) by micro-batch, (M, …)."""
         return values_n.new_zeros(self.micro_batches, *values_n.shape[1:]).index_add_(0, self.micro_batch_n, values_n)

@@ -8,8 +8,15 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from edp import EDPHook, EDPSpec, one_bucket_ddp, shuffled_epoch
-from edp.book import Book, Rows, UntaughtLayer, instantiated, keep_book, teach
-from edp.layer_scales import layer_of_parameter
+from edp.per_example import (
+    GradientRecorder,
+    Rows,
+    UnsupportedLayer,
+    autograd_rule,
+    layer_of_parameter,
+    record_per_example,
+    register_layer,
+)
 from tests.support.gradients import filled_up, relative
 from trainables.training.process import alone
 
@@ -63,16 +70,16 @@ def literal(model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Te
     return squares_mk, sums
 
 
-def noted(
-    book: Book, model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Tensor
+def recorded(
+    recorder: GradientRecorder, model: nn.Module, batch: Tensor, micro_batch_b: Tensor, factor_m: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """The same from the book."""
-    with book.examples(micro_batch_b, len(factor_m)):
+    """The same from the recorder."""
+    with recorder.examples(micro_batch_b, len(factor_m)):
         loss = model(batch).sum()
     loss.backward()
-    squares_mk, sums = book.squares(), [torch.empty_like(p) for p in book.parameters]
-    assert all(p.grad is None for p in book.parameters), "an unclipped gradient was made"
-    book.write(factor_m, {id(p): x for p, x in zip(book.parameters, sums, strict=True)})
+    squares_mk, sums = recorder.squared_norms(), [torch.empty_like(p) for p in recorder.parameters]
+    assert all(p.grad is None for p in recorder.parameters), "an unclipped gradient was made"
+    recorder.write(factor_m, {id(p): x for p, x in zip(recorder.parameters, sums, strict=True)})
     return squares_mk, sums
 
 
@@ -93,13 +100,13 @@ def test_norms_and_sums_are_those_of_a_loop_over_micro_batches(
     model, batch = Tagger().to(dtype), words(12)
     factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=dtype, generator=torch.Generator().manual_seed(2))
     expected = literal(model, batch, micro_batch_b, factor_m)
-    found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+    found = recorded(record_per_example(model), model, batch, micro_batch_b, factor_m)
     assert relative([found[0]], [expected[0]]) < within
     assert relative(found[1], expected[1]) < within
 
 
 class Scale(nn.Module):
-    """A layer that nobody has taught the book."""
+    """A layer without a rule."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -110,30 +117,30 @@ class Scale(nn.Module):
 
 
 class Written(Scale):
-    """It is taught by a formula."""
+    """Its rule is a formula."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weight
 
 
 class Derived(Scale):
-    """It is taught by `instantiated`."""
+    """Its rule is `autograd_rule`."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weight
 
 
-@teach(Written)
-def written(book: Book, layer: Written, x: Tensor) -> Tensor:
+@register_layer(Written)
+def written(recorder: GradientRecorder, layer: Written, x: Tensor) -> Tensor:
     kept = x.detach()
 
-    def note(g: Tensor) -> None:
-        book.note_gradient(layer.weight, book.by_micro_batch((g * kept).sum(tuple(range(1, g.dim() - 1)))))
+    def record(g: Tensor) -> None:
+        recorder.record_gradient(layer.weight, recorder.by_micro_batch((g * kept).sum(tuple(range(1, g.dim() - 1)))))
 
-    return book.tap(x * layer.weight.detach(), [layer.weight], note)
+    return recorder.hook(x * layer.weight.detach(), [layer.weight], record)
 
 
-teach(Derived)(instantiated)
+register_layer(Derived)(autograd_rule)
 
 
 class Small(nn.Module):
@@ -152,21 +159,23 @@ def test_a_layer_of_ones_own_can_be_taught(kind: type[Scale]) -> None:
     for micro_batch_b in MICRO_BATCHES.values():
         factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=torch.float64)
         expected = literal(model, batch, micro_batch_b, factor_m)
-        found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+        found = recorded(record_per_example(model), model, batch, micro_batch_b, factor_m)
         assert relative([found[0]], [expected[0]]) < 1e-12
         assert relative(found[1], expected[1]) < 1e-12
 
 
-def test_a_layer_that_nobody_has_taught_is_named_before_the_first_step() -> None:
-    with pytest.raises(UntaughtLayer, match=r"own \(Scale\) has trainable parameters.*allowed: .*Linear.*teach"):
-        keep_book(Small(Scale(WIDTH)))
+def test_a_layer_without_a_rule_is_named_before_the_first_step() -> None:
+    with pytest.raises(
+        UnsupportedLayer, match=r"own \(Scale\) has trainable parameters.*allowed: .*Linear.*register_layer"
+    ):
+        record_per_example(Small(Scale(WIDTH)))
     frozen = Small(Scale(WIDTH))
     frozen.own.requires_grad_(False)
-    keep_book(frozen)
+    record_per_example(frozen)
 
 
 class Doubled(nn.Linear):
-    """Inherits the class, and not the method that was taught."""
+    """Inherits the class, and not the method that was registered."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
@@ -190,8 +199,8 @@ class Tied(nn.Module):
     ],
 )
 def test_what_only_looks_like_a_taught_layer_is_refused(model: nn.Module, reason: str) -> None:
-    with pytest.raises(UntaughtLayer, match=reason):
-        keep_book(model)
+    with pytest.raises(UnsupportedLayer, match=reason):
+        record_per_example(model)
 
 
 class Reuses(Small):
@@ -213,18 +222,18 @@ class TimeFirst(Small):
     ("kind", "reason"),
     [
         (Reuses, "first.weight was used twice"),
-        (Skips, "own.weight left no note"),
+        (Skips, "own.weight left no record"),
         (TimeFirst, "the 5 examples as the first axis"),
     ],
 )
 def test_a_gradient_that_the_book_would_get_wrong_is_refused(kind: type[Small], reason: str) -> None:
     model = kind(Derived(WIDTH))
-    book = keep_book(model)
+    recorder = record_per_example(model)
 
     def squares() -> Tensor:
-        with book.examples(torch.arange(5), 5):
+        with recorder.examples(torch.arange(5), 5):
             model(torch.randn(5, 4, 3)).sum().backward()
-        return book.squares()
+        return recorder.squared_norms()
 
     with pytest.raises(RuntimeError, match=reason):
         squares()
@@ -233,19 +242,19 @@ def test_a_gradient_that_the_book_would_get_wrong_is_refused(kind: type[Small], 
 def test_while_the_book_is_closed_a_model_is_what_it_was() -> None:
     model, batch = Tagger(), words(6)
     plain = torch.autograd.grad(model(batch).sum(), list(model.parameters()))
-    book = keep_book(model)
+    recorder = record_per_example(model)
     assert all(map(torch.equal, plain, torch.autograd.grad(model(batch).sum(), list(model.parameters()))))
-    with torch.no_grad(), book.examples(torch.arange(6), 6):
+    with torch.no_grad(), recorder.examples(torch.arange(6), 6):
         model(batch)
-    assert not book.has_notes
+    assert not recorder.has_records
 
 
 def test_notes_that_were_not_written_are_not_forgotten_silently() -> None:
     model, batch = Tagger(), words(6)
-    book = keep_book(model)
-    with book.examples(torch.arange(6), 6):
+    recorder = record_per_example(model)
+    with recorder.examples(torch.arange(6), 6):
         model(batch).sum().backward()
-    with pytest.raises(RuntimeError, match="were not written"), book.examples(torch.arange(6), 6):
+    with pytest.raises(RuntimeError, match="were not written"), recorder.examples(torch.arange(6), 6):
         pass
 
 
@@ -256,7 +265,7 @@ def test_an_adapter_and_a_bias_alone_are_trained_with_the_rest_frozen() -> None:
         parameter.requires_grad_(True)
     factor_m = torch.rand(12, dtype=torch.float64)
     expected = literal(model, batch, torch.arange(12), factor_m)
-    found = noted(keep_book(model), model, batch, torch.arange(12), factor_m)
+    found = recorded(record_per_example(model), model, batch, torch.arange(12), factor_m)
     assert relative([found[0]], [expected[0]]) < 1e-12
     assert relative(found[1], expected[1]) < 1e-12
 
@@ -267,21 +276,21 @@ def test_rows_filled_up_for_a_gpu_are_the_same_rows(micro_batch_b: Tensor, monke
     factor_m = torch.rand(int(micro_batch_b.max()) + 1, dtype=torch.float64)
     expected = literal(model, batch, micro_batch_b, factor_m)
     monkeypatch.setattr(Rows, "of", filled_up)
-    found = noted(keep_book(model), model, batch, micro_batch_b, factor_m)
+    found = recorded(record_per_example(model), model, batch, micro_batch_b, factor_m)
     assert relative([found[0]], [expected[0]]) < 1e-12
     assert relative(found[1], expected[1]) < 1e-12
 
 
 def square_of_linear(x_btd: Tensor, g_bto: Tensor, micro_batch_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of a linear layer's gradient by micro-batch, (M,): by the book, and literally in float64."""
+    """Squared norms of a linear layer's gradient by micro-batch, (M,): by the recorder, and literally in float64."""
     layer = nn.Linear(x_btd.shape[2], g_bto.shape[2], bias=False)
-    book, micro_batches = keep_book(layer), int(micro_batch_b.max()) + 1
-    with book.examples(micro_batch_b, micro_batches):
+    recorder, micro_batches = record_per_example(layer), int(micro_batch_b.max()) + 1
+    with recorder.examples(micro_batch_b, micro_batches):
         output = layer(x_btd)
     (output * g_bto).sum().backward()
     gradient_boi = g_bto.double().transpose(1, 2) @ x_btd.double()
     gradient_moi = torch.zeros(micro_batches, *gradient_boi.shape[1:], dtype=torch.float64)
-    return book.squares()[:, 0], gradient_moi.index_add_(0, micro_batch_b, gradient_boi).square().sum((1, 2))
+    return recorder.squared_norms()[:, 0], gradient_moi.index_add_(0, micro_batch_b, gradient_boi).square().sum((1, 2))
 
 
 @pytest.mark.parametrize("kinds", [60, 2])
@@ -327,10 +336,10 @@ def test_indices_whose_gradients_cancel_leave_nothing_among_the_others() -> None
     x_bd[-1] = 1e10
     spec = EDPSpec(C=1.0, z0=0.0, alpha="none")
     with alone():
-        book, ddp = keep_book(model), one_bucket_ddp(model)
-        hook = EDPHook(ddp, spec, micro_batches=8, single_example=True, rate=1.0, book=book)
+        recorder, ddp = record_per_example(model), one_bucket_ddp(model)
+        hook = EDPHook(ddp, spec, micro_batches=8, single_example=True, rate=1.0, recorder=recorder)
         for _ in hook.steps(shuffled_epoch(8, batch_size=8, micro_batches=8, seed=0, epoch=0)):
-            with book.examples(torch.arange(8), 8):
+            with recorder.examples(torch.arange(8), 8):
                 ddp(pair_b2, x_bd).sum().backward()
     assert model.table.weight.grad is not None
     assert_close(model.table.weight.grad * 8, torch.tensor([[0.0] * 4, [2.1] * 4, [-2.1] * 4]))

@@ -1,0 +1,140 @@
+"""The layers that the recorder supports, and how to register others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from edp.per_example.recorder import GradientRecorder
+
+Rule = Callable[..., Any]
+"""`rule(recorder, layer, *inputs)` returns the layer's output, and records its gradients: see `register_layer`."""
+RuleType = TypeVar("RuleType", bound=Rule)
+
+_rules: dict[type[nn.Module], tuple[Rule, str]] = {}
+
+
+class UnsupportedLayer(TypeError):
+    """A layer with trainable parameters and no rule: without a record, its gradient would not be clipped."""
+
+
+def register_layer(kind: type[nn.Module], method: str = "forward") -> Callable[[RuleType], RuleType]:
+    """Register the decorated function as the rule of a class of layers.
+
+    While the recorder records, the rule runs in place of the layer's `method`. It runs the layer with its parameters
+    detached, and hooks the output: the recorder calls `record` with the output's gradient in the backward pass, and
+    `record` records the gradient of each micro-batch.
+
+    A layer whose gradients are small needs no formula: `register_layer(Scale)(edp.per_example.autograd_rule)`.
+
+    A rule holds for that very class, and for those that inherit the method from it. It also records the layers below
+    a registered one.
+
+    Examples:
+        >>> class Scale(nn.Module):
+        ...     def __init__(self, width):
+        ...         super().__init__()
+        ...         self.weight = nn.Parameter(torch.ones(width))
+        ...
+        ...     def forward(self, x_btd):
+        ...         return x_btd * self.weight
+        >>> @register_layer(Scale)
+        ... def scale(recorder, layer, x_btd):
+        ...     def record(g_btd):
+        ...         gradient_bd = (g_btd * x_btd.detach()).sum(1)
+        ...         recorder.record_gradient(layer.weight, recorder.by_micro_batch(gradient_bd))
+        ...
+        ...     return recorder.hook(x_btd * layer.weight.detach(), [layer.weight], record)
+        >>> model = Scale(3)
+        >>> recorder = record_per_example(model)
+        >>> with recorder.examples(torch.arange(2), micro_batches=2):  # two examples, a micro-batch each
+        ...     loss = model(torch.ones(2, 5, 3)).sum()
+        >>> loss.backward()
+        >>> recorder.squared_norms()  # the gradient of either is (5, 5, 5)
+        tensor([[75.],
+                [75.]])
+    """
+
+    def decorate(rule: RuleType) -> RuleType:
+        _rules[kind] = (rule, method)
+        return rule
+
+    return decorate
+
+
+def record_per_example(model: nn.Module) -> GradientRecorder:
+    """Make the trainable layers of `model` leave records, and return the recorder. Frozen layers stay as they are.
+
+    Call it before DDP wraps the model. Outside of `GradientRecorder.examples` the model runs as before.
+
+    Raises:
+        UnsupportedLayer: naming the first layer that has no rule, or that shares a parameter.
+    """
+    recorder = GradientRecorder(model)
+    owner: dict[int, str] = {}
+    _attach(recorder, model, "", owner)
+    return recorder
+
+
+def _attach(recorder: GradientRecorder, layer: nn.Module, name: str, owner: dict[int, str]) -> None:
+    """Replace the methods of registered layers at and below `layer`, outermost first."""
+    mine = [p for p in layer.parameters() if p.requires_grad]
+    if not mine:
+        return
+    rule = _rule_of(layer)
+    if rule is None:
+        if any(p.requires_grad for p in layer.parameters(recurse=False)):
+            known = ", ".join(sorted(kind.__name__ for kind in _rules))
+            raise UnsupportedLayer(
+                f"{name or 'the model itself'} ({type(layer).__name__}) has trainable parameters, and no rule records "
+                f"their gradients; allowed: {known}, or a rule of its own (edp.register_layer)"
+            )
+        for child, module in layer.named_children():
+            _attach(recorder, module, f"{name}.{child}" if name else child, owner)
+        return
+    for parameter in mine:
+        first = owner.setdefault(id(parameter), name)
+        if first != name:
+            raise UnsupportedLayer(
+                f"{name} shares a parameter with {first}: the norm of its gradient would be wrong; "
+                "allowed: layers with parameters of their own"
+            )
+    function, method = rule
+    if not isinstance(vars(layer).get(method), _RecordedMethod | NoneType):
+        raise UnsupportedLayer(
+            f"{name} has a {method} of its own, which the recorder would replace; allowed: its class's"
+        )
+    setattr(layer, method, _RecordedMethod(recorder, function, layer, getattr(type(layer), method)))
+
+
+def _rule_of(layer: nn.Module) -> tuple[Rule, str] | None:
+    """Return the rule of the layer's class, or of the class that it inherits the method from."""
+    if is_parametrized(layer):
+        return None  # its parameters are not the ones that the rule would record
+    for kind in type(layer).__mro__:
+        if kind in _rules:
+            rule, method = _rules[kind]
+            if getattr(kind, method) is getattr(type(layer), method):
+                return rule, method
+    return None
+
+
+@dataclass(frozen=True)
+class _RecordedMethod:
+    """A layer's method, which runs the rule while the recorder records."""
+
+    recorder: GradientRecorder
+    rule: Rule
+    layer: nn.Module
+    plain: Callable[..., Any]
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        if self.recorder.is_recording and torch.is_grad_enabled():
+            return self.rule(self.recorder, self.layer, *inputs, **named)
+        return self.plain(self.layer, *inputs, **named)
