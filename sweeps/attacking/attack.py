@@ -15,7 +15,7 @@ from edp.spec import UserError
 from sweeps.attacking.figures import write_attack_page
 from sweeps.attacking.models import predictions_of, train_references
 from sweeps.attacking.target import Target, of_point, trained_on
-from sweeps.execution.prepare import Prepared, cache_key, encode_missing, open_corpora
+from sweeps.execution.prepare import Prepared, encode_missing, open_corpora
 from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
@@ -39,6 +39,7 @@ from trainables.records.files import atomic_write, reading
 from trainables.records.job import TrialError
 from trainables.records.ledger_file import read_ledger
 from trainables.spec import TrialSpec
+from trainables.spec.keys import NO_EFFECT, cache_key, identity
 from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
 
 AUDITED = ("epsilon_audited", "epsilon_audited_any_mechanism", "epsilon_audited_own_noise")
@@ -146,12 +147,10 @@ def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: P
 
 
 def _reference_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
-    """What must be equal for reference models to be the same: all trials of a sweep share those of plain SGD."""
-    reference_model = reference_spec(spec, kind, 0)
-    hardware = {"workers", "device", "sub_chunks"} | ({"micro_batches"} if kind == "sgd" else set())
-    mechanism = spec.edp.model_dump(mode="json") if kind == "own" else None
-    training = reference_model.training.model_dump(mode="json", exclude=hardware)
-    return cache_key(prepared.corpus.name, spec.model.model_dump(mode="json"), spec.corpus.seed, training, mechanism)
+    """Return the key of a set of reference models: all trials of a sweep share those of plain SGD."""
+    leave_out = NO_EFFECT | ({"micro_batches"} if kind == "sgd" else set())
+    training = identity(reference_spec(spec, kind, 0).training, leave_out)
+    return cache_key(prepared.corpus.name, spec.model, spec.corpus.seed, training, spec.edp if kind == "own" else None)
 
 
 def _shadow_attacks(seen: Arrays, prepared: Prepared, same_corpus: Path, seed: int) -> list[AttackResult]:

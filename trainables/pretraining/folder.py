@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from transformers import PreTrainedModel
 
 from trainables.corpora import Utterance
@@ -26,9 +27,14 @@ from trainables.pretraining.spec import PretrainSpec
 _PACKAGES = ("edp-sweeps", "torch", "transformers")
 
 
-def settings_of(spec: PretrainSpec) -> dict[str, Any]:
-    """What of a pretraining is neither corpus nor start, as `pretraining.json` has it."""
-    return spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
+def has_settings_of(spec: PretrainSpec, about: dict[str, Any]) -> bool:
+    """Return True if `about`, a `pretraining.json`, has the settings of `spec`; corpora and start are not compared."""
+    try:
+        # Read as a spec, so that a setting which did not exist then counts as its default.
+        model = {**about["settings"]["model"], "pretrained": spec.model.pretrained}
+        return PretrainSpec.model_validate({**about["settings"], "model": model, "corpora": spec.corpora}) == spec
+    except (KeyError, TypeError, ValidationError):
+        return False
 
 
 def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) -> dict[str, Any]:
@@ -42,7 +48,7 @@ def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) 
         "started_from": {"name": Path(spec.model.pretrained).name, "sha256": started_from},
         "corpora": list(pool.corpora),
         "earlier_corpora": earlier,
-        "settings": settings_of(spec),
+        "settings": spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}}),
         "steps": record.steps,
         "loss": record.curve(),
         "seconds": round(record.seconds, 1),
