@@ -1,4 +1,4 @@
-"""What attacks found on the model that a report is about."""
+"""The results of attacks on the model that a report is about."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from dashboards.report_figures import Curve
 from sweeps.execution.prepare import Prepared
 from sweeps.formatting.leakage import compared_words, shadow_words
 from sweeps.state.records import Point
-from trainables.attacks.roc import AttackResult, measure
-from trainables.attacks.shadow import attack_scores, load_attack
+from trainables.attacks import Evidence, every_attack
+from trainables.attacks.roc import AttackResult, run_attacks
+from trainables.attacks.shadow import load_attack
 from trainables.records.files import read_json, reading
 from trainables.spec import TrialSpec
 
@@ -20,15 +21,19 @@ from trainables.spec import TrialSpec
 def attacks_of(
     point: Point, prepared: Prepared | None, spec: TrialSpec
 ) -> tuple[list[dict[str, Any]], list[Curve], str]:
-    """What attacks found on a point's model, and what they compared it with: the full set where `edp-sweep attack` was
-    run, else the sweep's own.
+    """Return the documents of attacks on a point's model, their curves, and the models that they compared it with.
+
+    They are those of `edp-sweep attack` where it was run, else the sweep's own. A document also says what its attack
+    `finds` members by, where the attack is registered.
 
     Raises:
         BrokenFile: for a file that is not whole.
     """
     found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
     curves = [Curve(one.name, one.auc, one.non_members, one.fpr, one.tpr) for one in found]
-    return [one.document() for one in found], curves, f"{compared[0].upper()}{compared[1:]}."
+    finds = {attack.name: attack.finds for attack in every_attack()}
+    documents = [one.document() | {"finds": finds.get(one.name)} for one in found]
+    return documents, curves, f"{compared[0].upper()}{compared[1:]}."
 
 
 def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list[AttackResult], str]:
@@ -43,5 +48,6 @@ def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list
         return [], compared
     attack = load_attack(prepared.attack)
     with reading(seen), np.load(seen) as features:
-        scores = (attack_scores(attack, features[name]) for name in ("members", "non_members"))
-        return [measure("shadow", *scores)], compared
+        parts = [features[name] for name in ("members", "non_members")]
+        evidence = Evidence(len(parts[0]), features_nf=np.concatenate(parts), shadow=attack)
+        return run_attacks(evidence), compared

@@ -9,6 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from sweeps.results.front_figure import STYLE, svg
+from trainables.attacks import colour_of
 
 _DASHES = ("-", "--", "-.", ":")
 
@@ -38,7 +39,7 @@ def roc_svg(curves: Sequence[Curve]) -> str:
         linear, rare = figure.subplots(1, 2)
         least, above = logarithmic(curves)
         for i, (curve, shown) in enumerate(zip(curves, above, strict=True)):
-            style = {"ls": _DASHES[i % len(_DASHES)], "lw": 1.4, "color": f"C{i}"}
+            style = {"ls": _DASHES[i % len(_DASHES)], "lw": 1.4, "color": colour_of(curve.name)}
             linear.plot(curve.fpr, curve.tpr, label=f"{curve.name} ({curve.auc:.3f})", **style)
             rare.plot([f for f, _ in shown], [t for _, t in shown], drawstyle="steps-post", **style)
         for axes in (linear, rare):
