@@ -23,8 +23,9 @@ from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
-from trainables.attacks.roc import AttackResult, measure
-from trainables.attacks.shadow import attack_scores, load_attack
+from trainables.attacks import Evidence, colour_of, every_attack
+from trainables.attacks.roc import AttackResult, run_attacks
+from trainables.attacks.shadow import load_attack
 from trainables.records.files import read_json, reading
 from trainables.spec import TrialSpec
 
@@ -124,16 +125,19 @@ class Curve:
 def attacks_of(
     point: Point, prepared: Prepared | None, spec: TrialSpec
 ) -> tuple[list[dict[str, Any]], list[Curve], str]:
-    """Return the results of attacks on a point's model, their ROC curves, and the models that they compared it with.
+    """Return the documents of attacks on a point's model, their curves, and the models that they compared it with.
 
-    They are the full set if `edp-sweep attack` was run, else the sweep's own.
+    They are those of `edp-sweep attack` where it was run, else the sweep's own. A document also says what its attack
+    `finds` members by, where the attack is registered.
 
     Raises:
         BrokenFile: for a file that is not whole.
     """
     found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
     curves = [Curve(one.name, one.auc, one.non_members, one.fpr, one.tpr) for one in found]
-    return [one.document() for one in found], curves, f"{compared[0].upper()}{compared[1:]}."
+    finds = {attack.name: attack.finds for attack in every_attack()}
+    documents = [one.document() | {"finds": finds.get(one.name)} for one in found]
+    return documents, curves, f"{compared[0].upper()}{compared[1:]}."
 
 
 def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list[AttackResult], str]:
@@ -148,8 +152,9 @@ def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list
         return [], compared
     attack = load_attack(prepared.attack)
     with reading(seen), np.load(seen) as features:
-        scores = (attack_scores(attack, features[name]) for name in ("members", "non_members"))
-        return [measure("shadow", *scores)], compared
+        parts = [features[name] for name in ("members", "non_members")]
+        evidence = Evidence(len(parts[0]), features_nf=np.concatenate(parts), shadow=attack)
+        return run_attacks(evidence), compared
 
 
 def logarithmic(curves: Sequence[Curve]) -> tuple[float, list[list[tuple[float, float]]]]:
@@ -168,7 +173,7 @@ def roc_svg(curves: Sequence[Curve]) -> str:
         linear, rare = figure.subplots(1, 2)
         least, above = logarithmic(curves)
         for i, (curve, shown) in enumerate(zip(curves, above, strict=True)):
-            style = {"ls": _DASHES[i % len(_DASHES)], "lw": 1.4, "color": f"C{i}"}
+            style = {"ls": _DASHES[i % len(_DASHES)], "lw": 1.4, "color": colour_of(curve.name)}
             linear.plot(curve.fpr, curve.tpr, label=f"{curve.name} ({curve.auc:.3f})", **style)
             rare.plot([f for f, _ in shown], [t for _, t in shown], drawstyle="steps-post", **style)
         for axes in (linear, rare):

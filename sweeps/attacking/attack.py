@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from edp.ledger import Ledger
@@ -15,7 +13,7 @@ from edp.spec import UserError
 from sweeps.attacking.figures import write_attack_page
 from sweeps.attacking.models import predictions_of, train_references
 from sweeps.attacking.target import Target, of_point, trained_on
-from sweeps.execution.prepare import Prepared, cache_key, encode_missing, open_corpora
+from sweeps.execution.prepare import Prepared, encode_missing, open_corpora
 from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
@@ -30,16 +28,22 @@ from sweeps.tracking.store_check import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.attacks.auditing import audit_of, contradiction
 from trainables.attacks.canary import read_coins
-from trainables.attacks.roc import AttackResult, strongest
-from trainables.attacks.shadow import fit_attack, load_attack
-from trainables.attacks.suite import References, loss_and_reference_attacks, shadow_attack
+from trainables.attacks.roc import AttackResult, run_attacks, strongest
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import permitted_metrics, privacy_metrics
 from trainables.records.epochs import read_ledger
-from trainables.records.files import atomic_write, reading
+from trainables.records.files import atomic_write
 from trainables.records.job import TrialError
 from trainables.spec import TrialSpec
-from trainables.training.references import Arrays, Kind, ReferenceModel, attacked, reference_spec, same_corpus_parts
+from trainables.spec.keys import NO_EFFECT, cache_key, identity
+from trainables.training.references import (
+    Arrays,
+    Kind,
+    ReferenceModel,
+    gather_evidence,
+    reference_spec,
+    same_corpus_parts,
+)
 
 AUDITED = ("epsilon_audited", "epsilon_audited_any_mechanism", "epsilon_audited_own_noise")
 PERMITTED = ("gaussian_mu", "permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr")
@@ -114,8 +118,8 @@ def attack_in_session(
     )
     train_references([*reference_models, shadow], target.resources, console)
     seen = predictions_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
-    results = _shadow_attacks(seen, prepared, shadow.output, target.spec.corpus.seed)
-    results += loss_and_reference_attacks(seen, References.read([model.output for model in reference_models]))
+    references_of = [model.output for model in reference_models]
+    results = run_attacks(gather_evidence(seen, references_of, prepared.attack, shadow.output, corpus, seed))
     document = _document(target, prepared, seen, results, reference_models, kind)
     _keep(target, document, results, tracker)
     ledger, audited = read_ledger(target.folder), document["epsilon_audited"]
@@ -146,25 +150,10 @@ def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: P
 
 
 def _reference_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
-    """What must be equal for reference models to be the same: all trials of a sweep share those of plain SGD."""
-    reference_model = reference_spec(spec, kind, 0)
-    hardware = {"workers", "device", "sub_chunks"} | ({"micro_batches"} if kind == "sgd" else set())
-    mechanism = spec.edp.model_dump(mode="json") if kind == "own" else None
-    training = reference_model.training.model_dump(mode="json", exclude=hardware)
-    return cache_key(prepared.corpus.name, spec.model.model_dump(mode="json"), spec.corpus.seed, training, mechanism)
-
-
-def _shadow_attacks(seen: Arrays, prepared: Prepared, same_corpus: Path, seed: int) -> list[AttackResult]:
-    corpus = EncodedCorpus.open(prepared.corpus)
-    members, non_members = seen["members"], seen["non_members"]
-    results = [shadow_attack("shadow", load_attack(prepared.attack), members, non_members)]
-    with reading(same_corpus), np.load(same_corpus) as shadow:
-        fitted = fit_attack(shadow["members"], shadow["non_members"])
-    # What the shadow was made of is not attacked; as many members as there are non-members left.
-    left = np.isin(attacked(corpus, seed)[1], same_corpus_parts(corpus, seed)[2])
-    chosen = np.random.default_rng(seed).permutation(len(members))[: int(left.sum())]
-    results.append(shadow_attack("shadow_same_corpus", fitted, members[chosen], non_members[left]))
-    return results
+    """Return the key of a set of reference models: all trials of a sweep share those of plain SGD."""
+    leave_out = NO_EFFECT | ({"micro_batches"} if kind == "sgd" else set())
+    training = identity(reference_spec(spec, kind, 0).training, leave_out)
+    return cache_key(prepared.corpus.name, spec.model, spec.corpus.seed, training, spec.edp if kind == "own" else None)
 
 
 def _document(

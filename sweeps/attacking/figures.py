@@ -11,10 +11,11 @@ import plotly.graph_objects as go
 
 from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.leakage import audit_words, compared_words, permitted_words
+from trainables.attacks import colour_of
 from trainables.attacks.roc import AttackResult
 from trainables.records.files import atomic_write
 
-_COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2")
+_BLUE, _YELLOW, _RED, _GREEN = "#4269d0", "#efb118", "#ff725c", "#6cc5b0"
 _LAYOUT = {"template": "plotly_white", "height": 460, "margin": {"t": 60, "r": 30}}
 
 
@@ -22,7 +23,7 @@ def roc_figure(results: list[AttackResult]) -> go.Figure:
     """ROC curves on logarithmic axes, where what matters about an attack is at the left."""
     least = 1 / (2 * max(result.non_members for result in results))
     figure = go.Figure()
-    for colour, result in zip(_COLOURS, results, strict=False):
+    for result in results:
         # No logarithm of 0: the part of a curve that has no false alarm yet stands at the left edge.
         points = [(max(f, least), t) for f, t in zip(result.fpr, result.tpr, strict=True) if t > 0]
         figure.add_scatter(
@@ -30,7 +31,7 @@ def roc_figure(results: list[AttackResult]) -> go.Figure:
             y=[t for _, t in points],
             name=f"{result.name} (AUC {result.auc:.3f})",
             mode="lines",
-            line={"color": colour, "shape": "hv"},
+            line={"color": colour_of(result.name), "shape": "hv"},
             hovertemplate="FPR %{x:.4f}, TPR %{y:.4f}<extra>" + result.name + "</extra>",
         )
     figure.add_scatter(x=[least, 1], y=[least, 1], name="guessing", mode="lines", line={"color": "#888", "dash": "dot"})
@@ -44,8 +45,12 @@ def roc_figure(results: list[AttackResult]) -> go.Figure:
 def bars_figure(results: list[AttackResult]) -> go.Figure:
     """AUC, TPR at 1 % and at 0.1 % FPR of each attack, with their intervals."""
     figure = go.Figure()
-    figures = (("auc", "AUC"), ("tpr_at_1pct_fpr", "TPR at 1 % FPR"), ("tpr_at_01pct_fpr", "TPR at 0.1 % FPR"))
-    for colour, (field, name) in zip(_COLOURS, figures, strict=False):
+    figures = (
+        ("auc", "AUC", _BLUE),
+        ("tpr_at_1pct_fpr", "TPR at 1 % FPR", _YELLOW),
+        ("tpr_at_01pct_fpr", "TPR at 0.1 % FPR", _RED),
+    )
+    for field, name, colour in figures:
         values = [getattr(result, field) for result in results]
         at = field.replace("tpr_at", "realised") if field != "auc" else None
         realised = [f", at an FPR of {getattr(result, at):.4f}" if at else "" for result in results]
@@ -80,16 +85,16 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
 def epsilon_figure(document: dict[str, Any]) -> go.Figure:
     """What was shown to leak, what is guaranteed, and what the paper would claim."""
     rows = [
-        ("audited (≥)", document["epsilon_audited"], "no canaries: not audited"),
-        ("paper", document["epsilon_paper"], "none"),
-        ("honest (≤)", document["epsilon"], "none"),
+        ("audited (≥)", document["epsilon_audited"], "no canaries: not audited", _BLUE),
+        ("paper", document["epsilon_paper"], "none", _YELLOW),
+        ("honest (≤)", document["epsilon"], "none", _RED),
     ]
     if document.get("epsilon_user") is not None:
-        rows.append(("of a user (≤)", document["epsilon_user"], "none"))
-    finite = [value for _, value, _ in rows if value is not None and 0 < value < math.inf]
+        rows.append(("of a user (≤)", document["epsilon_user"], "none", _GREEN))
+    finite = [value for _, value, *_ in rows if value is not None and 0 < value < math.inf]
     top, least = max([10.0, *finite]) * 3, min([1.0, *finite]) / 10
     figure = go.Figure()
-    for colour, (name, value, none) in zip(_COLOURS, rows, strict=False):
+    for name, value, none, colour in rows:
         text = none if value is None else epsilon_text(value)
         shown = least if value is None else min(max(value, least), top)
         figure.add_scatter(

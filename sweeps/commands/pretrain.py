@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from edp.spec import UserError
-from sweeps.execution.prepare import cache_key
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.secrets import redacted
@@ -34,6 +33,7 @@ from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.tracker import Tracker
 from trainables.pretraining.spec import PretrainSpec
 from trainables.records.files import disk_full, read_json_if_any, why_not
+from trainables.spec.keys import cache_key, identity
 
 _LINE_S = 30.0
 _LOG_STEPS = 20
@@ -140,14 +140,14 @@ def _same_before(folder: Path, spec: PretrainSpec) -> dict[str, Any] | None:
         UserError: for anything else that is there.
     """
     from trainables.pretraining.overlap import ABOUT
-    from trainables.pretraining.run import settings_of
+    from trainables.pretraining.run import has_settings_of
 
     if not folder.exists():
         return None
     about = read_json_if_any(folder / ABOUT, dict[str, Any]) if folder.is_dir() else None
     if about is None:
         raise _taken(folder, "no encoder of a pretraining")
-    if about.get("settings") != settings_of(spec):
+    if not has_settings_of(spec, about):
         raise _taken(folder, "of other settings")
     return about
 
@@ -179,11 +179,8 @@ def _in_new_folder(folder: Path) -> Iterator[None]:
 
 
 def _key(spec: PretrainSpec, digest: str, corpora: list[dict[str, str | int]]) -> str:
-    """What makes a checkpoint that of this training: everything that changes its result."""
-    settings = spec.model_dump(
-        mode="json",
-        exclude={"description": True, "corpora": True, "model": {"pretrained"}, "training": {"checkpoint_minutes"}},
-    )
+    """Return the key that a checkpoint must have to be continued: of everything that changes the result."""
+    settings = identity(spec, {"description", "corpora", "model.pretrained", "training.checkpoint_minutes"})
     return cache_key(settings, digest, corpora)
 
 

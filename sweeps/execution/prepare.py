@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from trainables.records.files import read_json, reading
 from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
+from trainables.spec.keys import NO_EFFECT, cache_key, identity
 
 Say = Callable[[str], None]
 RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
@@ -56,7 +55,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     """
     model = spec.model
     if isinstance(model, CLCSpec):
-        features: list[Any] = [model.embeddings.model_dump(), model.embedding_size]
+        features: list[Any] = [model.embeddings, model.embedding_size]
         if model.embeddings.path is not None:
             features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
         field, public = "model.embeddings.corpus", model.embeddings.corpus
@@ -64,7 +63,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
         from trainables.encoders.pretrained import check_pretrained  # transformers takes seconds to import
 
         check_corpus(model, spec.corpus)
-        features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
+        features = [model.pretrained, model.vocabulary, *check_pretrained(model)]
         field, public = "model.vocabulary", model.vocabulary
         if model.features is not None:
             others = [corpus_digest(one, f"model.features.public.{i}") for i, one in enumerate(model.features.public)]
@@ -73,16 +72,15 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     target = cache / f"{spec.corpus.name}-{cache_key(common, corpus_digest(spec.corpus))}"
     coins = None
     if spec.canaries.count:
-        kind = [] if spec.canaries.kind == "values" else [spec.canaries.kind]  # the first kind that there was
-        canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count, *kind)
+        canaries = cache_key(corpus_digest(spec.corpus), spec.canaries)
         # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
         target = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
         coins = cache / f"coins-{canaries}.json"
     task = _task(spec.corpus, target)
-    other = [corpus_digest(spec.shadow.corpus, "shadow.corpus"), *([] if task == "joint" else [task])]
-    shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, *other)}"
-    training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
-    attack = cache / f"attack-{cache_key(shadow.name, model.model_dump(), training)}.json"
+    shadow_digest = corpus_digest(spec.shadow.corpus, "shadow.corpus")
+    shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, shadow_digest, task)}"
+    training = identity(shadow_trial(spec).training, NO_EFFECT | {"micro_batches"})  # which SGD has no use for
+    attack = cache / f"attack-{cache_key(shadow.name, model, training)}.json"
     return Prepared(target, shadow, attack, coins)
 
 
@@ -263,7 +261,3 @@ def blamed_on(what: str) -> Iterator[None]:
         raise
     except TrialError as error:
         raise TrialError(f"{what}, which is trained without privacy as training.non_private says: {error}") from error
-
-
-def cache_key(*parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]

@@ -26,11 +26,10 @@ from rich.console import Console
 from sweeps.bench.machine import machine, versions
 from sweeps.execution.prepare import encode_missing, locate, read_missing
 from sweeps.recipes.loading import load_recipe
-from trainables.attacks.membership_features import WIDTH
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
-from trainables.evaluation.predictions import collect_predictions, utility_metrics
+from trainables.evaluation.predictions import WIDTH, collect_predictions, utility_metrics
 from trainables.models import build_model
 from trainables.records.job import TrialJob
 from trainables.training.trainer import Trainer

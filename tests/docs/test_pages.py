@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from trainables.attacks import every_attack
 from trainables.pretraining.spec import PretrainSpec
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,12 @@ def test_every_setting_stands_in_the_table() -> None:
     for path in ("corpus.path", "model.features.whiten", "training.micro_batches", "edp.z0", "search.stop.margin"):
         assert page.count(f"| `{path}`") == 1, path
     assert page.count("| `model.layers` (of `") == 2, "of either kind of model"
+
+
+def test_every_attack_stands_in_the_table() -> None:
+    page = runpy.run_path(str(DOCS / "attacks.py"))["on_page_markdown"]((DOCS / "attacks.md").read_text())
+    for attack in every_attack():
+        assert page.count(f"| `{attack.name}` | {attack.finds} |") == 1, attack.name
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:

@@ -21,6 +21,7 @@ from sweeps.attacking.target import find_target
 from sweeps.recipes.parts import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.tiny import corpus, spec
+from trainables.attacks import every_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.records.job import TrialError
 from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts
@@ -28,7 +29,7 @@ from trainables.training.references import ReferenceModel, attacked, halves, ref
 __all__ = ["corpus"]
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
 
-NAMES = {"shadow", "shadow_same_corpus", "loss", "rmia_offline", "rmia_online", "lira_offline", "lira_online"}
+NAMES = {attack.name for attack in every_attack()}
 
 
 @pytest.fixture(scope="module")

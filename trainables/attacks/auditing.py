@@ -1,8 +1,8 @@
-"""What one run's canaries rule out: guesses from losses, and the lower bounds of ε that right guesses give.
+"""The audit of one run by its canaries: guesses from losses, and the lower bounds of ε that right guesses give.
 
-Who is guessed is decided by the losses alone; the coins say afterwards who was right. Two bounds are made of the same
-guesses (`edp.accounting.audit`), each wrong in at most half of 5 % of all runs, and each of several numbers of guesses
-at its share of that: so all hold at once, and the larger one is a bound too.
+Losses alone decide which canaries are guessed; their coins say afterwards which guesses are right. The guesses give two
+bounds (`edp.accounting.audit`). Each is wrong in at most half of 5 % of all runs, and shares that among several numbers
+of guesses. So all bounds hold at once, and the largest one is a bound too.
 
 Shapes: m canaries, s siblings of each, as in `trainables.attacks.canary`.
 """
@@ -21,18 +21,18 @@ from edp.ledger import Ledger
 from trainables.attacks.canary import SIBLINGS
 
 GUESSES = ((0.1, 0.0), (0.1, 0.1), (0.35, 0.35))
-"""Shares of the canaries that are guessed trained on (highest scores) and left out (lowest). All that could show
-something are tried, and the best counts: each at a confidence that makes all of them hold at once (Bonferroni)."""
+"""Shares of the canaries that are guessed trained on (highest scores) and left out (lowest). All that can give a bound
+are tried, each at a confidence that makes all of them hold at once (Bonferroni), and the best bound counts."""
 
-_LEAST_LOSS = 1e-6
+_MIN_LOSS = 1e-6
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What one run's canaries rule out with 95 % confidence. Both bounds are 0 where nothing is."""
+    """The lower bounds of ε, with 95 % confidence, from one run's canaries; 0 where they rule nothing out."""
 
     of_any_mechanism: float
-    """ε that the run's is at least, whatever mechanism it was."""
+    """A lower bound of ε, whatever the mechanism was."""
     of_own_noise: float
     """The same if the run's trade-off curve is of its ledger's family: the same mechanism with more or less noise."""
     canaries: int
@@ -46,7 +46,7 @@ class Audit:
         return max(self.of_any_mechanism, self.of_own_noise)
 
     def metrics(self) -> dict[str, float]:
-        """As metrics of a trial."""
+        """Return the metrics of a trial."""
         return {
             "epsilon_audited": self.epsilon,
             "epsilon_audited_any_mechanism": self.of_any_mechanism,
@@ -58,27 +58,27 @@ class Audit:
 
 
 def canary_scores(losses: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How many times less a canary's loss is than its siblings', as a logarithm, (m,).
+    """Return the logarithm of the ratio of the siblings' losses to their canary's, (m,).
 
-    A ratio, since losses of easy and hard utterances differ by orders of magnitude.
+    It is a ratio, since losses of easy and hard utterances differ by orders of magnitude.
 
     Args:
         losses: (m + m·s,) of the split `canaries`.
     """
-    own, others = np.split(np.log(np.maximum(losses, _LEAST_LOSS)), [len(losses) // (1 + SIBLINGS)])
+    own, others = np.split(np.log(np.maximum(losses, _MIN_LOSS)), [len(losses) // (1 + SIBLINGS)])
     return np.asarray(others.reshape(len(own), SIBLINGS).mean(1) - own)
 
 
 def audit(
     scores: NDArray[np.float64], coins: NDArray[np.bool_], delta: float, c: Composition, confidence: float = 0.95
 ) -> Audit:
-    """Both bounds over `GUESSES`, from scores (m,) that are higher for canaries that were trained on.
+    """Return both bounds over `GUESSES`, from scores (m,) that are higher for canaries that were trained on.
 
     Args:
-        c: of the run's ledger, whose family the second bound is of; one that guarantees nothing will do.
+        c: of the run's ledger, which gives the family of the second bound; one without a guarantee is allowed.
 
     Raises:
-        ValueError: where scores and coins are not of the same canaries.
+        ValueError: if scores and coins differ in number.
     """
     if len(scores) != len(coins):
         raise ValueError(f"{len(scores)} scores and {len(coins)} coins: allowed: one of each a canary")
@@ -99,8 +99,11 @@ def audit(
 def _worth_making(
     counts: list[tuple[int, int]], m: int, delta: float, confidence: float
 ) -> tuple[list[tuple[int, int]], float]:
-    """Which guesses, as numbers of canaries in and out, can show anything, and at what confidence each. With a large δ
-    few guesses show nothing, even all of them right: those would only cost the others confidence."""
+    """Return the guesses, as numbers of canaries in and out, that can give a bound, and the confidence of each.
+
+    With a large δ a small number of guesses gives none, even if all are right. Such guesses would only cost the others
+    confidence.
+    """
     while True:
         each = 1 - (1 - confidence) / len(counts)
         useful = [one for one in counts if audited_epsilon(m, sum(one), sum(one), delta, each) > 0]
@@ -110,12 +113,12 @@ def _worth_making(
 
 
 def audit_of(losses: NDArray[np.float64], coins: NDArray[np.bool_], ledger: Ledger, delta: float) -> Audit:
-    """The audit of a run with that ledger, from the losses (m + m·s,) of its split `canaries`."""
+    """Audit a run by the losses (m + m·s,) of its split `canaries`."""
     return audit(canary_scores(losses), coins, delta, composition_of(of_examples(ledger)))
 
 
 def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
-    """In words, that an audited ε is above what the ledger guarantees for one example; None where it is not."""
+    """Return a message if an audited ε is above what the ledger guarantees for one example, else None."""
     honest = epsilon(of_examples(ledger), delta)
     if not audited > honest:
         return None
@@ -127,8 +130,10 @@ def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
 
 
 def of_examples(ledger: Ledger) -> Ledger:
-    """The ledger with one example as its unit: attacks guess one, of which a micro-batch may hold several. A canary is
-    one, or a user of its own."""
+    """Return the ledger with one example as its unit in the place of a micro-batch.
+
+    Attacks guess one example, and a micro-batch may hold several. A canary is one example, or a user of its own.
+    """
     entries = tuple(
         entry.model_copy(update={"mechanism": entry.mechanism.model_copy(update={"unit": "example"})})
         if entry.mechanism.unit == "micro_batch"

@@ -1,4 +1,4 @@
-"""Canaries: unusual utterances, each trained on or not as its own fair coin says, from which one run is audited.
+"""Canaries: unusual utterances, each trained on if its own fair coin says so, by which one run is audited.
 
 Steinke, Nasr and Jagielski (2023). A canary is made of an utterance of the training split, in the corpus's own labels:
 
@@ -8,9 +8,9 @@ Steinke, Nasr and Jagielski (2023). A canary is made of an utterance of the trai
 | `new_tokens` | letters drawn at random, a word of its own for each | the utterance's |
 | `outliers` | drawn from all of the corpus's | drawn at random |
 
-Beside it stand its siblings, the same with other words, which are never trained on: an auditor who compares a canary's
-loss with theirs need not know how hard such an utterance is in itself (the "exposure" of Carlini et al. 2019). What the
-losses show is `trainables.attacks.auditing`'s. Where users are known, a canary is a user of its own.
+A canary has siblings, the same with other words, which are never trained on. An auditor who compares a canary's loss
+with theirs need not know how hard such an utterance is in itself (the "exposure" of Carlini et al. 2019).
+`trainables.attacks.auditing` reads the losses. Where users are known, a canary is a user of its own.
 
 Shapes: m canaries, s siblings of each. Rows of the split `canaries`: first all m, then the siblings of each in turn.
 """
@@ -36,7 +36,7 @@ from trainables.records.files import read_json
 from trainables.spec import CanariesSpec
 
 SIBLINGS = 3
-"""s: a canary's loss is held against the mean of so many others."""
+"""s: the number of losses whose mean a canary's loss is compared with."""
 
 _TRIES = 1_000
 
@@ -69,10 +69,10 @@ _VALUES: tuple[Value, ...] = (_phone_number, _dose, _title, _name)
 
 
 def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
-    """`splits` with the canaries of `spec` and their siblings as its split `canaries`; nothing is trained on yet.
+    """Return `splits` with the canaries of `spec` and their siblings as its split `canaries`; none is in `train` yet.
 
-    None of them is an utterance of the corpus or like another one. The same for the same seed: what is secret about
-    a canary is its coin, not its words.
+    All differ from each other and from the utterances of the corpus. They are the same for the same seed: the secret
+    of a canary is its coin, not its words.
 
     Raises:
         UserError: for a corpus without slots, where values are to go into them, or with too few to make so many.
@@ -109,7 +109,7 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
                 f"canaries.count = {spec.count}: only {number} that differ could be made of this corpus with "
                 f"canaries.kind = {spec.kind}; allowed: at most {number}"
             ) from None
-        # A user of its own, whom no file can name: what is audited is one unit, whichever that is.
+        # The name of its own user begins with NUL, as no name in a file does. So one unit is audited, also of users.
         user = f"\0{number}" if frame.user else ""
         canaries.append(canary._replace(user=user))
         siblings += [other._replace(user=user) for other in others]
@@ -117,11 +117,11 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
 
 
 class _AllTaken(Exception):
-    """What is made is there already, again and again."""
+    """All utterances that were made exist already."""
 
 
 def _untaken(make: Callable[[], Utterance], taken: set[tuple[str, ...]]) -> Utterance:
-    """What `make` makes, unlike all that is `taken`."""
+    """Return an utterance by `make` that is not `taken`, and add it there."""
     for _ in range(_TRIES):
         made = make()
         if made.tokens not in taken:
@@ -131,7 +131,7 @@ def _untaken(make: Callable[[], Utterance], taken: set[tuple[str, ...]]) -> Utte
 
 
 def _filled(frame: Utterance, kinds: list[Value], rng: np.random.Generator) -> Utterance:
-    """`frame` with a value of the given kind in each of its slots."""
+    """Return `frame` with a value of the given kind in each of its slots."""
     tokens: list[str] = []
     tags: list[str] = []
     values = iter(kinds)
@@ -147,7 +147,7 @@ def _filled(frame: Utterance, kinds: list[Value], rng: np.random.Generator) -> U
 
 
 def _in_new_words(frame: Utterance, known: frozenset[str], rng: np.random.Generator) -> Utterance:
-    """`frame` with letters drawn at random for each of its words."""
+    """Return `frame` with letters drawn at random for each of its words."""
 
     def word() -> str:
         while True:
@@ -159,7 +159,7 @@ def _in_new_words(frame: Utterance, known: frozenset[str], rng: np.random.Genera
 
 
 def _mislabelled(frame: Utterance, intents: list[str], slots: list[str], rng: np.random.Generator) -> Utterance:
-    """`frame` with an intent and tags that are drawn at random, each slot over one token or two."""
+    """Return `frame` with an intent and tags that are drawn at random, each slot over one token or two."""
     tags: list[str] = []
     while len(tags) < len(frame.tokens):
         slot = _one([*slots, ""], rng)
@@ -168,14 +168,14 @@ def _mislabelled(frame: Utterance, intents: list[str], slots: list[str], rng: np
 
 
 def _out_of_order(frame: Utterance, words: list[str], rng: np.random.Generator) -> Utterance:
-    """`frame` with words of the corpus drawn at random."""
+    """Return `frame` with words of the corpus drawn at random."""
     return frame._replace(tokens=tuple(_one(words, rng) for _ in frame.tokens))
 
 
 def toss_coins(path: Path, count: int) -> NDArray[np.bool_]:
-    """The coins (m,) in `path`, tossed now by the operating system's entropy if they never were.
+    """Return the coins (m,) in `path`; if there are none, toss them by the operating system's entropy.
 
-    Whoever comes first tosses: of two commands that start at once, both read the same coins.
+    Two commands that start at once read the same coins.
     """
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def toss_coins(path: Path, count: int) -> NDArray[np.bool_]:
 
 
 def _put_if_none(made: Path, path: Path) -> None:
-    """`made` under the name `path`, whole, unless there is such a file."""
+    """Name the file `made` `path` in one step, unless there is a `path`."""
     try:
         os.link(made, path)
     except FileExistsError:
@@ -205,7 +205,7 @@ def _put_if_none(made: Path, path: Path) -> None:
 
 
 def read_coins(path: Path) -> NDArray[np.bool_]:
-    """Which canaries are trained on, (m,).
+    """Read the coins (m,): True for canaries that are trained on.
 
     Raises:
         BrokenFile: for a file that is not whole.
@@ -214,6 +214,6 @@ def read_coins(path: Path) -> NDArray[np.bool_]:
 
 
 def plant(splits: Splits, coins: NDArray[np.bool_]) -> Splits:
-    """`splits` with the canaries whose coin came up at the end of the training split."""
+    """Return `splits` with the canaries whose coin is True at the end of the training split."""
     chosen = [canary for canary, coin in zip(splits.canaries[: len(coins)], coins, strict=True) if coin]
     return replace(splits, train=[*splits.train, *chosen], planted=len(chosen))

@@ -1,4 +1,4 @@
-"""Attacks from the loss of the true answer: a threshold, LiRA and RMIA. Pure NumPy; scores are higher for members.
+"""Attacks on the loss of the true answer: a threshold, LiRA and RMIA. Pure NumPy; scores are higher for members.
 
 The joint answer of an utterance is its intent and all of its tags; its loss is the one that is trained on, the
 negative logarithm of the probability p that the model gives to that answer.
@@ -9,40 +9,43 @@ Shapes: k reference models, n utterances under attack, z utterances of a populat
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 
+from trainables.attacks import Attack
 from trainables.attacks.roc import auc
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_LEAST_LOSS = 1e-9
+_MIN_LOSS = 1e-9
 """Losses come from differences of sums of scores: below it they are rounding."""
 
 _OWN_VARIANCE = 32
-"""With fewer references of a kind, an utterance's own variance is noise, and one of all utterances is taken
-(Carlini et al. 2022, section VI-A, who do so below 64 models, 32 of a kind)."""
+"""With fewer references of a kind, an utterance's own variance is noise, and the variance of all utterances together
+is taken (Carlini et al. 2022, section VI-A, who do so below 64 models, 32 of a kind)."""
 
 
 def loss_scores(losses_n: Floats) -> Floats:
-    """The loss threshold (Yeom et al. 2018): the smaller the loss, the likelier a member."""
+    """Return the scores of the loss threshold (Yeom et al. 2018): the smaller the loss, the likelier a member."""
     return -losses_n
 
 
 def logit_confidence(losses: Floats) -> Floats:
-    """log(p / (1 - p)) of the true answer's p, any shape, from its loss -log p, without forming p.
+    """Return log(p / (1 - p)) of the true answer's p, any shape, from its loss -log p, without forming p.
 
-    Close to normally distributed over models, which LiRA assumes (Carlini et al. 2022, section V-A).
+    It is close to normally distributed over models, which LiRA assumes (Carlini et al. 2022, section V-A).
     """
-    losses = np.maximum(losses, _LEAST_LOSS)
+    losses = np.maximum(losses, _MIN_LOSS)
     return -losses - np.log(-np.expm1(-losses))
 
 
 def lira_scores(target_n: Floats, references_kn: Floats, inside_kn: Bools, *, online: bool) -> Floats:
-    """LiRA (Carlini et al. 2022, Algorithm 1) from losses.
+    """Return the scores of LiRA (Carlini et al. 2022, Algorithm 1), from losses.
 
     Online: log likelihood ratio of the target's logit confidence under a normal distribution fitted to the models
     that were trained on the utterance, and one fitted to the others. Offline: how far it stands above the others,
@@ -62,7 +65,7 @@ def lira_scores(target_n: Floats, references_kn: Floats, inside_kn: Bools, *, on
 
 
 def _normal(values_kn: Floats, chosen_kn: Bools, where: str) -> tuple[Floats, Floats]:
-    """Mean and standard deviation over the chosen models of each utterance."""
+    """Return mean and standard deviation over the chosen models of each utterance."""
     count_n = chosen_kn.sum(0)
     if (count_n < 1).any():
         raise ValueError(f"an utterance has no reference model that it is {where} of; allowed: at least one")
@@ -72,7 +75,7 @@ def _normal(values_kn: Floats, chosen_kn: Bools, where: str) -> tuple[Floats, Fl
         variance_n = squares_n / (count_n - 1)
     else:
         freedom = int((count_n - 1).sum())
-        # One model of a kind: nothing to see a spread from, and none is needed for an order.
+        # One model of a kind has no spread, and an order needs none.
         variance_n = np.full(len(count_n), squares_n.sum() / freedom if freedom else 1.0)
     return mean_n, np.sqrt(variance_n + 1e-12)
 
@@ -88,7 +91,7 @@ def rmia_scores(
     a: float = 1.0,
     gamma: float = 1.0,
 ) -> Floats:
-    """RMIA (Zarifzadeh et al. 2024) from losses: how many of the population each utterance is likelier than.
+    """Return the scores of RMIA (Zarifzadeh et al. 2024), from losses.
 
     The score of x is the share of population utterances z with (p(x|θ)/p(x)) / (p(z|θ)/p(z)) >= γ (their equation 2
     and Definition 1). p(x) is the mean over all references online; offline only those outside x are used, and what
@@ -110,9 +113,9 @@ def rmia_scores(
 
 
 def rmia_a(references_kn: Floats, inside_kn: Bools, references_kz: Floats) -> float:
-    """The `a` of offline RMIA that attacks the first reference best with the others, as its authors choose it.
+    """Return the `a` of offline RMIA that attacks the first reference best with the others, as its authors choose it.
 
-    The target is not looked at. 1 where there is no other reference outside some utterance.
+    It does not depend on the target. It is 1 where there is no other reference outside some utterance.
     """
     kept_n: Bools = np.asarray((~inside_kn[1:]).any(0))
     inside_n = inside_kn[0] & kept_n
@@ -137,7 +140,7 @@ def rmia_a(references_kn: Floats, inside_kn: Bools, references_kz: Floats) -> fl
 
 
 def _log_mean(logs_kn: Floats, chosen_kn: Bools) -> Floats:
-    """log of the mean of exp over the chosen models."""
+    """Return the log of the mean of exp over the chosen models."""
     count_n = chosen_kn.sum(0)
     if (count_n < 1).any():
         raise ValueError("an utterance has no reference model to compare with; allowed: at least one")
@@ -145,6 +148,30 @@ def _log_mean(logs_kn: Floats, chosen_kn: Bools) -> Floats:
 
 
 def _with_inside(log_out: Floats, a: float) -> Floats:
-    """log of ((1 + a)·p_out + 1 - a) / 2."""
+    """Return the log of ((1 + a)·p_out + 1 - a) / 2."""
     floor = np.log((1 - a) / 2) if a < 1 else -np.inf
     return np.logaddexp(np.log((1 + a) / 2) + log_out, floor)
+
+
+def _rmia_offline(
+    target_n: Floats, references_kn: Floats, inside_kn: Bools, target_z: Floats, references_kz: Floats
+) -> Floats:
+    a = rmia_a(references_kn, inside_kn, references_kz)
+    return rmia_scores(target_n, references_kn, inside_kn, target_z, references_kz, online=False, a=a)
+
+
+_LIRA_SEES = ("losses_n", "losses_kn", "inside_kn")
+_RMIA_SEES = (*_LIRA_SEES, "losses_z", "losses_kz")
+_OFFLINE = ("a smaller loss than of models that never saw the utterance", "the true answers and reference models")
+_ONLINE = (
+    "a loss smaller than of models that never saw the utterance, and as small as of models that did",
+    "the true answers and reference models trained on the very utterances",
+)
+
+ATTACKS = (
+    Attack("loss", "a small loss of the true answer", "the true answers", "#ff725c", ("losses_n",), loss_scores),
+    Attack("rmia_offline", *_OFFLINE, "#6cc5b0", _RMIA_SEES, _rmia_offline),
+    Attack("lira_offline", *_OFFLINE, "#3ca951", _LIRA_SEES, partial(lira_scores, online=False)),
+    Attack("rmia_online", *_ONLINE, "#ff8ab7", _RMIA_SEES, partial(rmia_scores, online=True)),
+    Attack("lira_online", *_ONLINE, "#a463f2", _LIRA_SEES, partial(lira_scores, online=True)),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from itertools import chain
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from trainables.corpora.readers import read_records
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 from trainables.spec import CorpusSpec
+from trainables.spec.keys import identity
 
 GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no number
 _SPLIT_VERSION = "45:5:50 v2"  # part of every digest: change it when the same utterances would be split otherwise
@@ -85,14 +87,14 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     """
     split = _SPLIT_VERSION if spec.split == "paper" else spec.split
     digest = hashlib.sha256(f"{split}\n{spec.seed}\n".encode())
+    if others := identity(spec, {"name", "path", "format", "utterances", "seed", "split"}):
+        digest.update(json.dumps(others, sort_keys=True).encode())
     if is_generated(spec):
         digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())
         return digest.hexdigest()
     path = find_corpus(spec, field)
     format = detect_format(path) if spec.format == "auto" else spec.format
     digest.update(f"{format}\n{spec.utterances}".encode())
-    if spec.columns is not None:
-        digest.update(spec.columns.model_dump_json().encode())
     for file in corpus_files(path, format):
         if spec.split == "published":
             digest.update(f"\n{_part_of(file)}".encode())

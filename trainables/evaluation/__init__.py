@@ -1,2 +1,1 @@
-"""How good a model is and what it gives away: predictions, SER, the figures of an epoch. Must not import training or
-Ray."""
+"""The measurements of a model: predictions, SER, the metrics of an epoch. Must not import training or Ray."""

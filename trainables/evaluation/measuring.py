@@ -1,6 +1,6 @@
-"""What a trained model comes to: its utility, what attacks find, what it guarantees. On every worker at once.
+"""The metrics of a trained model: utility, membership attack, audit and guarantee, measured by all workers at once.
 
-Accountants and attacks are imported where rank 0 needs them: the others start a third faster without.
+Accountants and attacks are imported where rank 0 needs them: the other workers start a third faster without.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ import torch
 import torch.distributed as dist
 
 from edp.ledger import Ledger
-from trainables.attacks.membership_features import MOST_MEMBERS, membership_indices
 from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.evaluation.predictions import Predictions, collect_predictions, utility_metrics
+from trainables.evaluation.predictions import (
+    MAX_MEMBERS,
+    Predictions,
+    collect_predictions,
+    membership_indices,
+    utility_metrics,
+)
 from trainables.models import JointModel
 from trainables.records.epochs import EpochLog, epoch_folder, read_ledger
 from trainables.records.files import save_arrays
@@ -24,13 +29,13 @@ from trainables.records.pareto import Metrics
 
 # An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.
 _VALID_MEMBERS = 2_000
-# At a kept epoch before the last. With all of them the attack would take more than 5 % of a trial of `atis_clc`
+# At a kept epoch before the last: with all of them the attack would take more than 5 % of a trial of `atis_clc`
 # (tests/benchmarks/results/attack-cost.json); its interval of AUC is 1.6 times as wide.
 EARLIER_MEMBERS = 1_000
 
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
-    """The epsilons of what was executed so far, that of a user where users are known, and the δ they hold for."""
+    """Return the epsilons of all executed steps, that of a user where users are known, and the δ they hold for."""
     from edp.accounting.composition import composition_of, composition_of_user
     from edp.accounting.epsilon import epsilon_of, epsilon_paper
 
@@ -43,8 +48,7 @@ def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
 
 
 def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
-    """What the executed mechanism permits any attack on one example, or on one user where that is the unit
-    (`edp.accounting.tradeoff`)."""
+    """Return bounds on any attack on one example, or on one user where that is the unit (`edp.accounting.tradeoff`)."""
     from edp.accounting.tradeoff import gaussian_mu, max_tpr
     from trainables.attacks.auditing import of_examples
 
@@ -57,8 +61,10 @@ def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
 
 
 def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any) -> Metrics:
-    """Utility on the validation split and, with an attack, how well it tells that split from as many of the training
-    utterances; {} on ranks other than 0."""
+    """Return utility on the validation split; with an attack, also its AUC and TPR on training utterances against it.
+
+    The dictionary is empty on ranks other than 0.
+    """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
     valid = collect_predictions(model, corpus, "valid", None, **everybody)
     found = {f"valid_{k}": v for k, v in utility_metrics(valid, corpus.labels).items()} if valid is not None else {}
@@ -82,10 +88,9 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
 def earlier_epochs(
     model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any, log: EpochLog | None
 ) -> list[EpochResult]:
-    """Measures the kept epochs before the last as the last was, the attack on fewer utterances; on rank 0. Leaves one
-    of their weights in `model`.
+    """Return the metrics of the kept epochs before the last on rank 0, the attack measured on fewer utterances.
 
-    Their costs are those of training so far, without the measuring.
+    Costs are those of training so far, without the measuring. `model` is left with the weights of one of the epochs.
     """
     kept = [log.finish() if log is not None else []]
     dist.broadcast_object_list(kept, src=0, group=group)
@@ -117,13 +122,15 @@ def final_metrics(
     group: Any,
     ledger: Ledger,
     *,
-    at_most: int = MOST_MEMBERS,
+    at_most: int = MAX_MEMBERS,
 ) -> Metrics | None:
-    """Test metrics and, with an attack, membership inference on `at_most` members and as many non-members; with
-    canaries, an audit. Rank 0 writes what the attack would see.
+    """Return the test metrics, with an attack those of membership inference, and with canaries those of an audit.
+
+    Rank 0 writes what an attack sees of the model; the other ranks return None.
 
     Args:
         ledger: of the steps that made the model.
+        at_most: members that are attacked, and non-members.
     """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
     test = collect_predictions(model, corpus, "test", None, **everybody)
@@ -161,14 +168,14 @@ def final_metrics(
 
 
 def _seen(predictions: Predictions) -> tuple[Any, Any]:
-    """Features (n, F) and losses (n,) of predictions that were collected with them."""
+    """Return features (n, F) and losses (n,) of predictions that were collected with them."""
     assert predictions.features is not None
     assert predictions.losses is not None
     return predictions.features, predictions.losses
 
 
 def contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:
-    """What `model.pt` holds: weights, labels, what it was trained on, and of a pretrained architecture what it is."""
+    """Return the content of `model.pt`: weights, labels, splits trained on, and a pretrained encoder's architecture."""
     architecture = getattr(model, "architecture", None)
     return {
         "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},

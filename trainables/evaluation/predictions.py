@@ -1,7 +1,11 @@
-"""What a model predicts on a split: one forward pass, spread over workers, shared by utility metrics and attacks."""
+"""The predictions of a model on a split: one forward pass, spread over workers, shared by utility metrics and attacks.
+
+A membership attack sees features of the predicted scores, which are the same for every corpus and model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +14,24 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from trainables.attacks.intervals import ser_interval
-from trainables.attacks.membership_features import WIDTH, attack_features
 from trainables.corpora.labels import Labels
 from trainables.data.encoded_corpus import EncodedCorpus, Split
-from trainables.evaluation.ser import by_length, semantic_error_rate, semantic_errors, slot_f1, slot_matches
+from trainables.evaluation.ser import semantic_error_rate, semantic_errors, ser_interval, slot_f1, slot_matches
 from trainables.models.joint import JointModel
 
 _BATCH = 256
 
+MAX_MEMBERS = 5_000
+"""Attacked of a large corpus, and as many non-members: an AUC is good to 0.01 then."""
+
+TOP = 3
+"""Number of sorted scores that are kept: of the intents, and of the tags of a token."""
+
+WIDTH = 3 * TOP
+"""F: sorted intent scores, then the mean and the minimum over tokens of each sorted tag score."""
+
+# Members differ from non-members in how close to 1 a score is: a logit spreads what a probability squeezes.
+_CLIP = 1e-6
 
 OUTCOME = np.dtype(
     [
@@ -29,18 +42,18 @@ OUTCOME = np.dtype(
         ("spans_found", np.int32),
     ]
 )
-"""What came of one utterance: `semantic_errors` and `slot_matches` of `trainables.evaluation.ser`. Counts instead of
-tags, so that a split of a million utterances takes no more than 17 bytes of each."""
+"""The result of one utterance: `semantic_errors` and `slot_matches` of `trainables.evaluation.ser`. It holds counts
+instead of tags, so that a split of a million utterances takes no more than 17 bytes of each."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model made of n utterances of a split, in the order they were asked for; None: not asked for."""
+    """The predictions of n utterances of a split, in the order they were asked for; None: not asked for."""
 
     outcomes: NDArray[np.void] | None
     """(n,) of `OUTCOME`, against the true intents and tags."""
     features: NDArray[np.float32] | None
-    """(n, F) what a membership attack sees, see `trainables.attacks.membership_features`."""
+    """(n, F) of `attack_features`, which membership attacks see."""
     losses: NDArray[np.float64] | None
     """(n,) negative log-likelihood of the true intent and tags together."""
 
@@ -56,13 +69,13 @@ def collect_predictions(
     outcomes: bool = True,
     features: bool = False,
 ) -> Predictions | None:
-    """Predictions of all workers of `group` (gloo) together: each takes its share. Called on every rank.
+    """Return the predictions of all workers of `group` (gloo) together; each predicts its share. Call it on every rank.
 
     Args:
-        indices: of the split; None for all of it.
+        indices: of the split; None: all of it.
         group: None: this process alone.
-        outcomes: what usefulness is measured by.
-        features: what membership attacks need, losses too, from the same forward pass.
+        outcomes: compute what utility metrics need.
+        features: compute what membership attacks need, losses too, in the same forward pass.
 
     Returns:
         All predictions on rank 0, None on the others.
@@ -123,7 +136,7 @@ def _outcomes(
     found = []
     for (tag_ids, tokens), row, right in zip(gold, tags_bt.tolist(), right_b.tolist(), strict=True):
         reference = [names[tag] for tag in tag_ids]
-        # What a model cannot read is O.
+        # Tokens that a model has no room for are O.
         predicted = [names[tag] for tag in row[: len(reference)]] + ["O"] * (len(reference) - len(row))
         errors, slots = semantic_errors(reference, predicted, tokens.tolist(), counted, right)
         found.append((errors, slots, right, *slot_matches(reference, predicted)))
@@ -131,7 +144,7 @@ def _outcomes(
 
 
 def _interleaved(shares: list[Predictions], n: int) -> Predictions:
-    """Undoes `chosen[rank::world]`."""
+    """Undo `chosen[rank::world]`."""
 
     def whole(parts: list[NDArray[Any] | None]) -> Any:
         if parts[0] is None:
@@ -149,8 +162,10 @@ def _interleaved(shares: list[Predictions], n: int) -> Predictions:
 
 
 def utility_metrics(predictions: Predictions, labels: Labels) -> dict[str, float]:
-    """`ser` with its 95 % interval (`ser_lower`, `ser_upper`); `intent_accuracy` and `slot_f1`, where there are intents
-    and slots."""
+    """Return `ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1`.
+
+    The last two are left out for a corpus without intents or without slots.
+    """
     outcomes = predictions.outcomes
     assert outcomes is not None, "asked for"
     errors, slots = outcomes["errors"], outcomes["slots"]
@@ -163,3 +178,54 @@ def utility_metrics(predictions: Predictions, labels: Labels) -> dict[str, float
         wanted = int(slots.sum()) - (len(slots) if labels.has_intents else 0)
         metrics["slot_f1"] = slot_f1(right, found, wanted)
     return metrics
+
+
+def by_length(lengths: NDArray[np.int64], batch_size: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the places of utterances of like length, `batch_size` at a time, each once: that needs little padding."""
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def attack_features(
+    intent_probs: NDArray[np.float32], slot_marginals: NDArray[np.float32], lengths: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the sorted scores of a batch, as membership attacks see them.
+
+    Args:
+        intent_probs: (B, I) probabilities of the intents.
+        slot_marginals: (B, T, K) probabilities of the tags; padding is not read.
+        lengths: (B,) tokens of each utterance.
+
+    Returns:
+        (B, F) logits of sorted scores, `WIDTH` of them; a model with fewer labels than `TOP` is padded.
+    """
+    batch, time, _ = slot_marginals.shape
+    intents = _largest(intent_probs)
+    tags = _largest(slot_marginals)
+    inside = (np.arange(time)[None, :] < lengths[:, None])[:, :, None]
+    mean = np.where(inside, tags, 0.0).sum(axis=1) / np.maximum(lengths, 1)[:, None]
+    least = np.where(inside, tags, 1.0).min(axis=1)
+    scores = np.clip(np.concatenate([intents, mean, least], axis=1), _CLIP, 1 - _CLIP)
+    return np.log(scores / (1 - scores)).astype(np.float32).reshape(batch, WIDTH)
+
+
+def _largest(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the `TOP` largest along the last axis, descending, padded with zeros."""
+    kept: NDArray[np.float32] = np.sort(scores, axis=-1)[..., ::-1][..., :TOP]
+    missing = TOP - kept.shape[-1]
+    return np.pad(kept, [(0, 0)] * (kept.ndim - 1) + [(0, missing)]) if missing else kept
+
+
+def membership_indices(
+    train: int, test: int, *, seed: int, at_most: int = MAX_MEMBERS
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose equal numbers of members (of train) and non-members (of test), the same for every trial of a sweep.
+
+    Returns:
+        Two sorted index arrays of one length. The splits share no utterance.
+    """
+    rng = np.random.default_rng([seed, 0x4D4941])
+    n = min(train, test, at_most)
+    members = np.sort(rng.choice(train, n, replace=False))
+    return members, np.sort(rng.choice(test, n, replace=False))

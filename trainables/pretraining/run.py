@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -251,9 +252,14 @@ def _optimizer(encoder: PreTrainedModel, objective: nn.Module, stage: StageSpec)
 _PACKAGES = ("edp-sweeps", "torch", "transformers")
 
 
-def settings_of(spec: PretrainSpec) -> dict[str, Any]:
-    """Return the settings of a pretraining without corpora and start, as `pretraining.json` has them."""
-    return spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
+def has_settings_of(spec: PretrainSpec, about: dict[str, Any]) -> bool:
+    """Return True if `about`, a `pretraining.json`, has the settings of `spec`; corpora and start are not compared."""
+    try:
+        # Read as a spec, so that a setting which did not exist then counts as its default.
+        model = {**about["settings"]["model"], "pretrained": spec.model.pretrained}
+        return PretrainSpec.model_validate({**about["settings"], "model": model, "corpora": spec.corpora}) == spec
+    except (KeyError, TypeError, ValidationError):
+        return False
 
 
 def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) -> dict[str, Any]:
@@ -267,7 +273,7 @@ def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) 
         "started_from": {"name": Path(spec.model.pretrained).name, "sha256": started_from},
         "corpora": list(pool.corpora),
         "earlier_corpora": earlier,
-        "settings": settings_of(spec),
+        "settings": spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}}),
         "steps": record.steps,
         "loss": record.curve(),
         "seconds": round(record.seconds, 1),

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from edp.spec import Frozen
 
@@ -71,9 +71,3 @@ class CorpusSpec(Frozen):
             name, value = next(iter(given.items()))
             raise ValueError(f"{name} = {value} has no meaning without path; allowed: a path beside it, or neither")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_unset_columns(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What a cache is named by stays as it was before there were columns."""
-        fields: dict[str, Any] = handler(self)
-        return fields if self.columns is not None else {k: v for k, v in fields.items() if k != "columns"}

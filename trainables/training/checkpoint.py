@@ -18,7 +18,8 @@ import torch
 
 from edp.ledger import Ledger
 from trainables.records.files import one_line, save_tensors
-from trainables.spec import HeadSpec, TrialSpec
+from trainables.spec import TrialSpec
+from trainables.spec.keys import NO_EFFECT, cache_key, identity
 
 NAME = "checkpoint.pt"
 BEFORE = "checkpoint-before.pt"
@@ -80,21 +81,8 @@ def discard_checkpoint(folder: Path) -> None:
 
 
 def spec_key(spec: TrialSpec) -> str:
-    """What must be equal for a checkpoint to be one's own: all but the hardware, and what has no effect."""
-    left_out: dict[str, set[str]] = {
-        "training": {"workers", "device", "memory_batch", "sub_chunks", "validate_every"},
-        "edp": set(),
-    }
-    # Left out where they have no effect, so that checkpoints from before there was a choice are one's own.
-    if spec.model.head == HeadSpec():
-        left_out["model"] = {"head"} | ({"features"} if getattr(spec.model, "features", None) is None else set())
-    if spec.edp.clip == "fixed":
-        left_out["edp"] |= {"clip", "clip_quantile"}
-    if spec.edp.noise_correlation == "none":
-        left_out["edp"] |= {"noise_correlation", "band"}
-    if spec.edp.user_utterances is None:
-        left_out["edp"] |= {"user_utterances"}
-    return spec.model_dump_json(exclude=left_out)
+    """Return the key that a checkpoint must have to be continued: of all settings that change the weights."""
+    return cache_key(identity(spec, {f"training.{name}" for name in NO_EFFECT}))
 
 
 def restored_ledger(checkpoint: Checkpoint | None, written: Ledger | None) -> Ledger:

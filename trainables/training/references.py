@@ -9,7 +9,7 @@ is trained on it. Everything here runs in one process, which is a process group 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainables.attacks.membership_features import membership_indices
+from trainables.attacks import Evidence
+from trainables.attacks.shadow import fit_attack, load_attack
 from trainables.data.encoded_corpus import EncodedCorpus, Split
-from trainables.evaluation.predictions import Predictions, collect_predictions
+from trainables.evaluation.predictions import Predictions, collect_predictions, membership_indices
 from trainables.models import JointModel
-from trainables.records.files import save_arrays
+from trainables.records.files import reading, save_arrays
 from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
@@ -142,6 +143,46 @@ def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
     model = new_model(spec, corpus, device)
     model.load_state_dict(torch.load(model_file, map_location=device, weights_only=True)["state_dict"])
     return _losses(model, corpus, spec.corpus.seed, device, features=True)
+
+
+def read_references(files: Sequence[Path]) -> dict[str, NDArray[Any]]:
+    """Return what an `Evidence` holds of reference models: `losses_kn`, `losses_kz` and `inside_kn`.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    rows = []
+    for file in files:
+        with reading(file), np.load(file) as found:
+            losses_n = np.concatenate([found["member_losses"], found["non_member_losses"]])
+            inside_n = np.concatenate([found["inside_members"], found["inside_non_members"]])
+            rows.append((losses_n, found["population_losses"], inside_n))
+    return dict(zip(("losses_kn", "losses_kz", "inside_kn"), map(np.stack, zip(*rows, strict=True)), strict=True))
+
+
+def gather_evidence(
+    seen: Arrays, references: Sequence[Path], shadow: Path, same_corpus: Path, corpus: EncodedCorpus, seed: int
+) -> Evidence:
+    """Return all that attackers may know of a model.
+
+    Args:
+        seen: the arrays that `score_target` returned.
+        references: the files of reference models.
+        shadow: the attack that was fitted to the shadow of the public corpus.
+        same_corpus: the file of the shadow of the same corpus.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    with reading(same_corpus), np.load(same_corpus) as found:
+        fitted = fit_attack(found["members"], found["non_members"])
+    # The utterances that the shadow was made of are not attacked; as many members are as non-members are left.
+    left_n = np.isin(attacked(corpus, seed)[1], same_corpus_parts(corpus, seed)[2])
+    members = len(seen["members"])
+    chosen = np.random.default_rng(seed).permutation(members)[: int(left_n.sum())]
+    apart_n = np.concatenate([np.isin(np.arange(members), chosen), left_n])
+    others = read_references(references)
+    return Evidence.of(seen, shadow=load_attack(shadow), same_corpus=fitted, apart_n=apart_n, **others)
 
 
 def attacked(corpus: EncodedCorpus, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

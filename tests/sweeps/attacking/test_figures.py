@@ -12,6 +12,7 @@ from rich.console import Console
 
 from sweeps.attacking.figures import bars_figure, epsilon_figure, roc_figure, write_attack_page
 from sweeps.cli import attack as cli_attack
+from trainables.attacks import every_attack
 from trainables.attacks.roc import AttackResult, measure
 
 
@@ -33,6 +34,13 @@ def test_roc_curves_stand_on_logarithmic_axes_and_begin_at_the_left_edge(results
     for trace, result in zip(figure.data, results, strict=False):
         assert min(trace.x) >= 1 / 500
         assert max(trace.y) == max(result.tpr) == 1
+
+
+def test_every_registered_attack_has_a_curve_of_its_own_colour() -> None:
+    names = [attack.name for attack in every_attack()]
+    figure = roc_figure([measure(name, np.arange(9.0), np.arange(9.0)) for name in names])
+    assert [trace.name.partition(" ")[0] for trace in figure.data] == [*names, "guessing"]
+    assert len({trace.line.color for trace in figure.data}) == len(names) + 1
 
 
 def test_bars_have_the_figures_and_their_intervals(results: list[AttackResult]) -> None:

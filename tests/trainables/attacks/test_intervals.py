@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from trainables.attacks.intervals import auc_interval, ser_interval
-from trainables.attacks.roc import measure
+from trainables.attacks.roc import auc_interval, measure
+from trainables.evaluation.ser import ser_interval
 
 
 def drawn(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from trainables.attacks.intervals import clopper_pearson
-from trainables.attacks.roc import measure, rates_at_fpr, strongest
+from trainables.attacks.roc import clopper_pearson, measure, rates_at_fpr, strongest
 
 
 def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():

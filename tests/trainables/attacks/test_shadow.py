@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from trainables.attacks import classifiers
-from trainables.attacks.classifiers import fit_best, log_odds
-from trainables.attacks.membership_features import TOP, WIDTH, attack_features, membership_indices
+from trainables.attacks import shadow
 from trainables.attacks.roc import auc
-from trainables.attacks.shadow import attack_scores, fit_attack
+from trainables.attacks.shadow import attack_scores, fit_attack, fit_best, log_odds
+from trainables.evaluation.predictions import TOP, WIDTH, attack_features, membership_indices
 
 
 def test_features_are_logits_of_sorted_scores_and_read_no_padding():
@@ -55,8 +54,8 @@ def data(kind, n=600, seed=0):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic_regression", "gradient_boosting", "mlp"])
 def test_a_model_kept_as_numbers_says_what_scikit_learn_says(name, monkeypatch):
-    make = classifiers._CANDIDATES[name]
-    monkeypatch.setattr(classifiers, "_CANDIDATES", {name: make})
+    make = shadow._CANDIDATES[name]
+    monkeypatch.setattr(shadow, "_CANDIDATES", {name: make})
     x, y = data("curve")
     fitted = json.loads(json.dumps(fit_best(x, y)))
     scaler = StandardScaler().fit(x)

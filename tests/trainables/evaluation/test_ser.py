@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
+from trainables.evaluation.predictions import by_length
 from trainables.evaluation.ser import (
-    by_length,
     edit_distance,
     semantic_error_rate,
     semantic_errors,

@@ -13,9 +13,10 @@ import torch
 from edp.spec import UserError
 from tests.support.tiny import spec
 from tests.support.toy import SPLITS
+from trainables.attacks import Evidence
 from trainables.attacks.canary import make_canaries, plant
+from trainables.attacks.roc import run_attacks
 from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.attacks.suite import References, loss_and_reference_attacks
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, labels_of, task_of
 from trainables.corpora.types import Splits
@@ -25,7 +26,13 @@ from trainables.models import build_model
 from trainables.records.job import TrialJob
 from trainables.spec import BERTSpec, CanariesSpec, HeadSpec
 from trainables.training.process import alone
-from trainables.training.references import ReferenceModel, reference_spec, score_target, train_reference
+from trainables.training.references import (
+    ReferenceModel,
+    read_references,
+    reference_spec,
+    score_target,
+    train_reference,
+)
 
 USELESS = Labels(("call",), ("O",))
 MISSING: dict[Task, str] = {"intents": "slot_f1", "slots": "intent_accuracy"}
@@ -105,7 +112,7 @@ def test_one_worker_trains_measures_and_attacks(task: Task, tmp_path: Path) -> N
         reference = ReferenceModel(reference_spec(one, "sgd", number), tmp_path / "target", file, number)
         train_reference(reference, lambda epoch: None)
     seen = score_target(one, tmp_path / "target", tmp_path / "b" / "model.pt")
-    attacks = loss_and_reference_attacks(seen, References.read(files))
+    attacks = run_attacks(Evidence.of(seen, **read_references(files)))
     assert {"loss", "rmia_offline", "lira_online"} <= {attack.name for attack in attacks}
     assert all(0 <= attack.auc <= 1 for attack in attacks)
     saved = torch.load(tmp_path / "b" / "model.pt", weights_only=True)

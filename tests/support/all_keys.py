@@ -1,0 +1,113 @@
+"""Every key of a sweep, a training and a pretraining; as a program, of specs that have one setting more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+RANDOM_BERT = {
+    "kind": "bert",
+    "pretrained": None,
+    "vocabulary": {"name": "health", "utterances": 60},
+    "hidden_size": 12,
+}
+TRIAL: dict[str, Any] = {
+    "corpus": {"name": "communication", "utterances": 120},
+    "shadow": {"corpus": {"name": "video", "utterances": 120}, "epochs": 1},
+    "model": {"kind": "clc", "embeddings": {"corpus": {"name": "health", "utterances": 60}}, "head": {"bio": True}},
+    "canaries": {"count": 3},
+    "training": {"epochs": 2, "workers": 1},
+    "edp": {"C": 0.5},
+}
+PRETRAIN: dict[str, Any] = {
+    "corpora": [{"name": "health"}],
+    "model": {"dropout": 0.2},
+    "stages": [{"steps": 3}],
+    "training": {"seed": 1},
+}
+_REFERENCES = {"references_sgd", "references_own"}
+_TRAINED = {"attack", "checkpoint"} | _REFERENCES
+_ENCODED = {"corpus", "shadow"} | _TRAINED
+CHANGED_BY: dict[str, set[str]] = {
+    "trial": {"checkpoint"},
+    "trial.corpus": {"corpus", "coins", "digest", "checkpoint"} | _REFERENCES,
+    "trial.shadow": {"checkpoint"},
+    "trial.shadow.corpus": {"shadow", "attack", "attack_on_bert", "checkpoint"},
+    "trial.model": _TRAINED,
+    "trial.model.head": _TRAINED,
+    "trial.model.embeddings": _ENCODED,
+    "trial.model.embeddings.corpus": _ENCODED,
+    "trial.canaries": {"corpus", "coins", "checkpoint"} | _REFERENCES,
+    "trial.training": {"attack_on_bert"} | _TRAINED,
+    "trial.training.plain": {"attack_on_bert"} | _TRAINED,
+    "trial.edp": {"references_own", "checkpoint"},
+    "pretrain": {"pretraining"},
+    "pretrain.model": {"pretraining"},
+    "pretrain.stages.0": {"pretraining"},
+    "pretrain.training": {"pretraining"},
+}
+"""The keys that a setting changes, by the spec that it is added to."""
+
+
+def all_keys(folder: Path, trial: dict[str, Any] = TRIAL, pretrain: dict[str, Any] = PRETRAIN) -> dict[str, str]:
+    """Return every key of a trial and of a pretraining, by name."""
+    from sweeps.attacking.attack import _reference_key
+    from sweeps.commands.pretrain import _key
+    from sweeps.execution.prepare import locate
+    from trainables.corpora import corpus_digest
+    from trainables.pretraining.spec import PretrainSpec
+    from trainables.spec import TrialSpec
+    from trainables.training.checkpoint import spec_key
+
+    spec = TrialSpec.model_validate(trial)
+    prepared = locate(spec, folder)
+    assert prepared.coins is not None
+    with_bert = locate(spec.model_validate({**trial, "model": RANDOM_BERT}), folder)
+    return {
+        "corpus": prepared.corpus.name,
+        "shadow": prepared.shadow.name,
+        "attack": prepared.attack.name,
+        "coins": prepared.coins.name,
+        "attack_on_bert": with_bert.attack.name,
+        "references_sgd": _reference_key(spec, prepared, "sgd"),
+        "references_own": _reference_key(spec, prepared, "own"),
+        "checkpoint": spec_key(spec),
+        "digest": corpus_digest(spec.corpus),
+        "pretraining": _key(PretrainSpec.model_validate(pretrain), "digest", []),
+    }
+
+
+def _set(document: Any, path: list[str]) -> Any:
+    """Return `document` with the new setting in the part that `path` leads to."""
+    if not path:
+        return {**document, "added": 1.0}
+    if isinstance(document, list):
+        return [_set(one, path[1:]) if str(i) == path[0] else one for i, one in enumerate(document)]
+    return {**document, path[0]: _set(document.get(path[0], {}), path[1:])}
+
+
+def _print_keys_with_a_new_setting(folder: Path) -> None:
+    import edp.spec
+
+    source = Path(edp.spec.__file__).read_text()
+    before = "    model_config = ConfigDict("
+    assert source.count(before) == 1
+    changed = source.replace(before, f"    added: float = 0.0\n{before}")
+    exec(compile(changed, "edp/spec.py", "exec"), vars(edp.spec))
+    set_in = {}
+    for place in CHANGED_BY:
+        root, *path = place.split(".")
+        given = {"trial": TRIAL, "pretrain": PRETRAIN}
+        set_in[place] = all_keys(folder, **(given | {root: _set(given[root], path)}))
+    names = [spec.__name__ for spec in _below(edp.spec.Frozen) if "added" in spec.model_fields]
+    print(json.dumps({"keys": all_keys(folder), "set_in": set_in, "added_to": names}))
+
+
+def _below(base: type) -> list[Any]:
+    return [one for below in base.__subclasses__() for one in (below, *_below(below))]
+
+
+if __name__ == "__main__":
+    _print_keys_with_a_new_setting(Path(sys.argv[1]))
