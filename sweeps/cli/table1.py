@@ -46,9 +46,7 @@ def table1(
     """The paper's Table 1: its points at the ε that they have, beside SGD, its mechanism and private recipes here."""
     from sweeps.bench.table1 import PARTS, Result, is_generated, merged, named_row, read_result
     from sweeps.bench.table1_report import as_markdown, figure
-    from sweeps.state.storage import brought_down
 
-    brought_down(storage)
     place = folder if folder is not None else storage
     if part != "all" and part not in PARTS:
         raise UserError(f"--part = {part!r}: allowed: all, {', '.join(PARTS)}")

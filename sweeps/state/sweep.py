@@ -16,13 +16,12 @@ from edp.spec import UserError
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.names import check_name, is_name, sqlite_url
 from sweeps.formatting.secrets import HIDDEN, redacted
-from sweeps.formatting.shell import called, command_line
+from sweeps.formatting.shell import command_line
 from sweeps.recipes.loading import read_yaml, write_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.lock import is_free, is_held
-from sweeps.state.places import relative_store, store_here
 from sweeps.state.records import SweepRecord, TrialRecord, number_of, renamed, trial_record
-from sweeps.state.storage import brought_down
+from sweeps.state.storage import check_storage, relative_store, store_here
 from sweeps.state.study import StudyGone, read_study
 from trainables.records.files import atomic_write, read_json
 
@@ -42,7 +41,6 @@ class Sweep:
 
     def __init__(self, storage: Path, name: str) -> None:
         self.name = check_name("name", name)
-        brought_down(storage)
         self.folder = storage.resolve() / name
         self.cache = storage.resolve() / "cache"
         self.log = storage.resolve() / "logs" / f"{name}.log"
@@ -74,7 +72,7 @@ class Sweep:
         if not any((sweep.folder / file).exists() for file in (RECORD, RECIPE)):
             names, start = [s.name for s in all_sweeps(storage)], command_line("run", "quickstart", storage=storage)
             raise UserError(
-                f"name = {name!r}: no sweep of this name in {called(storage)}; "
+                f"name = {name!r}: no sweep of this name in {storage}; "
                 f"allowed: {', '.join(names) or f'none yet (start one with: {start})'}"
             )
         return sweep
@@ -231,24 +229,8 @@ class Sweep:
         return [renamed(record, 0, self.record.released_run_id) for record in best]
 
 
-def check_storage(storage: Path) -> None:
-    """Makes a storage folder, where it is not there.
-
-    Raises:
-        UserError: when it cannot be made.
-    """
-    brought_down(storage)
-    try:
-        (storage / "logs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"storage = {str(storage)!r}: {error.strerror}; allowed: a folder that can be written"
-        ) from None
-
-
 def all_sweeps(storage: Path) -> list[Sweep]:
     """Every sweep in `storage`, by name, also one that has lost a file."""
-    brought_down(storage)
     names = {path.parent.name for file in (RECORD, RECIPE) for path in storage.glob(f"*/{file}")}
     return [Sweep(storage, name) for name in sorted(names) if is_name(name)]
 

@@ -14,7 +14,7 @@ from sweeps.recipes.shapes import SHAPE
 from sweeps.results.summary import TPR, about_users
 from sweeps.results.total import cost_line
 from sweeps.state.records import Point, TrialRecord
-from sweeps.state.shell import train_line
+from sweeps.state.storage import train_line
 from sweeps.state.sweep import Sweep
 
 _ROWS = 20

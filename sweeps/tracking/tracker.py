@@ -17,16 +17,13 @@ import requests
 from mlflow.entities import DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
-from sweeps.state.storage import is_lent
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
-from sweeps.tracking.moved_artifacts import follow
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
-from sweeps.tracking.store_check import check_there, reason_of, refusal, settled_uri
+from sweeps.tracking.store import check_there, reason_of, refusal, settled_uri
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
@@ -80,8 +77,6 @@ class Tracker:
         self.failures = 0
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
-            if uri.startswith("sqlite:///") and not is_lent(artifacts.parent):
-                follow(Path(make_url(uri).database or ""), artifacts)
             if uri.startswith(("http://", "https://")):
                 # MLflow itself tries for minutes; a store that answers nothing is better known at once.
                 requests.get(uri, timeout=10)

@@ -21,7 +21,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.search.study import open_study
 from sweeps.search.target_epsilon import planned
 from sweeps.state.records import SweepRecord
-from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import flat
 from sweeps.tracking.tracker import Tracker

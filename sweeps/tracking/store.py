@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from edp.spec import UserError
 from sweeps.formatting.errors import missing_driver
 from sweeps.formatting.secrets import HIDDEN, redacted
-from sweeps.state.places import absolute_store
+from sweeps.state.storage import absolute_store
 
 
 def settled_uri(given: str | None, stored: str) -> str:
