@@ -39,7 +39,7 @@ from sweeps.state.records import SweepRecord
 from sweeps.state.storage import default_tracking_uri
 from sweeps.state.study import study_storage
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.corpus_inputs import corpus_inputs
+from sweeps.tracking.job_run import corpus_inputs
 from sweeps.tracking.run_note import first_note
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.store import check_store

@@ -30,8 +30,7 @@ from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin
 from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.corpus_inputs import corpus_inputs
-from sweeps.tracking.job_run import JobRun, open_job
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_job
 from sweeps.tracking.run_tags import flat, trial_tags
 from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker

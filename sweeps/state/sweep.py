@@ -176,7 +176,7 @@ class Sweep:
         except StudyGone as broken:
             raise self._gone(f"{broken}") from None
         # A run that MLflow took only after the trial had ended is not in the study.
-        late = self.late_runs()
+        late = self.synced_runs()
         records = [r if r.run_id else replace(r, run_id=late.get(r.number)) for r in records]
         return sorted(records, key=lambda record: record.number)
 
@@ -207,7 +207,7 @@ class Sweep:
         found = (self.folder / "trials").glob("*/")
         return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
 
-    def late_runs(self) -> dict[int, str]:
+    def synced_runs(self) -> dict[int, str]:
         """Run ids of the trials that MLflow has whole, by number (`sweeps.tracking.backfill`).
 
         Raises:

@@ -10,15 +10,14 @@ from mlflow.entities import DatasetInput
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.records import TrialRecord, number_of
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.job_run import JobRun
+from sweeps.tracking.job_run import JobRun, open_refused_run, open_trial_run
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import open_refused_run, open_trial_run
 from trainables.records.epochs import by_epoch
 from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, TrialResult
 
 
-class Tracked:
+class SyncedRuns:
     """Which trials MLflow has whole, kept in the sweep's folder. Whoever drives the sweep is the only one who adds.
 
     Args:
@@ -27,7 +26,7 @@ class Tracked:
 
     def __init__(self, sweep: Sweep) -> None:
         self._path = sweep.folder / "tracked.json"
-        self.runs = sweep.late_runs()
+        self.runs = sweep.synced_runs()
         """Run ids by trial number."""
 
     def add(self, number: int, run_id: str) -> None:
@@ -48,7 +47,7 @@ def send_missing(
     Returns:
         How many MLflow still lacks.
     """
-    tracked = Tracked(sweep)
+    tracked = SyncedRuns(sweep)
     attributes, left = _attributes(sweep, recipe), 0
     for trial in trials:
         if trial.number in tracked.runs or trial.state == "running" or "params" not in attributes[trial.number]:

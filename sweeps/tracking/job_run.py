@@ -1,25 +1,34 @@
-"""The MLflow run of one job, from its opening to its end: a trial, the baseline, a training of `train` or `confirm`, a
+"""MLflow runs from their opening to their end: of a trial, the baseline, a training of `train` or `confirm`, a
 pretraining."""
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mlflow.entities import DatasetInput
+from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from sweeps.formatting.figures import privacy_statement
 from sweeps.results.summary import metrics_line
 from sweeps.search.study_trials import Outcome
-from sweeps.tracking.run_tags import NOTE
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
+from trainables.corpora import is_generated
+from trainables.data.encoded_corpus import EncodedCorpus, Split
 from trainables.records.job import TrialError, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.spec import TrialSpec
+from trainables.spec import CorpusSpec, TrialSpec
 
 ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
+
+_SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+_DIGEST = 32
+"""Hexadecimal digits: MLflow takes 36."""
 
 PLAIN = "no formal guarantee (plain SGD)"
 
@@ -140,3 +149,100 @@ def open_job(
         if inputs:
             tracker.inputs(run_id, inputs)
     return JobRun(tracker, run_id, failures)
+
+
+def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
+    """The run of a refused configuration, which says why and has ended; returns its id."""
+    run_id = tracker.start(
+        f"{sweep.name}-{number:03d} refused",
+        params={"trial": number, **params},
+        tags={
+            **environment_tags(),
+            "role": "trial",
+            "sweep": sweep.name,
+            "state": "refused",
+            "reason": reason,
+            "pareto": "false",
+        },
+        parent=sweep.record.run_id,
+    )
+    tracker.end(run_id, "KILLED")
+    return run_id
+
+
+def open_trial_run(
+    tracker: Tracker,
+    sweep: Sweep,
+    number: int,
+    params: dict[str, Any],
+    spec: TrialSpec,
+    inputs: Sequence[DatasetInput] = (),
+    run_id: str | None = None,
+) -> JobRun:
+    """A trial's run, below the sweep's, with its configuration; or `run_id`, to go on with."""
+    # The same keys on every child, or the UI's parallel coordinates drop them.
+    shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
+    shown |= {k: v for k, v in params.items() if k not in shown}
+    return open_job(
+        tracker,
+        f"{sweep.name}-{number:03d}",
+        params={"trial": number, **shown},
+        tags=trial_tags(sweep.name, spec) | {"role": "trial", "pareto": "false"},
+        parent=sweep.record.run_id,
+        inputs=inputs,
+        run_id=run_id,
+    )
+
+
+def open_baseline_run(sweep: Sweep, spec: TrialSpec, tracker: Tracker, inputs: Sequence[DatasetInput] = ()) -> JobRun:
+    """The baseline's run, with its configuration: the one that the sweep knows, or a new one."""
+    return open_job(
+        tracker,
+        f"{sweep.name} SGD baseline",
+        params={"method": "sgd"} | flat(spec.training.model_dump(mode="json"), "training."),
+        tags=trial_tags(sweep.name, spec) | {"role": "baseline", "privacy": PLAIN},
+        inputs=inputs,
+        run_id=sweep.record.baseline_run_id,
+    )
+
+
+def send_baseline(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> None:
+    """Sends what MLflow lacks of a baseline that has ended."""
+    record = sweep.record
+    if record.baseline is None or record.baseline_tracked:
+        return
+    known = record.baseline_run_id
+    run = JobRun(tracker, known, tracker.failures) if known else open_baseline_run(sweep, spec, tracker)
+    metrics = {name: value for name, value in record.baseline.items() if name != "run_id"}
+    run.epochs({spec.training.epochs: metrics})
+    run.files([sweep.folder / "baseline" / "model.pt"], "model")
+    run.end({"state": "complete"})
+    sweep.update(
+        baseline={**record.baseline, "run_id": run.run_id}, baseline_run_id=run.run_id, baseline_tracked=run.whole
+    )
+
+
+def corpus_inputs(spec: TrialSpec, private: Path, shadow: Path) -> list[DatasetInput]:
+    """The private corpus and the shadow's, by the digests of their encodings; one that is not encoded yet is left out.
+
+    Args:
+        private, shadow: folders of the encoded corpora.
+    """
+    found = ((private, spec.corpus, "private"), (shadow, spec.shadow.corpus, "shadow"))
+    return [_input(folder, corpus, use) for folder, corpus, use in found if (folder / "meta.json").is_file()]
+
+
+@functools.lru_cache(maxsize=64)
+def _input(folder: Path, corpus: CorpusSpec, use: str) -> DatasetInput:
+    encoded = EncodedCorpus.open(folder)
+    kind = "generated" if is_generated(corpus) else "files" if corpus.path is not None else "public"
+    return DatasetInput(
+        Dataset(
+            name=corpus.name,
+            digest=encoded.digest[:_DIGEST],
+            source_type=kind,
+            source=json.dumps(corpus.model_dump(mode="json", exclude={"path", "columns"})),
+            profile=json.dumps({split: encoded.size(split) for split in _SPLITS}),
+        ),
+        [InputTag("mlflow.data.context", use)],
+    )
