@@ -30,8 +30,8 @@ def storage_folder(text: str | Path) -> Path:
     """
     if isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         raise UserError(
-            f"storage = {short(text)}: an address is not supported; allowed: a folder, such as one where the bucket is "
-            'mounted (docs/cluster.md, "A cluster without a shared disk")'
+            f"storage = {short(text)}: an address is not supported; allowed: a folder "
+            '(for buckets see docs/cluster.md, "A cluster without a shared disk")'
         )
     folder = as_path(text)
     if folder.is_file():

@@ -34,13 +34,13 @@ PLAIN = "no formal guarantee (plain SGD)"
 
 
 class JobRun:
-    """A run that is open. A `with` block that raises ends it: KILLED where the job was stopped, FAILED where it failed.
+    """An open run. A `with` block that raises ends it: as KILLED if the job was stopped, as FAILED if it failed.
 
     Args:
-        failures: the tracker's, before the run was opened.
+        failures: the tracker's count before the run was opened.
 
     Attributes:
-        run_id: None where the store did not take the run.
+        run_id: None if the store did not take the run.
     """
 
     def __init__(self, tracker: Tracker, run_id: str | None, failures: int) -> None:
@@ -48,15 +48,15 @@ class JobRun:
 
     @property
     def whole(self) -> bool:
-        """Whether the store has taken the run and all that it was told since it was opened."""
+        """True if the store has taken the run and everything that was sent to it since it was opened."""
         return self.run_id is not None and self.tracker.failures == self._failures
 
     def epoch(self, epoch: int, metrics: Metrics) -> None:
-        """An epoch has ended."""
+        """Log the metrics of an epoch that has ended."""
         self.tracker.log(self.run_id, metrics, epoch)
 
     def epochs(self, metrics: Mapping[int, Metrics]) -> None:
-        """Epochs that have ended, of which the run may hold some already."""
+        """Log the metrics of epochs that have ended, unless the run has them already."""
         if metrics:
             self.tracker.log_missing(self.run_id, metrics)
 
@@ -70,13 +70,13 @@ class JobRun:
         *,
         told_before: bool = False,
     ) -> None:
-        """Final metrics of the kept epochs, each at its own step, artifacts and state of a training.
+        """Log the final metrics of a training's kept epochs, each at its own step, its artifacts and its state.
 
         Args:
             folder: the training's own.
-            outcome: its result; a string says why it failed.
-            artifacts: files of `folder` that go along, where they exist.
-            told_before: whether the run may hold some of it already.
+            outcome: its result; a string is the reason of a failure.
+            artifacts: files of `folder` to copy, if they exist.
+            told_before: the run may have some of it already.
         """
         if isinstance(outcome, TrialResult):
             self._result(spec, outcome, told_before)
@@ -101,12 +101,12 @@ class JobRun:
         self.tracker.tag(self.run_id, result.tags | early | {"privacy": privacy, NOTE: note})
 
     def files(self, files: Iterable[Path], folder: str | None = None) -> None:
-        """Copies files to the run's artifacts, below `folder` there, where they exist."""
+        """Copy the files that exist to the run's artifacts, below `folder` there."""
         for file in files:
             self.tracker.artifact(self.run_id, file, folder)
 
     def end(self, tags: Mapping[str, str], status: str = "FINISHED") -> None:
-        """Its last tags, `state` among them, and its end: FINISHED, FAILED or KILLED."""
+        """Set the run's last tags, `state` among them, and end it: FINISHED, FAILED or KILLED."""
         self.tracker.tag(self.run_id, tags)
         self.tracker.end(self.run_id, status)
 
@@ -134,12 +134,12 @@ def open_job(
     inputs: Sequence[DatasetInput] = (),
     run_id: str | None = None,
 ) -> JobRun:
-    """Opens the run of a job, or goes on with `run_id`.
+    """Open the run of a job, or reopen `run_id`.
 
     Args:
-        parent: id of the run that it stands below.
-        note: its description, in Markdown.
-        inputs: the corpora that it reads.
+        parent: id of the parent run.
+        note: the run's description, in Markdown.
+        inputs: the corpora that the job reads.
     """
     failures = tracker.failures
     if run_id is not None:
@@ -152,7 +152,7 @@ def open_job(
 
 
 def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
-    """The run of a refused configuration, which says why and has ended; returns its id."""
+    """Make the ended run of a refused configuration, with the reason; return its id."""
     run_id = tracker.start(
         f"{sweep.name}-{number:03d} refused",
         params={"trial": number, **params},
@@ -179,7 +179,7 @@ def open_trial_run(
     inputs: Sequence[DatasetInput] = (),
     run_id: str | None = None,
 ) -> JobRun:
-    """A trial's run, below the sweep's, with its configuration; or `run_id`, to go on with."""
+    """Open a trial's run, below the sweep's, with its configuration; or reopen `run_id`."""
     # The same keys on every child, or the UI's parallel coordinates drop them.
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
     shown |= {k: v for k, v in params.items() if k not in shown}
@@ -195,7 +195,7 @@ def open_trial_run(
 
 
 def open_baseline_run(sweep: Sweep, spec: TrialSpec, tracker: Tracker, inputs: Sequence[DatasetInput] = ()) -> JobRun:
-    """The baseline's run, with its configuration: the one that the sweep knows, or a new one."""
+    """Open the baseline's run, with its configuration: the one in the sweep's record, or a new one."""
     return open_job(
         tracker,
         f"{sweep.name} SGD baseline",
@@ -207,7 +207,7 @@ def open_baseline_run(sweep: Sweep, spec: TrialSpec, tracker: Tracker, inputs: S
 
 
 def send_baseline(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> None:
-    """Sends what MLflow lacks of a baseline that has ended."""
+    """Send what MLflow lacks of a baseline that has ended."""
     record = sweep.record
     if record.baseline is None or record.baseline_tracked:
         return
@@ -223,10 +223,10 @@ def send_baseline(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> None:
 
 
 def corpus_inputs(spec: TrialSpec, private: Path, shadow: Path) -> list[DatasetInput]:
-    """The private corpus and the shadow's, by the digests of their encodings; one that is not encoded yet is left out.
+    """Return the private corpus and the shadow's as MLflow's inputs: name, digest and sizes, never an utterance.
 
     Args:
-        private, shadow: folders of the encoded corpora.
+        private, shadow: folders of the encoded corpora; one that is not encoded yet is left out.
     """
     found = ((private, spec.corpus, "private"), (shadow, spec.shadow.corpus, "shadow"))
     return [_input(folder, corpus, use) for folder, corpus, use in found if (folder / "meta.json").is_file()]

@@ -64,18 +64,25 @@ def figures(recipe: Recipe, params: dict[str, Any], rng: np.random.Generator) ->
 
 
 def sweep_of(
-    storage: Path, name: str, trials: int, *settings: str, tracked: bool = True, state: str = "finished"
+    storage: Path,
+    name: str,
+    trials: int,
+    *settings: str,
+    tracked: bool = True,
+    state: str = "finished",
+    tracking_uri: str | None = None,
 ) -> Sweep:
     """A sweep of `trials` complete trials in `storage`.
 
     Args:
         settings: `KEY=VALUE` of its recipe, `quickstart_paper`.
         tracked: whether MLflow has runs of it; its front is only written there then.
+        tracking_uri: of MLflow's store; None: the storage folder's own.
     """
     own = [f"search.trials={max(trials, 1)}", "search.sampler=random", *settings]
     stem, recipe = load_recipe("quickstart_paper", own)
     sweep = Sweep.new(storage, name)
-    uri = default_tracking_uri(storage)
+    uri = tracking_uri or default_tracking_uri(storage)
     tracker = Tracker(uri, stem, storage / "mlflow-artifacts") if tracked else None
     sweep.save_recipe(recipe)
     run_id = ""
