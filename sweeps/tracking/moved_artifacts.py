@@ -8,6 +8,7 @@ addresses, so that MLflow's own commands (`mlflow ui`, `mlflow models serve`) us
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import mlflow
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
@@ -21,18 +22,18 @@ class MovedArtifacts(LocalArtifactRepository):
     """MLflow's artifacts in a local folder, wherever that folder is now."""
 
     def __init__(self, artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None) -> None:
-        super().__init__(artifact_uri, tracking_uri, registry_uri)
-        self._artifact_dir = current_place(self._artifact_dir, tracking_uri or mlflow.get_tracking_uri())
+        place = current_place(artifact_uri, tracking_uri or mlflow.get_tracking_uri())
+        super().__init__(place, tracking_uri, registry_uri)
 
 
-def current_place(folder: str, tracking_uri: str) -> str:
-    """Return where `folder` is now.
+def current_place(artifact_uri: str, tracking_uri: str) -> str:
+    """Return the URI where artifacts are now.
 
-    It has moved if its `mlflow-artifacts` folder is gone and the tracking store is a SQLite file: then it is below the
-    folder of that name beside the file.
+    They have moved if their `mlflow-artifacts` folder is gone and the tracking store is a SQLite file: then they are in
+    the folder of that name beside the file.
     """
-    before, _, below = folder.rpartition(f"/{ARTIFACTS}/")
-    if not before or Path(before, ARTIFACTS).exists() or not tracking_uri.startswith("sqlite:///"):
-        return folder
+    before, _, below = artifact_uri.rpartition(f"/{ARTIFACTS}/")
+    if not before or Path(unquote(urlsplit(before).path), ARTIFACTS).exists() or not tracking_uri.startswith("sqlite:"):
+        return artifact_uri
     store = make_url(tracking_uri).database
-    return str(Path(store).resolve().parent / ARTIFACTS / below) if store else folder
+    return f"{(Path(store).resolve().parent / ARTIFACTS).as_uri()}/{below}" if store else artifact_uri

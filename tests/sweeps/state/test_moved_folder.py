@@ -60,12 +60,13 @@ def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path
 
 
 def test_artifacts_are_found_beside_the_store_only_where_their_own_folder_is_gone(tmp_path: Path) -> None:
-    old, new = tmp_path / "old" / "mlflow-artifacts", tmp_path / "nëw 100%"
-    run, store = str(old / "e" / "run" / "artifacts"), sqlite_url(new / "mlflow.db")
-    assert current_place(run, store) == str(new / "mlflow-artifacts" / "e" / "run" / "artifacts")
+    old, new = tmp_path / "öld" / "mlflow-artifacts", tmp_path / "nëw 100%"
+    run, store = (old / "e" / "run" / "artifacts").as_uri(), sqlite_url(new / "mlflow.db")
+    assert current_place(run, store) == (new / "mlflow-artifacts" / "e" / "run" / "artifacts").as_uri()
     for elsewhere in ("http://127.0.0.1:5000", "postgresql://a@b/c", "sqlite:///"):
         assert current_place(run, elsewhere) == run
-    assert current_place(f"{tmp_path}/of another tool/run", store) == f"{tmp_path}/of another tool/run"
+    other = (tmp_path / "of another tool" / "run").as_uri()
+    assert current_place(other, store) == other
     new.mkdir()
     old.parent.symlink_to(new)
     (new / "mlflow-artifacts").mkdir()
