@@ -30,7 +30,7 @@ from edp.spec import UserError
 from sweeps.cli.console import err, out
 from sweeps.formatting.lines import print_line
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.store_check import check_there, settled_uri
+from sweeps.tracking.store import check_there, settled_uri
 
 PAGE_PORT, MLFLOW_PORT = 8050, 5000
 _SHORTEST = 8

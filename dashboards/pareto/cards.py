@@ -8,7 +8,7 @@ from typing import Any
 from dash import dcc, html
 
 from sweeps.formatting.figures import MARK
-from sweeps.state.notes import LONGEST
+from sweeps.state.picks import MAX_NOTE
 
 LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
 """Quantities with a slider, by name. `cost` is in GPU-seconds where the sweep had GPUs."""
@@ -251,7 +251,7 @@ def details(output: Path) -> html.Section:
             html.Div(id="side-by-side"),
             html.Div(id="details"),
             html.Label("Note", htmlFor="note"),
-            dcc.Textarea(id="note", maxLength=LONGEST, placeholder="kept in the sweep's folder"),
+            dcc.Textarea(id="note", maxLength=MAX_NOTE, placeholder="kept in the sweep's folder"),
             html.Div(
                 [
                     html.Button("Save note", id="save-note", disabled=True),

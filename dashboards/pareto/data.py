@@ -14,7 +14,7 @@ from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import Recommendation, leakage_of, recommend
 from sweeps.results.ties import Metrics, ties
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.state.notes import read_notes
+from sweeps.state.picks import read_notes
 from sweeps.state.records import Point, SweepRecord, TrialRecord
 from sweeps.state.sweep import Sweep
 from trainables.records.pareto import dominates

@@ -15,10 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
 from sweeps.results.confirmed import CONFIRM
-from sweeps.state.notes import NOTES
-from sweeps.state.picks import ORIGIN
+from sweeps.state.picks import NOTES, ORIGIN
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.store_check import check_there
+from sweeps.tracking.store import check_there
 
 
 def _state(file: Path) -> str:

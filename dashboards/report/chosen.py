@@ -41,7 +41,7 @@ class Served:
     """The training that its weights come from."""
     aliases: tuple[str, ...]
     digest: str
-    """SHA-256 of the registered weights, as the version's tag has it; "" of a version from before it had one."""
+    """SHA-256 of the registered weights, as the version's tag has it; "" if the tag is missing."""
     epsilon: str
     """As the version's tag has it."""
 

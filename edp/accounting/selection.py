@@ -4,7 +4,6 @@
 |---|---|
 | any searcher, early stopping, failed trials | `composed_epsilon`: all that was executed, composed |
 | a secret random number of i.i.d. trials, only the best released | `random_stopping_epsilon` |
-| the same on secret samples of the data, then a release on all of it | `subset_epsilon` |
 """
 
 from __future__ import annotations
@@ -91,59 +90,12 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     cost = composition_of(base)
     if cost.mu_if_always_drawn > 1e150:
         raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
-    _check_distribution(mean, shape)
+    if not shape >= 0:
+        raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric, inf is Poisson)")
+    if not 1 <= mean < math.inf:
+        raise UserError(f"mean = {mean:g} is not allowed: the expected number of trials is at least 1 and finite")
     if cost == Composition():
         return 0.0
     accountant = RdpAccountant(ORDERS)
     accountant.compose(dp_event.RepeatAndSelectDpEvent(event_of(cost), mean, shape))
     return float(accountant.get_epsilon(delta))
-
-
-def subset_epsilon(z: float, z_release: float, delta: float, mean: float, shape: float, rate: float) -> float:
-    """Return ε of a search on samples of the data together with a release, on all data, of its best configuration.
-
-    Koskela & Kulkarni (2023): each candidate sees a Poisson sample, so that it costs little; the best configuration of
-    a secret random number of them is trained once more on all data, and that model is released. A candidate is a
-    Gaussian mechanism of noise multiplier `z`, as a training with shuffled epochs is for one unit, and the release one
-    of `z_release`. It holds under the conditions of `random_stopping_epsilon`, if the places of units outside of a
-    sample stay empty: then the draw shows in the noisy sums alone.
-
-    Examples:
-        >>> search = {"delta": 5e-4, "mean": 40, "shape": 1}
-        >>> round(subset_epsilon(0.9, 0.9, rate=0.1, **search), 2)
-        7.46
-        >>> round(subset_epsilon(0.9, 0.9, rate=1.0, **search), 2)
-        12.74
-        >>> round(subset_epsilon(0.9, math.inf, rate=0.1, **search), 2)  # the search alone
-        4.52
-
-    Args:
-        z_release: infinite if nothing is released.
-        mean, shape: as for `random_stopping_epsilon`.
-        rate: the probability that a unit is in a candidate's sample, above 0 and at most 1.
-
-    Raises:
-        UserError: for a delta outside (0, 1), a rate outside (0, 1], noise that is not above 0, and a mean or a shape
-            that `random_stopping_epsilon` does not take.
-    """
-    check_delta(delta)
-    _check_distribution(mean, shape)
-    for name, value in {"z": z, "z_release": z_release}.items():
-        if not value > 0:
-            raise UserError(f"{name} = {value:g} is not allowed: a noise multiplier is above 0")
-    if not 0 < rate <= 1:
-        raise UserError(f"rate = {rate:g} is not allowed: a share of the data, above 0 and at most 1")
-    candidate = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(z))
-    accountant = RdpAccountant(ORDERS)
-    accountant.compose(dp_event.RepeatAndSelectDpEvent(candidate, mean, shape))
-    if z_release < math.inf:
-        accountant.compose(dp_event.GaussianDpEvent(z_release))
-    return float(accountant.get_epsilon(delta))
-
-
-def _check_distribution(mean: float, shape: float) -> None:
-    """Raise unless a random number of trials may have this mean and shape."""
-    if not shape >= 0:
-        raise UserError(f"shape = {shape:g} is not allowed: it must be at least 0 (1 is geometric, inf is Poisson)")
-    if not 1 <= mean < math.inf:
-        raise UserError(f"mean = {mean:g} is not allowed: the expected number of trials is at least 1 and finite")

@@ -24,7 +24,7 @@ from sweeps.results.front import pareto_front
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun
-from sweeps.tracking.store_check import check_store
+from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.attacks.auditing import audit_of, contradiction
 from trainables.attacks.canary import read_coins

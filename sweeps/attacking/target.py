@@ -14,10 +14,9 @@ from sweeps.recipes.loading import load_config
 from sweeps.recipes.parts import ResourcesSpec
 from sweeps.results.choice import picked_spec
 from sweeps.state.records import Point
-from sweeps.state.shell import default_tracking_uri
-from sweeps.state.storage import brought_down
+from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep, all_sweeps
-from sweeps.tracking.store_check import check_store, refusal
+from sweeps.tracking.store import check_store, refusal
 from trainables.records.files import reading
 from trainables.spec import TrialSpec
 
@@ -50,7 +49,6 @@ def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
     Raises:
         UserError: when there is no such run, or it has left no model.
     """
-    brought_down(storage)
     try:
         places = [folder.resolve() for folder in (as_path(storage / as_path(run)), as_path(run))]
     except UserError as error:

@@ -21,7 +21,7 @@ from sweeps.cli.repair import repair
 from sweeps.cli.stopped import Commands
 from sweeps.cli.verify import verify
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.shell import called, command_line
+from sweeps.formatting.shell import command_line
 
 app = typer.Typer(
     cls=Commands,
@@ -120,9 +120,7 @@ def list_sweeps(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_js
     if broken:
         raise typer.Exit(2)
     if not found and not as_json:
-        print_line(
-            err, f"no sweeps in {called(storage)}; start one with: {command_line('run', 'quickstart', storage=storage)}"
-        )
+        print_line(err, f"no sweeps in {storage}; start one with: {command_line('run', 'quickstart', storage=storage)}")
 
 
 @app.command()

@@ -53,7 +53,7 @@ def pick(
     with busy(LIBRARIES):
         from sweeps.commands.pick import Wanted, pick_point
         from sweeps.results.summary import point_line
-        from sweeps.state.shell import train_line
+        from sweeps.state.storage import train_line
 
     printed = is_printed(output)
     if printed and as_json:

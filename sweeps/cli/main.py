@@ -25,12 +25,6 @@ def main(commands: typer.Typer = app) -> None:
     """Run `edp-sweep`, or other `commands`, with the words of the command line; exit with their code."""
     with logged_threads(), terminating(), remarks():
         code = _run(commands)
-        if (opened := sys.modules.get("sweeps.state.storage")) is not None:  # else no command has looked for a sweep
-            try:
-                opened.close_storages()
-            except UserError as error:
-                complain(str(error))
-                code = code or 2
     try:
         sys.stdout.flush()
     except OSError:  # whoever read it has gone, or its disk is full

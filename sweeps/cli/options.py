@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +11,8 @@ import typer
 from edp.spec import UserError
 from sweeps.cli.console import err
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import as_path
-from sweeps.formatting.shell import called, command_line
+from sweeps.formatting.names import as_path, short
+from sweeps.formatting.shell import command_line
 
 if TYPE_CHECKING:
     from sweeps.state.sweep import Sweep
@@ -22,28 +23,25 @@ Name = Annotated[str | None, typer.Argument(help="of a sweep; by default the new
 
 
 def storage_folder(text: str | Path) -> Path:
-    """A folder, or the working folder of an object store, which is brought up to it when a command looks there.
+    """Return the folder that `--storage` names.
 
     Raises:
-        UserError: for what is neither.
+        UserError: for an address such as `s3://…`, or a file.
     """
-    from sweeps.state.bucket import is_address
-
-    if not isinstance(text, str) or not is_address(text):
-        folder = as_path(text)
-        if folder.is_file():
-            raise UserError(f"storage = {str(folder)!r}: it is a file; allowed: a folder")
-        return folder
-    from sweeps.state.storage import working_folder
-
-    return working_folder(text, lambda line: print_line(err, line))
+    if isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        raise UserError(
+            f"storage = {short(text)}: an address is not supported; allowed: a folder "
+            '(for buckets see docs/cluster.md, "A cluster without a shared disk")'
+        )
+    folder = as_path(text)
+    if folder.is_file():
+        raise UserError(f"storage = {str(folder)!r}: it is a file; allowed: a folder")
+    return folder
 
 
 Storage = Annotated[
     Path,
-    typer.Option(
-        help="folder that sweeps live in, or s3://…, gs://…, file:///…", parser=storage_folder, metavar="PATH|ADDRESS"
-    ),
+    typer.Option(help="folder that sweeps live in", parser=storage_folder, metavar="PATH"),
 ]
 TrackingUri = Annotated[
     str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
@@ -77,9 +75,9 @@ def named(storage: Path, name: str | None) -> Sweep:
     if found is None:
         start = command_line("run", "quickstart", storage=storage)
         raise UserError(
-            f"name: none is given, and {called(storage)} holds no sweep; allowed: a sweep (start one with: {start})"
+            f"name: none is given, and {storage} holds no sweep; allowed: a sweep (start one with: {start})"
         )
-    print_line(err, f"no name given: {found.name}, the newest sweep in {called(storage)}")
+    print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
     return found
 
 

@@ -37,8 +37,7 @@ from sweeps.state.lock import driver_lock
 from sweeps.state.picks import heading_of
 from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.corpus_inputs import corpus_inputs
-from sweeps.tracking.job_run import JobRun, open_job
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_job
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.execution.client import OnEpoch

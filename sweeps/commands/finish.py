@@ -16,8 +16,7 @@ from sweeps.state.picks import final_trainings, read_picks
 from sweeps.state.records import TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
-from sweeps.tracking.baseline_run import send_baseline
-from sweeps.tracking.corpus_inputs import corpus_inputs
+from sweeps.tracking.job_run import corpus_inputs, send_baseline
 from sweeps.tracking.run_note import run_note
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker

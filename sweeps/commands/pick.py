@@ -20,7 +20,7 @@ from sweeps.results.choice import choose, named_point, picked_spec
 from sweeps.results.recommendation import largest_epsilon
 from sweeps.state.picks import Pick, heading_of, read_picks, write_pick
 from sweeps.state.records import Point
-from sweeps.state.shell import train_line
+from sweeps.state.storage import train_line
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import person
 from sweeps.tracking.tracker import Tracker

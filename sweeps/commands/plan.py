@@ -142,9 +142,6 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, 
     """The ways that `run --plan` takes, the cheapest first, and why the recipe's own settings forbid others."""
     runs, refused = {}, {}
     for way in priced.ways:
-        if way.name == "subset":
-            refused[way.name] = "it is priced, and does not run"
-            continue
         if way.name == "all_trials" and not is_shuffled(recipe):
             refused[way.name] = (
                 "what all trials cost is known beforehand with shuffled epochs only; "

@@ -25,9 +25,7 @@ from sweeps.formatting.signals import interrupt_of
 from sweeps.recipes.loading import load_pretraining
 from sweeps.registry.register import Registered, ensure_model
 from sweeps.state.lock import driver_lock
-from sweeps.state.shell import default_tracking_uri
-from sweeps.state.storage import brought_down
-from sweeps.state.sweep import check_storage
+from sweeps.state.storage import check_storage, default_tracking_uri
 from sweeps.tracking.job_run import JobRun, open_job
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.tracker import Tracker
@@ -82,7 +80,6 @@ def pretrain(
     stem, spec = load_pretraining(recipe, overrides)
     if model_name is not None:
         check_model_name(model_name)
-    brought_down(storage)
     folder = (output or storage / "encoders" / stem).resolve()
     earlier = _same_before(folder, spec)
     device_of(spec.training.device)

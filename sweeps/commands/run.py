@@ -43,13 +43,13 @@ from sweeps.search.target_epsilon import check_batches
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord
-from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import default_tracking_uri
 from sweeps.state.study import study_storage
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.corpus_inputs import corpus_inputs
+from sweeps.tracking.job_run import corpus_inputs
 from sweeps.tracking.run_note import first_note
 from sweeps.tracking.run_tags import environment_tags, flat
-from sweeps.tracking.store_check import check_store
+from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.corpora import load_corpus
 from trainables.corpora.types import Splits

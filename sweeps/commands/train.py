@@ -35,13 +35,11 @@ from sweeps.search.target_epsilon import check_batches
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin
-from sweeps.state.shell import default_tracking_uri
-from sweeps.state.storage import brought_down
+from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.corpus_inputs import corpus_inputs
-from sweeps.tracking.job_run import JobRun, open_job
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_job
 from sweeps.tracking.run_tags import flat, trial_tags
-from sweeps.tracking.store_check import check_store
+from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Splits
@@ -88,7 +86,6 @@ def train(
     check_encoders([spec])
     check_memory([spec], spec.training.workers)
     when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
-    brought_down(storage)
     origin = origin_of(config, storage)
     if origin is None and (picked_of := sweep_named_in(config)) and not (storage / picked_of).is_dir():
         progress.say(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from sweeps.execution.prepare import Prepared, RunJob, blamed_on
 from sweeps.progress.live_table import Progress
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.baseline_run import open_baseline_run
-from sweeps.tracking.corpus_inputs import corpus_inputs
+from sweeps.tracking.job_run import corpus_inputs, open_baseline_run
 from sweeps.tracking.tracker import Tracker
 from trainables.records.job import TrialJob
 from trainables.records.pareto import Metrics

@@ -13,8 +13,8 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
 from sweeps.search.target_epsilon import Refused
 from sweeps.state.sweep import Sweep
+from sweeps.tracking.job_run import open_trial_run
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import open_trial_run
 from trainables.records.job import EpochResult, TrialResult
 
 

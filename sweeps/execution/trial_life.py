@@ -21,11 +21,9 @@ from sweeps.state.picks import heading_of
 from sweeps.state.records import number_of
 from sweeps.state.sweep import Sweep
 from sweeps.state.trial_file import FEATURES, digests, keep_trial
-from sweeps.tracking.backfill import Tracked
-from sweeps.tracking.corpus_inputs import corpus_inputs
-from sweeps.tracking.job_run import JobRun
+from sweeps.tracking.backfill import SyncedRuns
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import open_refused_run, open_trial_run
 from trainables.records.epochs import begin_folder, by_epoch, read_curve, read_ledger
 from trainables.records.job import TrialResult
 from trainables.training.checkpoint import discard_checkpoint
@@ -79,7 +77,7 @@ class TrialLife(tune.Callback):
         self.stopped: str | None = None
         """Why trials left off before their end."""
         self._lives: dict[str, _Life] = {}
-        self._whole = Tracked(sweep)
+        self._whole = SyncedRuns(sweep)
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Tune pickles its callbacks into snapshots that are never read, since the study is the truth."""

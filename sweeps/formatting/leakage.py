@@ -50,12 +50,8 @@ def permitted_words(figures: Figures) -> str:
 
 def compared_words(document: Figures) -> str:
     """Return the number of reference models and how they were trained."""
-    count, kind, epochs = (document.get(name) for name in ("references", "reference_training", "reference_epochs"))
-    if count is None:
-        return "reference models: not recorded"
-    words = f"compared with {count} reference models"
-    words += " (how they were trained: not recorded)" if kind is None else f" trained {_TRAINED[kind]} ({kind})"
-    return words if epochs is None else f"{words}, {epochs} epochs each"
+    count, kind, epochs = (document[name] for name in ("references", "reference_training", "reference_epochs"))
+    return f"compared with {count} reference models trained {_TRAINED[kind]} ({kind}), {epochs} epochs each"
 
 
 def shadow_words(corpus: str) -> str:

@@ -16,8 +16,7 @@ _DATABASES = ("postgresql", "mysql", "mariadb", "mssql", "oracle")
 # Options that are no secrets, where their values are plain words.
 _PLAIN = re.compile(
     r"(?i)(user|host|hostaddr|port|dbname|database|sslmode|sslrootcert|ssl_ca|charset|driver|target_session_attrs|"
-    r"application_name|connect_timeout|client_encoding|timeout|mode|cache|nolock|immutable|uri|check_same_thread|"
-    r"region|scheme|endpoint_override|retry_limit_seconds)="
+    r"application_name|connect_timeout|client_encoding|timeout|mode|cache|nolock|immutable|uri|check_same_thread)="
     r"[\w./:,-]*'?"  # a text may quote the address
 )
 _KEY = re.compile(r"[A-Za-z_]+")

@@ -7,18 +7,6 @@ from pathlib import Path
 
 from sweeps.formatting.secrets import redacted
 
-_addresses: dict[Path, str] = {}
-
-
-def stands_for(folder: Path, address: str) -> None:
-    """From now on `folder` is called `address`, whose working folder it is."""
-    _addresses[folder.resolve()] = address
-
-
-def called(storage: Path) -> str:
-    """A storage folder as `--storage` names it."""
-    return _addresses.get(storage.resolve(), str(storage))
-
 
 def command_line(command: str, *words: str | Path, storage: Path, tracking_uri: str | None = None) -> str:
     """`edp-sweep COMMAND WORDS…`, to be pasted into a shell in the folder where this process runs.
@@ -29,7 +17,7 @@ def command_line(command: str, *words: str | Path, storage: Path, tracking_uri: 
     """
     line = ["edp-sweep", command, *map(str, words)]
     if storage.resolve() != Path("runs").resolve():
-        line += ["--storage", _addresses.get(storage.resolve(), str(storage.resolve()))]
+        line += ["--storage", str(storage.resolve())]
     if tracking_uri is not None:
         line += ["--tracking-uri", redacted(tracking_uri)]
     return shlex.join(line)

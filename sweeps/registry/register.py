@@ -40,8 +40,6 @@ class Registered:
     version: int
     megabytes: float
     alias: str = "candidate"
-    compared: bool = True
-    """True if the trial kept digests, and the files were compared with them."""
 
     @property
     def uri(self) -> str:
@@ -49,16 +47,14 @@ class Registered:
         return f"models:/{self.name}/{self.version}"
 
     def document(self) -> dict[str, Any]:
-        """Return the part of a JSON document; `compared` only where it is false."""
-        old = {} if self.compared else {"compared": False}
-        return {"name": self.name, "version": self.version, "uri": self.uri} | old
+        """Return the part of a JSON document."""
+        return {"name": self.name, "version": self.version, "uri": self.uri}
 
     def line(self, tracking_uri: str) -> str:
         """Return a line that names the new version and the command that serves it."""
         words = shlex.join(["mlflow", "models", "serve", "-m", self.uri, "--env-manager", "local"])
         serve = f"MLFLOW_TRACKING_URI={shlex.quote(redacted(tracking_uri))} {words}"
-        old = "" if self.compared else "; its trial kept no digests: the files load and answer, and were not compared"
-        what = f"registered {self.name} version {self.version}, @{self.alias} ({self.megabytes:.1f} MB){old}"
+        what = f"registered {self.name} version {self.version}, @{self.alias} ({self.megabytes:.1f} MB)"
         return f"{what}; serve it with: {serve}"
 
 
@@ -109,11 +105,16 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
     """Check a registration before anything is written.
 
     Raises:
-        UserError: for an invalid name, a point without a run, or missing files.
+        UserError: for an invalid name, a point without a run or digests, or missing files.
     """
     check_model_name(name)
     if point.run_id is None:
         raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
+    if not point.digests:
+        raise UserError(
+            f"--register = {name!r}: trial {point.name} kept no digests of its files; allowed: one that did "
+            "(edp-sweep train makes the model again)"
+        )
     _check_files(name, point.folder, _features_of(sweep))
 
 
@@ -155,8 +156,8 @@ def register(
         features: `features/` of the encoded corpus: what a word becomes. They are made of public data alone.
         metrics: of the model; the privacy figures among them become the version's tags.
         cost: ε of what choosing the configuration took, all trials together; NaN where that is not known.
-        wrote: SHA-256 of the files by name, `features/…` too, as the trial kept them; empty for a trial that kept none,
-            None for files that were made just now.
+        wrote: SHA-256 of the files by name, `features/…` too, as the trial kept them; None for files that were made
+            just now.
         with_encoder: whether a frozen public encoder goes along; else a server must have the same, which is checked by
             its digest. Encoders that are trained go along in any case.
         alias: `candidate` or `champion`: `models:/NAME@ALIAS` is then this version.
@@ -192,7 +193,7 @@ def register(
             raise UserError(
                 f"--register = {name!r}: {redacted(tracker.uri)} does not take the model ({reason})"
             ) from None
-    return Registered(name, version, size / 1e6, alias, compared=wrote is None or bool(wrote))
+    return Registered(name, version, size / 1e6, alias)
 
 
 def _free_place(tracker: Tracker, run_id: str, place: str) -> str:

@@ -32,7 +32,7 @@ from sweeps.results.recommendation import recommended
 from sweeps.results.ties import ties
 from sweeps.results.total import cost_line, epsilon_of_sweep, epsilon_user_of_sweep
 from sweeps.state.records import Point, TrialRecord
-from sweeps.state.shell import train_line
+from sweeps.state.storage import train_line
 from sweeps.state.sweep import Sweep
 
 TPR = "mia_tpr_at_1pct_fpr"

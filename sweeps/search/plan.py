@@ -4,7 +4,6 @@
 |---|---|---|
 | `all_trials` | the best trial | all trials, composed |
 | `random_stopping` | the best trial | Papernot & Steinke (2022): a secret number of trials, only the best is seen |
-| `subset` | a training on everything | such trials, each on a secret sample of the data (Koskela & Kulkarni 2023) |
 | `proxy` | a training on everything | nothing: trials on a public corpus |
 
 Each way's noise is solved for, so that all of it together costs the target. The cheapest way leaves most of that to
@@ -20,16 +19,13 @@ from typing import Any
 from edp.accounting.calibrate import calibrate_noise
 from edp.accounting.composition import Composition, compose, composition_of
 from edp.accounting.epsilon import epsilon_of
-from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
+from edp.accounting.selection import random_stopping_epsilon
 from edp.ledger import planned_ledger
 from edp.spec import EDPSpec, UserError
 from sweeps.recipes.recipe import Recipe, example_params
 from sweeps.search.random_stopping import SHAPE
 from sweeps.search.target_epsilon import schedule_of
 from trainables.spec import TrialSpec
-
-SUBSET = 0.1
-"""Share of the utterances that a search by `subset` sees."""
 
 _SCORES = "validation scores, by which it is chosen, are not covered"
 
@@ -103,15 +99,10 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
         total, one = _best_of(z, delta, trials), released(z)
         return Way("random_stopping", total, one, total, trials, f"the one that is released; {_SCORES}")
 
-    def subset() -> Way:
-        z = calibrate_noise(lambda z: _on_subset(z, z, delta, trials), target)
-        choice, both = (_on_subset(z, z_release, delta, trials) for z_release in (math.inf, z))
-        return Way("subset", choice, released(z), both, trials, f"all trainings; {_SCORES}")
-
     found = [proxy] if recipe.search.proxy is not None else []
     found.append(all_trials)
-    if is_shuffled(recipe):  # their bounds are known for them only; so is that of a Gaussian mechanism on a sample
-        found += [random_stopping, subset]
+    if is_shuffled(recipe):  # its bound is known for them only
+        found.append(random_stopping)
     ways, out_of_reach = [], {}
     for way in found:
         try:
@@ -131,10 +122,6 @@ def is_shuffled(recipe: Recipe) -> bool:
 def _best_of(z: float, delta: float, trials: int) -> float:
     one: dict[str, Any] = {"micro_batches": 1, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
     return random_stopping_epsilon(planned_ledger(EDPSpec(z0=z), epochs=1, **one), delta, trials, SHAPE)
-
-
-def _on_subset(z: float, z_release: float, delta: float, trials: int) -> float:
-    return subset_epsilon(z, z_release, delta, trials, SHAPE, SUBSET)
 
 
 def _first(recipe: Recipe) -> TrialSpec:

@@ -1,7 +1,8 @@
-"""Which corpora a sweep or a training was begun on, in its folder.
+"""The digests of the corpora that a sweep or a training began on, in its folder.
 
-The files may change. What goes on with it, trains it again or attacks it must read what it was trained on: other
-utterances would be its members by mistake, and other test utterances its figures.
+The files of a corpus may change. A command that resumes a sweep, trains a trial again or attacks its model must read
+the utterances that it was trained on: others would be taken for members, and other test utterances would give other
+figures.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ CORPORA = "corpora.json"
 
 
 def keep_corpora(folder: Path, spec: TrialSpec) -> None:
-    """Writes down the digest of each corpus that `spec` reads, by field."""
+    """Write the digest of each corpus that `spec` reads, by field."""
     digests = {field: corpus_digest(corpus, field) for field, corpus in _corpora(spec).items()}
     with atomic_write(folder / CORPORA) as partial:
         partial.write_text(json.dumps(digests, indent=1))
 
 
 def check_corpora(folder: Path, spec: TrialSpec) -> None:
-    """Refuses corpora that have changed since `keep_corpora`; of an earlier version's folder nothing is known.
+    """Raise if a corpus has changed since `keep_corpora`. A corpus that was not kept is not checked.
 
     Raises:
-        UserError: naming the field, and what is there now.
+        UserError: naming the field.
     """
     kept = read_json_if_any(folder / CORPORA, dict[str, str]) or {}
     for field, corpus in _corpora(spec).items():

@@ -1,36 +1,41 @@
-"""One driver a sweep: a lock that the kernel lets go when its holder dies, whatever killed it."""
+"""Locks of folders. The kernel releases a lock when its holder dies, whatever killed it.
+
+A sweep has one driver, which holds `LOCK` in the sweep's folder. Writers of a small file share a lock of the folder
+itself, which they hold for a moment and which leaves no file behind.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from edp.spec import UserError
-from sweeps.state.flock import LOCK, is_locked
-from sweeps.state.storage import going_up, is_driven_elsewhere
+
+LOCK = "lock"
+"""The file in a sweep's folder that its driver holds."""
 
 _PATIENCE_S = 0.2
-"""Whoever only looks at a lock holds it for a moment."""
+"""Longer than `is_held` holds a lock while it looks."""
 
 _held: list[Path] = []
-"""Folders whose locks this process holds, the last one last."""
+"""Folders whose locks this process holds, the latest last."""
 
 
 @contextmanager
 def driver_lock(folder: Path, name: str) -> Iterator[None]:
-    """Holds the lock of the sweep in `folder`, which is made where it is not there.
+    """Hold the lock of the sweep in `folder`; make the folder where it is missing.
 
-    On NFS 4 (EFS among others) the lock holds across machines, and the server lets it go when a dead machine's lease
-    ends, after about 90 seconds. Storage without locks at all (some object stores) lets everybody in.
+    On NFS 4 (EFS among others) the lock holds across machines, and the server releases it when a dead machine's lease
+    ends, after about 90 seconds. A file system without locks (some mounted buckets) admits every driver.
 
     Raises:
-        UserError: when another process drives the sweep, or the folder cannot be written; of an object store, when
-            another machine drives its sweeps.
+        UserError: if another process drives the sweep, or the folder cannot be written.
     """
     path = folder / LOCK
     try:
@@ -39,7 +44,7 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"name = {name!r}: {error.strerror} ({path}); allowed: a folder that can be written") from None
     with ExitStack() as held:
-        try:  # the other kind of lock outlives a holder that was killed
+        try:  # a soft lock would outlive a holder that was killed
             held.enter_context(FileLock(path, fallback_to_soft=False).acquire(_PATIENCE_S))
         except Timeout:
             holder = " ".join(path.read_text(errors="replace")[:200].split()) or "elsewhere"
@@ -49,7 +54,6 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
         if not folder.is_dir():
             raise UserError(f"name = {name!r} was given up by another process just now; allowed: another try")
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
-        held.enter_context(going_up(folder))
         _held.append(folder)
         try:
             yield
@@ -59,15 +63,12 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def claimed(folder: Path, name: str) -> Iterator[None]:
-    """As `driver_lock`, of a folder that is new: it goes again with the block where nothing was kept in it.
+    """Hold the lock of a new folder. Remove the folder at the end of the block if nothing was kept in it.
 
     Raises:
-        UserError: as `driver_lock`; of two that claim it at once the second is refused.
+        UserError: as `driver_lock`; of two processes that claim a folder at once, the second is refused.
     """
-    free = is_free(folder)
     with driver_lock(folder, name):
-        if free and not is_free(folder):  # it came down from an object store
-            raise UserError(f"name = {name!r} was taken elsewhere just now; allowed: another name")
         try:
             yield
         finally:
@@ -76,16 +77,41 @@ def claimed(folder: Path, name: str) -> Iterator[None]:
                 folder.rmdir()
 
 
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait for the lock of `folder` itself, and hold it: one writer at a time changes a file of the folder.
+
+    A file system without locks admits every writer.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def is_free(folder: Path) -> bool:
-    """Whether nothing is kept in `folder`: it is not there, or holds no more than the lock of somebody who died."""
+    """Return whether `folder` is missing, or holds at most the lock of a driver that died."""
     return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK})
 
 
 def held_lock() -> Path | None:
-    """The folder whose lock this process took last, and holds."""
+    """Return the folder whose lock this process took last and still holds."""
     return _held[-1] if _held else None
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody holds the lock of `folder`, or nobody can tell; of an object store, on another machine too."""
-    return is_driven_elsewhere(folder) or is_locked(folder / LOCK)
+    """Return whether a process holds the lock of `folder`; True also where the file system cannot tell.
+
+    It works in folders that cannot be written, where `FileLock` does not: it opens the file to read.
+    """
+    try:
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # held, or a file system without locks
+        return True
+    return False

@@ -1,7 +1,7 @@
-"""What was picked of a sweep, by whom, when and why: `picks.json` in its folder, the last one last.
+"""People's decisions about a sweep: the points they picked (`picks.json`) and their notes on points (`notes.json`).
 
-A training of a picked configuration says whose it is in `origin.json` in its own folder: its steps were taken on the
-same people's data, and belong to the sweep's ε.
+A training of a picked configuration keeps its sweep in `origin.json` in its own folder: its steps were taken on the
+same people's data, and count in the sweep's ε.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from edp.spec import Frozen, UserError
-from sweeps.state.flock import one_at_a_time
+from sweeps.state.lock import one_at_a_time
 from sweeps.state.sweep import Sweep
 from trainables.records.files import atomic_write, read_json, read_json_if_any
 
-PICKS, ORIGIN = "picks.json", "origin.json"
+PICKS, NOTES, ORIGIN = "picks.json", "notes.json", "origin.json"
+MAX_NOTE = 4000
+"""Characters of a note."""
 _HEADING = re.compile(
     r"^# Trial (\d{1,9}) of sweep (\S{1,100}) after epoch (\d{1,9}), MLflow run (\w+)\.", re.MULTILINE
 )
 
 
 class Pick(Frozen):
-    """One choice, and what followed from it."""
+    """One choice and its consequences."""
 
     trial: int
     epoch: int
     by: str
-    """The person, as MLflow knows them."""
+    """The person's name in MLflow."""
     at: str
     """UTC, ISO 8601."""
     limits: dict[str, float]
-    """Metric name to largest value."""
+    """The largest value allowed, by metric."""
     why: str
-    """The rule's sentence, or that the person named the point."""
+    """The rule that chose, in a sentence, or a remark that the person named the point."""
     wrote: str | None = None
     """SHA-256 of the configuration that was written; None where it was printed."""
     model: str | None = None
@@ -43,17 +45,17 @@ class Pick(Frozen):
 
 
 class Origin(Frozen):
-    """Which point of which sweep a training trains again."""
+    """The sweep's point that a training trains again."""
 
     sweep: str
     trial: int
     epoch: int
     model: str | None = None
-    """As of a `Pick`."""
+    """As in `Pick`."""
 
 
 def read_picks(sweep: Sweep) -> list[Pick]:
-    """Every choice; [] where there was none.
+    """Return every choice, the latest last.
 
     Raises:
         BrokenFile: for a file that is not whole.
@@ -63,14 +65,14 @@ def read_picks(sweep: Sweep) -> list[Pick]:
 
 
 def write_pick(sweep: Sweep, made: Pick, *, instead_of: Pick | None = None) -> None:
-    """Adds a choice, in one step; also while others do.
+    """Add a choice, in one step; other processes may add theirs at the same time.
 
     Args:
-        instead_of: what is known of it less its model.
+        instead_of: the same choice before its model was registered, which goes.
 
     Raises:
         BrokenFile: for a file that is not whole.
-        OSError: where it cannot be written.
+        OSError: if it cannot be written.
     """
     with one_at_a_time(sweep.folder):
         picks = [pick for pick in read_picks(sweep) if pick != instead_of]
@@ -78,16 +80,44 @@ def write_pick(sweep: Sweep, made: Pick, *, instead_of: Pick | None = None) -> N
             partial.write_bytes(TypeAdapter(list[Pick]).dump_json([*picks, made], indent=1))
 
 
+def read_notes(sweep: Sweep) -> dict[str, str]:
+    """Return the notes by the name of their point.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    return read_json_if_any(sweep.folder / NOTES, dict[str, str]) or {}
+
+
+def write_note(sweep: Sweep, name: str, text: str) -> None:
+    """Replace the note on the point `name`; an empty text removes it.
+
+    Raises:
+        UserError: for a text that is too long.
+    """
+    text = text.strip()
+    if len(text) > MAX_NOTE:
+        raise UserError(f"note = {len(text):,} characters: allowed: up to {MAX_NOTE:,}")
+    with one_at_a_time(sweep.folder):
+        notes = {key: note for key, note in read_notes(sweep).items() if key != name} | ({name: text} if text else {})
+        with atomic_write(sweep.folder / NOTES) as partial:
+            partial.write_text(json.dumps(notes, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
 def heading_of(sweep: str, trial: int, epoch: int, run_id: str | None = None) -> str:
-    """The first line of a trial's configuration, by which `origin_of` knows it; a run that is not known is None."""
+    """Return the first line of a trial's configuration, which `origin_of` reads.
+
+    Args:
+        run_id: None while MLflow has not taken the run.
+    """
     return f"Trial {trial} of sweep {sweep} after epoch {epoch}, MLflow run {run_id}."
 
 
 def origin_of(config: Path, storage: Path) -> Origin | None:
-    """The sweep in `storage` that a configuration was picked of; None where its heading names none that is there.
+    """Return the sweep in `storage` that a configuration was picked from, None if its heading names no such sweep.
 
-    A sweep that cannot be read counts as the one that is meant, and so does one of the same name where the run is not
-    known, as while MLflow was away: what belongs to its ε is not left out.
+    The sweep of that name counts as the origin also if it cannot be read, or if the heading knows no run: the sweep's ε
+    must not leave out a training that may belong to it.
     """
     found = _heading(config)
     if found is None:
@@ -105,24 +135,24 @@ def origin_of(config: Path, storage: Path) -> Origin | None:
 
 
 def sweep_named_in(config: Path) -> str | None:
-    """The sweep that a configuration's heading says it was picked of, wherever that is."""
+    """Return the sweep that a configuration's heading names, wherever that sweep is."""
     found = _heading(config)
     return found[2] if found is not None else None
 
 
 def _heading(config: Path) -> re.Match[str] | None:
-    """Wherever it stands: who edits a configuration may write above it."""
+    """Return the heading from any line: a person who edits a configuration may write above it."""
     return _HEADING.search(config.read_text(encoding="utf-8-sig", errors="replace"))
 
 
 def write_origin(folder: Path, origin: Origin) -> None:
-    """Keeps it in a training's folder."""
+    """Write `origin` to a training's folder."""
     with atomic_write(folder / ORIGIN) as partial:
         partial.write_text(json.dumps(origin.model_dump(), indent=1))
 
 
 def final_trainings(sweep: Sweep) -> dict[Path, Origin]:
-    """Trainings of what was picked of the sweep, by folder, the oldest first.
+    """Return the trainings of the sweep's picked configurations, by folder, the oldest first.
 
     Raises:
         BrokenFile: for a file that is not whole.

@@ -1,4 +1,4 @@
-"""What is known of a sweep, its trials and their kept epochs."""
+"""Records of a sweep, its trials and their kept epochs, as they are read from the study and the trials' folders."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _numbers(baseline: dict[str, Any]) -> dict[str, Any]:
 
 
 class SweepRecord(Frozen):
-    """What a sweep's folder says of it, apart from its trials."""
+    """A sweep without its trials: `sweep.json`."""
 
-    # The baseline's epsilon is infinite, which pydantic would otherwise refuse, and write as null.
+    # The baseline's epsilon is infinite. pydantic would refuse it otherwise, and write null.
     model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
 
     name: str
@@ -51,7 +51,7 @@ class SweepRecord(Frozen):
     wanted: Annotated[int, Field(ge=0)]
     pid: Annotated[int, Field(ge=0)]
     baseline: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
-    """Metrics of plain SGD, and its `run_id`."""
+    """Metrics of plain SGD, and the `run_id` of its run."""
     baseline_run_id: str | None = None
     baseline_tracked: bool = False
     """Whether MLflow has the baseline whole."""
@@ -59,33 +59,33 @@ class SweepRecord(Frozen):
     examples: int | None = None
     """Training utterances."""
     released_run_id: str | None = None
-    """Of the one trial that a sweep with a secret number of trials releases."""
+    """The run of the one trial that a sweep with a secret number of trials releases."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """An epoch of a trial whose model was kept: a configuration trained for so long, as good as a trial of its own."""
+    """A kept epoch of a trial: a candidate of its own, the trial's configuration trained for that many epochs."""
 
     trial: int
     epoch: int
-    """Epochs that were done: what `training.epochs` must be to train it again."""
+    """Epochs done; `training.epochs` of a training that makes the same model again."""
     params: dict[str, Any]
     metrics: dict[str, float]
-    """Of the test split, under the names of a trial's final metrics."""
+    """Metrics on the test split, under the names of a trial's final metrics."""
     run_id: str | None
     folder: Path
-    """Holds this epoch's `model.pt` and `ledger.json`."""
+    """The folder of this epoch's `model.pt` and `ledger.json`."""
     ledger: Ledger | None
     recipe: Recipe = field(repr=False, compare=False)
-    """Its sweep's."""
+    """The sweep's recipe."""
     last: bool = True
-    """Whether it is its trial's last epoch."""
+    """True for the trial's last epoch."""
     digests: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of its files in `folder`, and of those in `features/`, as the trial wrote them; {} of old trials."""
+    """SHA-256 of the files in `folder` and in `features/`, as the trial wrote them."""
 
     @property
     def spec(self) -> TrialSpec:
-        """Its trial's configuration."""
+        """The trial's configuration."""
         return self.recipe.trial(self.params)
 
     @property
@@ -94,7 +94,7 @@ class Point:
         return str(self.trial) if self.last else f"{self.trial}@{self.epoch}"
 
     def public(self) -> dict[str, Any]:
-        """What `--json` prints of a point."""
+        """Return what `--json` prints of a point."""
         return {
             "number": self.trial,
             "epoch": self.epoch,
@@ -118,27 +118,27 @@ class TrialRecord:
     run_id: str | None
     reason: str | None
     ledger: Ledger | None
-    """What it has executed; None where that is not known (`executed`)."""
+    """The executed steps; None if they are not known (`executed`)."""
     folder: int
-    """Number of the folder that holds its model: its own, unless it was renamed."""
+    """Number of the folder that holds the model; it differs from `number` after `renamed`."""
     recipe: Recipe = field(repr=False, compare=False)
-    """Its sweep's."""
+    """The sweep's recipe."""
     points: tuple[Point, ...] = ()
     """The kept epochs, the last one last."""
     curve: tuple[dict[str, float], ...] = ()
-    """What each epoch reported, the first one first: losses, seconds, ε, and `valid_` metrics."""
+    """Each epoch's report, the first epoch first: losses, seconds, ε, and `valid_` metrics."""
 
     @property
     def spec(self) -> TrialSpec:
-        """Its configuration; a trial that was refused may have none.
+        """The configuration.
 
         Raises:
-            pydantic.ValidationError: where it has none.
+            pydantic.ValidationError: for a refused trial whose parameters are no configuration.
         """
         return self.recipe.trial(self.params)
 
     def public(self) -> dict[str, Any]:
-        """What `--json` prints of a trial."""
+        """Return what `--json` prints of a trial."""
         return {
             "number": self.number,
             "state": self.state,
@@ -151,20 +151,20 @@ class TrialRecord:
 
 
 def number_of(trial: FrozenTrial | Trial) -> int:
-    """What a trial and its folder are called, everywhere: that of the trial it goes on from, if it was interrupted."""
+    """Return the number of a trial and its folder; a trial that resumes an interrupted one has that one's number."""
     number: int = trial.user_attrs.get("retry_of", trial.number)
     return number
 
 
 class _Epoch(BaseModel):
-    """A kept epoch, as the study holds it."""
+    """A kept epoch in the study."""
 
     epoch: Annotated[int, Field(ge=1)]
     metrics: Annotated[Metrics, AfterValidator(_with_figures)]
 
 
 class ConfirmedRun(BaseModel):
-    """A training of `edp-sweep confirm`, as its folder holds it."""
+    """A training of `edp-sweep confirm`, in its folder."""
 
     seed: int
     run_id: str | None
@@ -172,7 +172,7 @@ class ConfirmedRun(BaseModel):
 
 
 class TrialAttributes(BaseModel):
-    """What the study holds of a trial besides its values: what the driver has told it, checked as it is read."""
+    """The attributes that the driver wrote to the study's trial, validated."""
 
     state: str | None = None
     params: dict[str, Any] = {}
@@ -183,7 +183,7 @@ class TrialAttributes(BaseModel):
     reason: str | None = None
     retry_of: int | None = None
     digests: dict[str, str] = {}
-    """SHA-256 of each file that the trial left, by its path in the trial's folder."""
+    """SHA-256 of each file of the trial, by its path in the trial's folder."""
     tags: dict[str, str] = {}
 
 
@@ -191,10 +191,14 @@ _STATES = {TrialState.COMPLETE: "complete", TrialState.RUNNING: "running"}
 
 
 def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecord:
-    """A trial of the study of a sweep of `recipe`, whose folder is `folder`.
+    """Return the record of a study's trial.
+
+    Args:
+        folder: of the trial.
+        recipe: of the sweep.
 
     Raises:
-        StudyGone: for what no driver has told the study.
+        StudyGone: for attributes that no driver wrote.
     """
     try:
         told = TrialAttributes.model_validate(trial.user_attrs)
@@ -216,7 +220,7 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
         )
         for point in told.points
     ]
-    # One that was interrupted, and waits to be asked for again, has not ended.
+    # An interrupted trial waits to be asked for again: it has not ended.
     state = "running" if told.state == "interrupted" else told.state or _STATES.get(trial.state, "failed")
     return TrialRecord(
         number=number_of(trial),
@@ -232,17 +236,20 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
 
 
 def _of_point(told: TrialAttributes, epoch: int | None) -> dict[str, str]:
-    """The digests of an epoch's files, by name; `epoch` None: of the last one's."""
+    """Return the digests of an epoch's files by name; None stands for the last epoch."""
     place = "" if epoch is None else f"{epoch_folder(Path(), epoch)}/"
     found = {name: told.digests[place + name] for name in (MODEL, LEDGER) if place + name in told.digests}
     return found | {name: one for name, one in told.digests.items() if name.startswith(f"{FEATURES}/")}
 
 
 def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:
-    """What a trial has executed, from the ledger in its folder; None where that is not known.
+    """Return what a trial has executed, from the ledger in its folder; None if that is not known.
 
-    It is not where the ledger is missing or broken, is not the one that the trial wrote (its digest, where one is
-    kept), or holds fewer epochs than have reported.
+    It is not known if the ledger is missing or broken, differs from the one that the trial wrote, or holds fewer epochs
+    than have reported.
+
+    Args:
+        wrote: SHA-256 of the ledger that the trial wrote; None: it has not ended.
     """
     try:
         found = read_ledger(folder)
@@ -257,6 +264,6 @@ def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Le
 
 
 def renamed(record: TrialRecord, number: int, run_id: str | None) -> TrialRecord:
-    """The record under another number, its points too."""
+    """Return the record and its points under another number and run."""
     points = tuple(replace(point, trial=number, run_id=run_id) for point in record.points)
     return replace(record, number=number, run_id=run_id, points=points)

@@ -1,4 +1,4 @@
-"""The study's database: opened by the driver, read by everybody. Reading makes nothing and changes nothing."""
+"""The study's database. The driver opens it to write; every other process only reads, and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from sweeps.formatting.secrets import redacted
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # each study that is made, each trial that ends
 _checked = set[str]()
-"""Databases whose tables were seen to be of this Optuna: it executes all its migrations' files to tell."""
+"""Databases whose tables are known to be of this Optuna: each check executes all of its migration files."""
 _OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
 
 
 class StudyGone(Exception):
-    """There is no such study, or it cannot be read; its text says which."""
+    """The study is missing or cannot be read; the text says which."""
 
 
 def study_storage(url: str) -> RDBStorage:
-    """The database behind `url`, in which variables of the environment are replaced; its tables are made where missing.
+    """Open the database at `url`, with variables of the environment replaced; make its tables where they are missing.
 
     Raises:
-        UserError: when it cannot be opened.
+        UserError: if it cannot be opened.
     """
     try:
         return RDBStorage(os.path.expandvars(url), **_OPTIONS)
@@ -44,18 +44,18 @@ def study_storage(url: str) -> RDBStorage:
 
 
 def read_study(url: str, name: str) -> list[FrozenTrial]:
-    """All trials of a study, as Optuna keeps them.
+    """Return all trials of a study, as Optuna keeps them.
 
     Raises:
-        StudyGone: where there is no database, no such study in it, or nothing that can be read.
-        UserError: where the database does not answer, or its driver is not installed.
+        StudyGone: if the database or the study is missing, or cannot be read.
+        UserError: if the database does not answer, or its driver is not installed.
     """
     settled = os.path.expandvars(url)
     file = _file_of(settled)
     if file is not None and not file.exists():
         raise StudyGone(f"{file} is not there")
     try:
-        # Tables that are missing stay missing: whoever looks must not turn another file into a study.
+        # Missing tables stay missing: a reader must not turn another file into a study.
         storage = RDBStorage(
             settled, skip_compatibility_check=settled in _checked, skip_table_creation=True, **_OPTIONS
         )
@@ -65,9 +65,9 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
         raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
     except KeyError:
         raise StudyGone(f"{file or url} holds no study of this name") from None
-    except Exception as error:  # SQLAlchemy's, SQLite's, Alembic's, Optuna's: whatever they stumble over
+    except Exception as error:  # of SQLAlchemy, SQLite, Alembic or Optuna
         busy = "locked" in str(error)
-        no_tables = isinstance(error.__cause__, ProgrammingError)  # in a server's database that nobody has used yet
+        no_tables = isinstance(error.__cause__, ProgrammingError)  # in a server's database that is new
         if busy or (file is None and not no_tables):
             raise UserError(
                 f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
@@ -76,7 +76,7 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
 
 
 def _file_of(url: str) -> Path | None:
-    """The file of a SQLite database."""
+    """Return the file of a SQLite database, None for a server's."""
     try:
         place = make_url(url)
     except SQLAlchemyError:

@@ -1,7 +1,7 @@
-"""`trial.json`: in a trial's folder, all that the study holds of it and no other file there says.
+"""`trial.json` in a trial's folder: the part of the study's trial that no other file there holds.
 
-It is written when the trial is asked for and, before the study is told, when it ends: `edp-sweep repair` makes the
-study anew from it.
+The driver writes it when it asks for the trial, and again when the trial ends, before it tells the study.
+`edp-sweep repair` makes the study anew from it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from trainables.records.files import BrokenFile, atomic_write, digest, read_json
 
 FILE, FEATURES = "trial.json", "features"
 _ELSEWHERE = ("ledger", "epochs")
-"""Attributes that `ledger.json` and `curve.json` hold."""
+"""Attributes that `ledger.json` and `curve.json` hold already."""
 MODEL = "model.pt"
 _OF_MODEL = (MODEL, LEDGER, "attack_features.npz")
 
 
 class TrialFile(Frozen):
-    """A trial: what was asked of the sampler, and what the study is told of it."""
+    """A trial as it was sampled, and what the study is told about it."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
 
@@ -41,7 +41,7 @@ class TrialFile(Frozen):
 
 
 def keep_trial(trial: optuna.Trial, folder: Path, state: TrialState, values: Sequence[float] | None = None) -> None:
-    """Writes what is known of a trial to its folder, in one step."""
+    """Write a trial to its folder, in one step."""
     kept = TrialFile(
         number=trial.number,
         state=state.name,
@@ -55,7 +55,7 @@ def keep_trial(trial: optuna.Trial, folder: Path, state: TrialState, values: Seq
 
 
 def read_trial(folder: Path) -> FrozenTrial | None:
-    """What `keep_trial` wrote last; None where it never did.
+    """Return what `keep_trial` wrote last, None if there is no file.
 
     Raises:
         BrokenFile: for a file that is not whole.
@@ -72,17 +72,17 @@ def read_trial(folder: Path) -> FrozenTrial | None:
             distributions={name: json_to_distribution(text) for name, text in kept.distributions.items()},
             user_attrs=kept.attributes,
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # Optuna's, of what does not fit together
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # Optuna's, of parts that do not fit together
         raise BrokenFile(f"{path} is broken ({error}); allowed: the file that was written there") from None
     trial.number = kept.number
     return trial
 
 
 def digests(folder: Path, features: Path) -> dict[str, str]:
-    """SHA-256 of what a trial has left of its models, by path in its folder: that of its end, and of kept epochs.
+    """Return the SHA-256 of the files of a trial's last model and kept epochs, by their paths in its folder.
 
     Args:
-        features: the folder of the encoded corpus that a model needs besides; its files stand under `features/`.
+        features: a folder of the encoded corpus that a model needs too; its files get paths under `features/`.
     """
     places = (folder, *sorted((folder / "epochs").glob("*/")))
     files = (place / name for place in places for name in _OF_MODEL)
@@ -92,7 +92,7 @@ def digests(folder: Path, features: Path) -> dict[str, str]:
 
 
 def _unchanged(file: Path) -> str:
-    """Word vectors may be of gigabytes, and are those of every trial."""
+    """Return the digest of a file that all trials share: word vectors may take gigabytes, so each is read once."""
     about = file.stat()
     return _digest_of(file, about.st_size, about.st_mtime_ns)
 

@@ -1,2 +1,1 @@
-"""All that writes to MLflow: the tracker, the runs of trials, notes, and what is sent later. Must not import Ray or
-execution."""
+"""MLflow: the tracker, the runs of jobs, notes, and the runs that are sent later. Must not import Ray or execution."""

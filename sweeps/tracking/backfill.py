@@ -1,4 +1,4 @@
-"""What MLflow lacks of a sweep, sent from the study and the sweep's folder, which are the truth."""
+"""Send what MLflow lacks of a sweep. The study and the sweep's folder are the truth that it is sent from."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from mlflow.entities import DatasetInput
 from sweeps.recipes.recipe import Recipe
 from sweeps.state.records import TrialRecord, number_of
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.job_run import JobRun
+from sweeps.tracking.job_run import JobRun, open_refused_run, open_trial_run
 from sweeps.tracking.tracker import Tracker
-from sweeps.tracking.trial_runs import open_refused_run, open_trial_run
 from trainables.records.epochs import by_epoch
 from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, TrialResult
 
 
-class Tracked:
-    """Which trials MLflow has whole, kept in the sweep's folder. Whoever drives the sweep is the only one who adds.
+class SyncedRuns:
+    """The trials that MLflow has whole, kept in the sweep's folder. Only the sweep's driver adds to them.
 
     Args:
-        sweep: whose.
+        sweep: the sweep.
     """
 
     def __init__(self, sweep: Sweep) -> None:
         self._path = sweep.folder / "tracked.json"
-        self.runs = sweep.late_runs()
+        self.runs = sweep.synced_runs()
         """Run ids by trial number."""
 
     def add(self, number: int, run_id: str) -> None:
-        """MLflow has this trial whole."""
+        """Record that MLflow has this trial whole."""
         self.runs[number] = run_id
         with atomic_write(self._path) as partial:
             partial.write_text(json.dumps(self.runs))
@@ -40,15 +39,15 @@ class Tracked:
 def send_missing(
     sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[TrialRecord], inputs: list[DatasetInput]
 ) -> int:
-    """Sends every trial that has ended and is not tracked whole; what a run has already is not sent twice.
+    """Send every trial that has ended and that MLflow does not have whole. Nothing that a run has is sent twice.
 
     Args:
         inputs: the corpora, for runs that are made now.
 
     Returns:
-        How many MLflow still lacks.
+        The number of trials that MLflow still lacks.
     """
-    tracked = Tracked(sweep)
+    tracked = SyncedRuns(sweep)
     attributes, left = _attributes(sweep, recipe), 0
     for trial in trials:
         if trial.number in tracked.runs or trial.state == "running" or "params" not in attributes[trial.number]:
@@ -89,6 +88,6 @@ def _send(
 
 
 def _attributes(sweep: Sweep, recipe: Recipe) -> dict[int, dict[str, Any]]:
-    """What the study keeps of each trial besides its state, by number."""
-    # An interrupted try is older than the one that went on with its number, which takes its place here.
+    """Return the study's attributes of each trial, by number."""
+    # The last try of a number counts: the ones before it were interrupted.
     return {number_of(trial): trial.user_attrs for trial in sweep.told(recipe)}

@@ -1,7 +1,7 @@
-"""Runs whose process died without a word: whoever opens the store next ends them.
+"""End MLflow runs whose process has died.
 
-Each run says which storage folder it belongs to and which lock its process held. A lock that is free again is that of
-a process that has gone, whatever took it; one that this process holds was let go by whoever held it before.
+Each run is tagged with its storage folder and the lock that its process held. If the lock is free, that process has
+died. If this process holds it, the process that held it before has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _THIS_PROCESS = uuid.uuid4().hex
 
 
 def owner_tags(storage: Path) -> dict[str, str]:
-    """Of a run that this process starts; {} where it holds no lock in `storage`."""
+    """Return the tags of a run that this process starts; {} if it holds no lock in `storage`."""
     folder = held_lock()
     if folder is None or not folder.is_relative_to(storage.resolve()):
         return {}
@@ -29,7 +29,7 @@ def owner_tags(storage: Path) -> dict[str, str]:
 
 
 def end_dead_runs(client: MlflowClient, storage: Path) -> list[str]:
-    """Ends as KILLED what is tagged as running by a process of this storage that is no more; returns the runs' ids."""
+    """End, as KILLED, the running runs of dead processes of this storage folder; return the runs' ids."""
     if not _file(storage).is_file():
         return []  # no process here has started a run
     wanted = f"attributes.status = 'RUNNING' and tags.`{_STORAGE}` = '{_identity(storage)}'"
@@ -44,7 +44,7 @@ def end_dead_runs(client: MlflowClient, storage: Path) -> list[str]:
 
 def _is_dead(tags: dict[str, str], storage: Path) -> bool:
     folder = storage.resolve() / tags.get(_LOCK, ".")
-    if folder == held_lock():  # ours now, so that nobody else's can be alive
+    if folder == held_lock():  # this process holds it, so no other holder is alive
         return tags.get(_PROCESS) != _THIS_PROCESS
     return not is_held(folder)
 
@@ -54,7 +54,7 @@ def _file(storage: Path) -> Path:
 
 
 def _identity(storage: Path) -> str:
-    """What tells this storage folder from another one of the same path on another disk, in the same store."""
+    """Return the storage folder's id: a folder of the same path on another disk may use the same store."""
     path = _file(storage)
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

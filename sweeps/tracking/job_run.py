@@ -1,37 +1,46 @@
-"""The MLflow run of one job, from its opening to its end: a trial, the baseline, a training of `train` or `confirm`, a
+"""MLflow runs from their opening to their end: of a trial, the baseline, a training of `train` or `confirm`, a
 pretraining."""
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mlflow.entities import DatasetInput
+from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from sweeps.formatting.figures import privacy_statement
 from sweeps.results.summary import metrics_line
 from sweeps.search.study_trials import Outcome
-from sweeps.tracking.run_tags import NOTE
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
+from trainables.corpora import is_generated
+from trainables.data.encoded_corpus import EncodedCorpus, Split
 from trainables.records.job import TrialError, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.spec import TrialSpec
+from trainables.spec import CorpusSpec, TrialSpec
 
 ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
+
+_SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+_DIGEST = 32
+"""Hexadecimal digits: MLflow takes 36."""
 
 PLAIN = "no formal guarantee (plain SGD)"
 
 
 class JobRun:
-    """A run that is open. A `with` block that raises ends it: KILLED where the job was stopped, FAILED where it failed.
+    """An open run. A `with` block that raises ends it: as KILLED if the job was stopped, as FAILED if it failed.
 
     Args:
-        failures: the tracker's, before the run was opened.
+        failures: the tracker's count before the run was opened.
 
     Attributes:
-        run_id: None where the store did not take the run.
+        run_id: None if the store did not take the run.
     """
 
     def __init__(self, tracker: Tracker, run_id: str | None, failures: int) -> None:
@@ -39,15 +48,15 @@ class JobRun:
 
     @property
     def whole(self) -> bool:
-        """Whether the store has taken the run and all that it was told since it was opened."""
+        """True if the store has taken the run and everything that was sent to it since it was opened."""
         return self.run_id is not None and self.tracker.failures == self._failures
 
     def epoch(self, epoch: int, metrics: Metrics) -> None:
-        """An epoch has ended."""
+        """Log the metrics of an epoch that has ended."""
         self.tracker.log(self.run_id, metrics, epoch)
 
     def epochs(self, metrics: Mapping[int, Metrics]) -> None:
-        """Epochs that have ended, of which the run may hold some already."""
+        """Log the metrics of epochs that have ended, unless the run has them already."""
         if metrics:
             self.tracker.log_missing(self.run_id, metrics)
 
@@ -61,13 +70,13 @@ class JobRun:
         *,
         told_before: bool = False,
     ) -> None:
-        """Final metrics of the kept epochs, each at its own step, artifacts and state of a training.
+        """Log the final metrics of a training's kept epochs, each at its own step, its artifacts and its state.
 
         Args:
             folder: the training's own.
-            outcome: its result; a string says why it failed.
-            artifacts: files of `folder` that go along, where they exist.
-            told_before: whether the run may hold some of it already.
+            outcome: its result; a string is the reason of a failure.
+            artifacts: files of `folder` to copy, if they exist.
+            told_before: the run may have some of it already.
         """
         if isinstance(outcome, TrialResult):
             self._result(spec, outcome, told_before)
@@ -92,12 +101,12 @@ class JobRun:
         self.tracker.tag(self.run_id, result.tags | early | {"privacy": privacy, NOTE: note})
 
     def files(self, files: Iterable[Path], folder: str | None = None) -> None:
-        """Copies files to the run's artifacts, below `folder` there, where they exist."""
+        """Copy the files that exist to the run's artifacts, below `folder` there."""
         for file in files:
             self.tracker.artifact(self.run_id, file, folder)
 
     def end(self, tags: Mapping[str, str], status: str = "FINISHED") -> None:
-        """Its last tags, `state` among them, and its end: FINISHED, FAILED or KILLED."""
+        """Set the run's last tags, `state` among them, and end it: FINISHED, FAILED or KILLED."""
         self.tracker.tag(self.run_id, tags)
         self.tracker.end(self.run_id, status)
 
@@ -125,12 +134,12 @@ def open_job(
     inputs: Sequence[DatasetInput] = (),
     run_id: str | None = None,
 ) -> JobRun:
-    """Opens the run of a job, or goes on with `run_id`.
+    """Open the run of a job, or reopen `run_id`.
 
     Args:
-        parent: id of the run that it stands below.
-        note: its description, in Markdown.
-        inputs: the corpora that it reads.
+        parent: id of the parent run.
+        note: the run's description, in Markdown.
+        inputs: the corpora that the job reads.
     """
     failures = tracker.failures
     if run_id is not None:
@@ -140,3 +149,100 @@ def open_job(
         if inputs:
             tracker.inputs(run_id, inputs)
     return JobRun(tracker, run_id, failures)
+
+
+def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
+    """Make the ended run of a refused configuration, with the reason; return its id."""
+    run_id = tracker.start(
+        f"{sweep.name}-{number:03d} refused",
+        params={"trial": number, **params},
+        tags={
+            **environment_tags(),
+            "role": "trial",
+            "sweep": sweep.name,
+            "state": "refused",
+            "reason": reason,
+            "pareto": "false",
+        },
+        parent=sweep.record.run_id,
+    )
+    tracker.end(run_id, "KILLED")
+    return run_id
+
+
+def open_trial_run(
+    tracker: Tracker,
+    sweep: Sweep,
+    number: int,
+    params: dict[str, Any],
+    spec: TrialSpec,
+    inputs: Sequence[DatasetInput] = (),
+    run_id: str | None = None,
+) -> JobRun:
+    """Open a trial's run, below the sweep's, with its configuration; or reopen `run_id`."""
+    # The same keys on every child, or the UI's parallel coordinates drop them.
+    shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
+    shown |= {k: v for k, v in params.items() if k not in shown}
+    return open_job(
+        tracker,
+        f"{sweep.name}-{number:03d}",
+        params={"trial": number, **shown},
+        tags=trial_tags(sweep.name, spec) | {"role": "trial", "pareto": "false"},
+        parent=sweep.record.run_id,
+        inputs=inputs,
+        run_id=run_id,
+    )
+
+
+def open_baseline_run(sweep: Sweep, spec: TrialSpec, tracker: Tracker, inputs: Sequence[DatasetInput] = ()) -> JobRun:
+    """Open the baseline's run, with its configuration: the one in the sweep's record, or a new one."""
+    return open_job(
+        tracker,
+        f"{sweep.name} SGD baseline",
+        params={"method": "sgd"} | flat(spec.training.model_dump(mode="json"), "training."),
+        tags=trial_tags(sweep.name, spec) | {"role": "baseline", "privacy": PLAIN},
+        inputs=inputs,
+        run_id=sweep.record.baseline_run_id,
+    )
+
+
+def send_baseline(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> None:
+    """Send what MLflow lacks of a baseline that has ended."""
+    record = sweep.record
+    if record.baseline is None or record.baseline_tracked:
+        return
+    known = record.baseline_run_id
+    run = JobRun(tracker, known, tracker.failures) if known else open_baseline_run(sweep, spec, tracker)
+    metrics = {name: value for name, value in record.baseline.items() if name != "run_id"}
+    run.epochs({spec.training.epochs: metrics})
+    run.files([sweep.folder / "baseline" / "model.pt"], "model")
+    run.end({"state": "complete"})
+    sweep.update(
+        baseline={**record.baseline, "run_id": run.run_id}, baseline_run_id=run.run_id, baseline_tracked=run.whole
+    )
+
+
+def corpus_inputs(spec: TrialSpec, private: Path, shadow: Path) -> list[DatasetInput]:
+    """Return the private corpus and the shadow's as MLflow's inputs: name, digest and sizes, never an utterance.
+
+    Args:
+        private, shadow: folders of the encoded corpora; one that is not encoded yet is left out.
+    """
+    found = ((private, spec.corpus, "private"), (shadow, spec.shadow.corpus, "shadow"))
+    return [_input(folder, corpus, use) for folder, corpus, use in found if (folder / "meta.json").is_file()]
+
+
+@functools.lru_cache(maxsize=64)
+def _input(folder: Path, corpus: CorpusSpec, use: str) -> DatasetInput:
+    encoded = EncodedCorpus.open(folder)
+    kind = "generated" if is_generated(corpus) else "files" if corpus.path is not None else "public"
+    return DatasetInput(
+        Dataset(
+            name=corpus.name,
+            digest=encoded.digest[:_DIGEST],
+            source_type=kind,
+            source=json.dumps(corpus.model_dump(mode="json", exclude={"path", "columns"})),
+            profile=json.dumps({split: encoded.size(split) for split in _SPLITS}),
+        ),
+        [InputTag("mlflow.data.context", use)],
+    )

@@ -1,51 +1,39 @@
-"""A storage folder that was moved with its MLflow store: the store holds whole paths of artifacts, which move along.
+"""A plugin of MLflow that finds artifacts in a storage folder that was moved together with its SQLite store.
 
-MLflow has no call for it. Its tables are as of MLflow 3; a column that another version lacks is left out.
+The store holds the absolute path of every run's artifacts, and no call of MLflow changes it. So a path that leads
+nowhere any more is resolved again each time MLflow opens it. `pyproject.toml` registers the plugin for `file:`
+addresses, so that MLflow's own commands (`mlflow ui`, `mlflow models serve`) use it too.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-_PLACES = (
-    ("experiments", "artifact_location"),
-    ("runs", "artifact_uri"),
-    ("model_versions", "source"),
-    ("model_versions", "storage_location"),
-    ("logged_models", "artifact_location"),
-)
+import mlflow
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from sqlalchemy.engine import make_url
+
+ARTIFACTS = "mlflow-artifacts"
+"""The folder beside `mlflow.db` that holds the artifacts."""
 
 
-def follow(store: Path, artifacts: Path) -> bool:
-    """Leads artifacts of the SQLite store beside `artifacts` there, where the folder that they name is gone.
+class MovedArtifacts(LocalArtifactRepository):
+    """MLflow's artifacts in a local folder, wherever that folder is now."""
 
-    Returns:
-        Whether anything had to be changed.
+    def __init__(self, artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None) -> None:
+        place = current_place(artifact_uri, tracking_uri or mlflow.get_tracking_uri())
+        super().__init__(place, tracking_uri, registry_uri)
+
+
+def current_place(artifact_uri: str, tracking_uri: str) -> str:
+    """Return the URI where artifacts are now.
+
+    They have moved if their `mlflow-artifacts` folder is gone and the tracking store is a SQLite file: then they are in
+    the folder of that name beside the file.
     """
-    if not store.is_file() or store.resolve().parent != artifacts.resolve().parent:
-        return False
-    new = artifacts.resolve().as_uri()
-    with closing(sqlite3.connect(store, timeout=10)) as database, database:
-        known = {(table, column) for table, column in _PLACES if column in _columns(database, table)}
-        gone = {old for table, column in known for old in _roots(database, table, column, artifacts.name) if old != new}
-        gone = {old for old in gone if not Path(unquote(urlsplit(old).path)).exists()}
-        for old in gone:
-            for table, column in known:
-                database.execute(
-                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
-                    (new, len(old) + 1, len(old) + 1, f"{old}/"),
-                )
-    return bool(gone)
-
-
-def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    return {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
-
-
-def _roots(database: sqlite3.Connection, table: str, column: str, name: str) -> set[str]:
-    """The folders of this name that a column's paths begin with."""
-    found = database.execute(f"SELECT DISTINCT {column} FROM {table} WHERE {column} LIKE 'file:///%'")
-    return {before + f"/{name}" for (path,) in found if (before := path.partition(f"/{name}/")[0]) != path}
+    before, _, below = artifact_uri.rpartition(f"/{ARTIFACTS}/")
+    if not before or Path(unquote(urlsplit(before).path), ARTIFACTS).exists() or not tracking_uri.startswith("sqlite:"):
+        return artifact_uri
+    store = make_url(tracking_uri).database
+    return f"{(Path(store).resolve().parent / ARTIFACTS).as_uri()}/{below}" if store else artifact_uri

@@ -1,4 +1,4 @@
-"""What MLflow shows of a sweep: the Markdown of its parent run."""
+"""The description of a sweep in MLflow: the Markdown of its parent run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sweeps.recipes.space import SHAPE
 from sweeps.results.summary import TPR, about_users
 from sweeps.results.total import cost_line
 from sweeps.state.records import Point, TrialRecord
-from sweeps.state.shell import train_line
+from sweeps.state.storage import train_line
 from sweeps.state.sweep import Sweep
 
 _ROWS = 20
-"""Of the front: MLflow takes 8,000 characters."""
+"""Rows of the front: MLflow takes 8,000 characters."""
 
 
 def first_note(sweep: Sweep, recipe: Recipe) -> str:
-    """Markdown for the parent run's page until the sweep ends."""
+    """Return the Markdown for the parent run's page until the sweep ends."""
     storage = sweep.folder.parent
     return "\n\n".join(
         [
@@ -45,9 +45,9 @@ def _searched(recipe: Recipe) -> str:
 
 
 def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str) -> str:
-    """Markdown for the parent run's page; `experiment` is the id of its experiment.
+    """Return the Markdown for the parent run's page; `experiment` is the id of its experiment.
 
-    MLflow shows the first lines of it, and the rest when it is asked to.
+    MLflow shows the first lines; a click shows the rest.
     """
     name = sweep.name
     models = sum(len(trial.points) for trial in trials)
@@ -103,7 +103,7 @@ def _tpr(metrics: Mapping[str, Any]) -> str:
 
 
 def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
-    """A link to a list of trials in the MLflow UI: sorted, since it hides trials below their sweep otherwise."""
+    """Return a link to a sorted list of trials in the MLflow UI, which hides unsorted ones below the sweep."""
     wanted = f"tags.sweep = '{sweep}' and tags.role = 'trial'" + (f" and tags.{tag} = 'true'" if tag else "")
     query = {
         "workflowType": "machine_learning",
@@ -115,7 +115,7 @@ def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
 
 
 def _spread_over(front: list[Point], most: int) -> list[Point]:
-    """At most so many of them, from the first to the last."""
+    """Return at most `most` points, spread from the first to the last."""
     if len(front) <= most:
         return front
     return [front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)]

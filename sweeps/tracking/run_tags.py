@@ -1,4 +1,4 @@
-"""What a run is tagged with, and how settings and metrics are written for MLflow's tables and charts."""
+"""Tags of runs, and settings and metrics as MLflow's tables and charts take them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from trainables.spec import TrialSpec
 
 WEIGHTS = "weights_sha256"
-"""Of a registered version: the SHA-256 of its `model.pt`."""
+"""The tag of a registered version that holds the SHA-256 of its `model.pt`."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as a run's description."""
 
@@ -24,7 +24,7 @@ _PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
 
 @functools.cache
 def environment_tags() -> dict[str, str]:
-    """Git commit (where there is one) and versions of what the numbers depend on."""
+    """Return the Git commit, if there is one, and the versions of the packages that results depend on."""
     tags = {f"version.{name}": importlib.metadata.version(name) for name in _PACKAGES}
     commit = subprocess.run(
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
@@ -36,7 +36,7 @@ def environment_tags() -> dict[str, str]:
 
 
 def trial_tags(sweep: str, spec: TrialSpec) -> dict[str, str]:
-    """Tags of every run that trains."""
+    """Return the tags of every run that trains."""
     return {
         **environment_tags(),
         "sweep": sweep,
@@ -48,7 +48,7 @@ def trial_tags(sweep: str, spec: TrialSpec) -> dict[str, str]:
 
 
 def person() -> str:
-    """Who started this: whom the tracking server knows, else whom the machine knows."""
+    """Return the user's name: the tracking server's, else the machine's."""
     try:
         return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
@@ -56,7 +56,7 @@ def person() -> str:
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names; None is left out."""
+    """Return nested settings under dotted names, without those that are None."""
     found: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -67,7 +67,7 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def charted(metrics: Mapping[str, float]) -> dict[str, float]:
-    """With the logarithm of each finite ε: MLflow's charts have no logarithmic axis where they compare runs."""
+    """Add the logarithm of each finite ε: MLflow's charts that compare runs have no logarithmic axis."""
     logs = {
         f"log10_{key}": math.log10(metrics[key])
         for key in ("epsilon", "epsilon_user", "epsilon_paper")
@@ -77,12 +77,12 @@ def charted(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def infinite(metrics: Mapping[str, float]) -> dict[str, str]:
-    """As tags: what is infinite of a run, such as the ε of plain SGD."""
+    """Return a run's infinite metrics as tags, such as the ε of plain SGD."""
     return {key: "infinite" for key, value in metrics.items() if math.isinf(value)}
 
 
 def source_tags() -> dict[str, str]:
-    """What MLflow shows as a run's source."""
+    """Return the tags that MLflow shows as a run's source."""
     commit = environment_tags().get("git_commit")
     return {"mlflow.source.name": "edp-sweep", "mlflow.source.type": "LOCAL"} | (
         {"mlflow.source.git.commit": commit} if commit else {}

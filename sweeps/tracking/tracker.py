@@ -1,4 +1,4 @@
-"""MLflow: an experiment a recipe, a parent run a sweep, a child run a trial. One process writes: the sweep's driver."""
+"""MLflow: an experiment per recipe, a parent run per sweep, a child run per trial. Only the sweep's driver writes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,23 @@ import requests
 from mlflow.entities import DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
-from sweeps.state.storage import is_lent
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
-from sweeps.tracking.moved_artifacts import follow
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
-from sweeps.tracking.store_check import check_there, reason_of, refusal, settled_uri
+from sweeps.tracking.store import check_there, reason_of, refusal, settled_uri
 
 for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
-logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # the traceback of what we say in a line
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that we report in a line
 
-# MLflow's own patience is minutes a call. What a sweep cannot send it sends later (`sweeps.tracking.backfill`).
+# MLflow itself waits for minutes per call. `sweeps.tracking.backfill` sends later what the store did not take.
 for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR", "1")):
     os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{_name}", _value)
 
-# After a failure nothing is sent for so long, so that a dead store does not slow the sweep down.
+# After a failure nothing is sent for this long, so that a dead store does not slow the sweep down.
 _PAUSE_S = 20.0
 
 _TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
@@ -45,23 +42,23 @@ Sent = TypeVar("Sent")
 
 
 class Tracker:
-    """Writes runs of one experiment.
+    """Write runs of one experiment.
 
-    What the store does not take is left out and counted, said once, and sent again by `sweeps.tracking.backfill`: the
+    A call that the store does not take is counted, reported once, and sent again by `sweeps.tracking.backfill`: the
     study and the sweep's folder are the truth, and a store that is gone for an hour must not end a sweep.
 
     Args:
-        uri: of the tracking store; a SQLite one is created here, by one process, before anybody else opens it.
+        uri: of the tracking store; a SQLite store is created here, by one process, before any other opens it.
         experiment: the recipe's name.
-        new: whether store and experiment may be made here; else they hold runs already, or are the wrong ones.
-        artifacts: folder for artifacts of an experiment that is new in a database store; a server has its own.
-        say: told when the store does not answer, and when it does again.
+        new: make store and experiment where they are missing; if False, raise.
+        artifacts: folder for the artifacts of a new experiment in a database store; a server has its own.
+        say: called with a line when the store does not answer, and when it answers again.
 
     Attributes:
-        failures: how many calls were not taken.
+        failures: the number of calls that were not taken.
 
     Raises:
-        UserError: when the store cannot be opened.
+        UserError: if the store cannot be opened.
     """
 
     def __init__(
@@ -80,8 +77,6 @@ class Tracker:
         self.failures = 0
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
-            if uri.startswith("sqlite:///") and not is_lent(artifacts.parent):
-                follow(Path(make_url(uri).database or ""), artifacts)
             if uri.startswith(("http://", "https://")):
                 # MLflow itself tries for minutes; a store that answers nothing is better known at once.
                 requests.get(uri, timeout=10)
@@ -95,7 +90,7 @@ class Tracker:
             found = found or self._create(experiment, artifacts)
         except UserError:
             raise
-        except Exception as error:  # MLflow's, of its plugins, of a driver: whatever they stumble over
+        except Exception as error:  # of MLflow, its plugins, or a driver
             raise refusal(uri, error) from None
         self.experiment_id = found.experiment_id
         with suppress(*_TROUBLE):
@@ -109,7 +104,7 @@ class Tracker:
             artifact_location=place,
             tags={
                 "mlflow.experimentKind": "custom_model_development",
-                # What the charts of its runs begin with.
+                # The metric that the charts of its runs show first.
                 "mlflow.experiment.primaryMetric.name": "ser",
                 "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
             },
@@ -117,7 +112,7 @@ class Tracker:
         return self.client.get_experiment(number)
 
     def check_holds(self, run_id: str) -> None:
-        """Refuses a store that has not this run: it is another sweep's.
+        """Raise if the store does not have this run: it is another sweep's.
 
         Raises:
             UserError: naming the store.
@@ -141,10 +136,10 @@ class Tracker:
         parent: str | None = None,
         note: str | None = None,
     ) -> str | None:
-        """Opens a run and returns its id; None when the store did not take it.
+        """Open a run; return its id, or None if the store did not take it.
 
         Args:
-            note: its description, in Markdown.
+            note: the run's description, in Markdown.
         """
         nesting = {"mlflow.parentRunId": parent} if parent else {}
         described = {NOTE: redacted(note)} if note is not None else {}
@@ -166,7 +161,7 @@ class Tracker:
         return self._sent(send)
 
     def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
-        """One batch of metrics; NaN is left out, and what is infinite is a tag: MLflow would make 1.8e308 of it."""
+        """Log one batch of metrics without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308."""
         now = int(time.time() * 1000)
         batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if math.isfinite(v)]
         tags = [RunTag(key, value) for key, value in infinite(metrics).items()]
@@ -174,7 +169,7 @@ class Tracker:
             self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch, tags=tags))
 
     def log_missing(self, run_id: str | None, steps: Mapping[int, Mapping[str, float]]) -> None:
-        """The metrics of several steps, less what the run has already: a history holds each step once."""
+        """Log the metrics of several steps that the run lacks: a history holds each step once."""
 
         tags = {key: value for metrics in steps.values() for key, value in infinite(metrics).items()}
         steps = {step: charted(metrics) for step, metrics in steps.items()}
@@ -191,30 +186,30 @@ class Tracker:
         self._on_run(run_id, send)
 
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
-        """Sets tags."""
+        """Set tags."""
         batch = [RunTag(key, redacted(str(value))) for key, value in tags.items()]
         self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
 
     def inputs(self, run_id: str | None, corpora: Sequence[DatasetInput]) -> None:
-        """Names the corpora that a run reads; those that it has named already are not named twice."""
+        """Log the corpora that a run reads; those that it has already are not logged twice."""
         self._on_run(run_id, lambda run: self.client.log_inputs(run, list(corpora)))
 
     def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
-        """Copies a file to the run's artifacts, where it exists."""
+        """Copy a file to the run's artifacts, if it exists."""
         if path.is_file():
             self._on_run(run_id, lambda run: self.client.log_artifact(run, str(path), folder))
 
     def reopen(self, run_id: str | None) -> None:
-        """Makes an ended or interrupted run a running one again."""
+        """Set an ended or interrupted run to running."""
         self._on_run(run_id, lambda run: self.client.update_run(run, status="RUNNING"))
         self.tag(run_id, {"state": "running", **owner_tags(self._storage)})
 
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
-        """Closes a run: FINISHED, FAILED or KILLED."""
+        """End a run: FINISHED, FAILED or KILLED."""
         self._on_run(run_id, lambda run: self.client.set_terminated(run, status))
 
     def find(self, parent: str, role: str, number: int | None = None) -> str | None:
-        """The run below `parent` that has this role, of a trial that of this number; None where there is none."""
+        """Return the run below `parent` of this role and, for a trial, this number; None if there is none."""
         wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = '{role}'"
         if number is not None:
             wanted += f" and params.trial = '{number}'"
@@ -222,18 +217,18 @@ class Tracker:
         return str(found[0].info.run_id) if found else None
 
     def marked(self, parent: str, tag: str) -> set[str]:
-        """The runs below `parent` of which `tag` is `true`."""
+        """Return the runs below `parent` whose `tag` is `true`."""
         wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.{tag} = 'true'"
         found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1000))
         return {str(run.info.run_id) for run in found or ()}
 
     def experiment_of(self, run_id: str) -> str:
-        """The id of the experiment that a run is in; this tracker's, where the store does not say."""
+        """Return the id of a run's experiment, or of this tracker's if the store does not answer."""
         found = self._sent(lambda: self.client.get_run(run_id))
         return str(found.info.experiment_id) if found else self.experiment_id
 
     def tag_model(self, uri: str, tags: Mapping[str, str]) -> None:
-        """Sets tags of a registered version, `models:/NAME/VERSION`, where it is still there."""
+        """Set tags of a registered version, `models:/NAME/VERSION`, if it still exists."""
         name, _, version = uri.removeprefix("models:/").rpartition("/")
 
         def send() -> None:
@@ -241,13 +236,13 @@ class Tracker:
                 for key, value in tags.items():
                     self.client.set_model_version_tag(name, version, key, value)
             except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # somebody has deleted it
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # else it was deleted
                     raise
 
         self._sent(send)
 
     def try_now(self) -> None:
-        """Ends the pause after a failure."""
+        """End the pause after a failure."""
         self._quiet_until = 0.0
 
     def _on_run(self, run_id: str | None, send: Callable[[str], object]) -> None:

@@ -36,7 +36,7 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.search.study import open_study
 from sweeps.state.records import SweepRecord
-from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from tests.conftest import TINY_RECIPE

@@ -22,7 +22,7 @@ from edp.spec import UserError
 from sweeps.recipes.parts import Objective
 from sweeps.results.recommendation import recommended
 from sweeps.results.ties import difference
-from sweeps.state.notes import LONGEST, read_notes, write_note
+from sweeps.state.picks import MAX_NOTE, read_notes, write_note
 from tests.support.synthetic import sweep_of
 from trainables.records.files import BrokenFile
 
@@ -186,7 +186,7 @@ def test_notes_are_kept_replaced_and_taken_away_and_the_page_sees_it(source: Sou
     write_note(sweep, "7", "")
     assert read_notes(sweep) == {"2@3": "for the review <script>"}
     with pytest.raises(UserError, match="note = 4,001 characters: allowed: up to 4,000"):
-        write_note(sweep, "7", "x" * (LONGEST + 1))
+        write_note(sweep, "7", "x" * (MAX_NOTE + 1))
     (sweep.folder / "notes.json").write_text("[1]")
     with pytest.raises(BrokenFile, match=r"notes\.json is broken"):
         read_notes(sweep)

@@ -23,7 +23,6 @@ WRITTEN = {
     "attacks.html",
     "attacks.json",
     "curve.json",
-    "lease.json",
     "ledger.json",
     "model.pt",
     "pretraining.json",

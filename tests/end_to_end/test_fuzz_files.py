@@ -196,7 +196,8 @@ def whole(fenced: Path) -> Path:
     prepared.attack.parent.mkdir(parents=True, exist_ok=True)
     save_attack(fit_attack(**seen), prepared.attack)
     found = measure("shadow", seen["members"][:, 0], seen["non_members"][:, 0])
-    attacks = {"attacks": [found.document()], "curves": {"shadow": {"fpr": list(found.fpr), "tpr": list(found.tpr)}}}
+    attacks: dict[str, Any] = {"references": 2, "reference_training": "sgd", "reference_epochs": 1}
+    attacks |= {"attacks": [found.document()], "curves": {"shadow": {"fpr": list(found.fpr), "tpr": list(found.tpr)}}}
     for trial in base.trials():
         for point in trial.points:
             save_tensors({"trained_on": "train"}, point.folder / "model.pt")

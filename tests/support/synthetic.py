@@ -21,7 +21,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.search.study import open_study
 from sweeps.search.target_epsilon import planned
 from sweeps.state.records import SweepRecord
-from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import flat
 from sweeps.tracking.tracker import Tracker
@@ -63,18 +63,25 @@ def figures(recipe: Recipe, params: dict[str, Any], rng: np.random.Generator) ->
 
 
 def sweep_of(
-    storage: Path, name: str, trials: int, *settings: str, tracked: bool = True, state: str = "finished"
+    storage: Path,
+    name: str,
+    trials: int,
+    *settings: str,
+    tracked: bool = True,
+    state: str = "finished",
+    tracking_uri: str | None = None,
 ) -> Sweep:
     """A sweep of `trials` complete trials in `storage`.
 
     Args:
         settings: `KEY=VALUE` of its recipe, `quickstart_paper`.
         tracked: whether MLflow has runs of it; its front is only written there then.
+        tracking_uri: of MLflow's store; None: the storage folder's own.
     """
     own = [f"search.trials={max(trials, 1)}", "search.sampler=random", *settings]
     stem, recipe = load_recipe("quickstart_paper", own)
     sweep = Sweep.new(storage, name)
-    uri = default_tracking_uri(storage)
+    uri = tracking_uri or default_tracking_uri(storage)
     tracker = Tracker(uri, stem, storage / "mlflow-artifacts") if tracked else None
     sweep.save_recipe(recipe)
     run_id = ""

@@ -23,7 +23,8 @@ def results() -> list[AttackResult]:
 
 
 def document(**epsilons: float | None) -> dict[str, object]:
-    found = {"epsilon": 95.2, "epsilon_paper": 32.2, "epsilon_audited": 0.8}
+    found: dict[str, object] = {"epsilon": 95.2, "epsilon_paper": 32.2, "epsilon_audited": 0.8}
+    found |= {"references": 4, "reference_training": "sgd", "reference_epochs": 3}
     return found | epsilons | {"delta": 5e-4, "run": "first/3"}
 
 
@@ -96,7 +97,7 @@ def test_the_three_epsilons_stand_in_one_line(
 ) -> None:
     written = io.StringIO()
     monkeypatch.setattr(cli_attack, "out", Console(file=written, width=80))
-    about = {"strongest": "a", "references": 4, "reference_training": "sgd", "output": "here"}
+    about = {"strongest": "a", "output": "here"}
     cli_attack.show_attacks(document(**epsilons) | about | {"attacks": [result.document() for result in results]})
     assert words in written.getvalue().splitlines()
 
@@ -105,7 +106,7 @@ def test_the_three_epsilons_stand_in_one_line(
 def test_the_table_cuts_no_interval(results: list[AttackResult], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(cli_attack, "out", Console(file=written, width=width))
-    about = {"strongest": "a", "references": 4, "reference_training": "sgd", "output": "here"}
+    about = {"strongest": "a", "output": "here"}
     cli_attack.show_attacks(document() | about | {"attacks": [result.document() for result in results]})
     assert "…" not in written.getvalue()
     assert ("at most 0.1 % FPR" in written.getvalue()) == (width >= 100)

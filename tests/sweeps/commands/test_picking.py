@@ -20,8 +20,18 @@ from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
 from sweeps.commands.train import _same_people
 from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.total import cost_line, epsilon_of_sweep
-from sweeps.state.notes import read_notes, write_note
-from sweeps.state.picks import Origin, Pick, heading_of, origin_of, read_picks, sweep_named_in, write_origin, write_pick
+from sweeps.state.picks import (
+    Origin,
+    Pick,
+    heading_of,
+    origin_of,
+    read_notes,
+    read_picks,
+    sweep_named_in,
+    write_note,
+    write_origin,
+    write_pick,
+)
 from sweeps.state.sweep import Sweep, newest
 from tests.conftest import Command
 from tests.support import studies, writers

@@ -76,8 +76,8 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
         ),
         (["plan", "RECIPE", "--epsilon", "-1"], "epsilon = -1: allowed: positive"),
         (
-            ["run", "RECIPE", "--plan", "subset"],
-            "plan = 'subset': it is priced, and does not run; ways that run here:",
+            ["run", "RECIPE", "--plan", "best"],
+            "plan = 'best': allowed for this recipe: ",
         ),
         (
             ["run", "quickstart", "--plan", "all_trials"],

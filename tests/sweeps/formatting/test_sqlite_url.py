@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from sweeps.formatting.names import sqlite_url
-from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import default_tracking_uri
 from sweeps.tracking.tracker import Tracker
 
 

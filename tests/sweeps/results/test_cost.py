@@ -50,7 +50,7 @@ def test_a_driver_counts_what_it_hears_of_and_reads_the_study_no_more(
     made.update(baseline=METRICS | _costs(HOUR / 4))
     store: Any = None  # no trial is said to have started, so none has a run
     life = TrialLife(made, recipe, open_study(made, recipe), 1_350, store, Progress(Console(quiet=True)), None)
-    for name in ("records", "told", "late_runs"):
+    for name in ("records", "told", "synced_runs"):
         monkeypatch.setattr(Sweep, name, None)  # nothing that reads them works from here on
     asked = life.ask("runs")
     assert asked is not None

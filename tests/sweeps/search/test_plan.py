@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from edp.accounting.gaussian import gaussian_delta
-from edp.accounting.selection import subset_epsilon
 from edp.spec import UserError
 from sweeps.commands.plan import runnable
 from sweeps.recipes.loading import load_recipe
@@ -23,7 +22,7 @@ POISSON = ("edp.sampling=poisson", "training.batch_size=100")
 def test_every_way_meets_the_target_and_the_cheapest_leaves_most_to_the_release() -> None:
     _, recipe = load_recipe("atis_private", ["search.trials=40"])
     plan = price(recipe, 4478, 8.0)
-    assert [way.name for way in plan.ways] == ["proxy", "subset", "random_stopping", "all_trials"]
+    assert [way.name for way in plan.ways] == ["proxy", "random_stopping", "all_trials"]
     assert plan.document()["cheapest"] == "proxy"
     for way in plan.ways:
         assert 7.99 < way.epsilon_total <= 8
@@ -52,35 +51,10 @@ def _mu_of(epsilon: float) -> float:
 
 
 @pytest.mark.slow
-def test_a_search_on_a_sample_costs_the_more_the_more_of_the_data_it_sees() -> None:
-    costs = [subset_epsilon(0.9, 0.9, DELTA, 40, 1, rate) for rate in (0.05, 0.1, 0.5, 1.0)]
-    assert costs == sorted(costs)
-    alone = float(gaussian_delta(costs[0], np.array([1 / 0.9]))[0])
-    assert alone < DELTA, "never less than the release by itself"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"rate": 0.0}, "rate = 0"),
-        ({"rate": 2.0}, "rate = 2"),
-        ({"z": math.nan}, "z = nan"),
-        ({"z": -1.0}, "z = -1"),
-        ({"z_release": math.nan}, "z_release = nan"),
-        ({"mean": 0.5}, "mean = 0.5"),
-        ({"shape": -1.0}, "shape = -1"),
-    ],
-)
-def test_a_search_on_a_sample_that_cannot_be_is_refused(changes: dict[str, float], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        subset_epsilon(**{"z": 0.9, "z_release": 0.9, "delta": DELTA, "mean": 40, "shape": 1, "rate": 0.1} | changes)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "ways"),
     [
-        (["search.proxy=null"], {"subset", "random_stopping", "all_trials"}),
+        (["search.proxy=null"], {"random_stopping", "all_trials"}),
         (["edp.sampling=poisson", "training.batch_size=1000"], {"proxy", "all_trials"}),
     ],
 )
@@ -102,7 +76,7 @@ def test_a_way_that_no_noise_brings_to_the_target_is_left_out(tmp_path: Path) ->
     _, recipe = load_recipe("atis_private", settings)
     plan = price(recipe, 2627, 1.0)
     assert plan.out_of_reach == ("all_trials",)
-    assert {way.name for way in plan.ways} == {"proxy", "subset", "random_stopping"}
+    assert {way.name for way in plan.ways} == {"proxy", "random_stopping"}
     _, recipe = load_recipe(
         "atis_private", [*settings, "search.proxy=null", "edp.sampling=poisson", "training.batch_size=100"]
     )

@@ -13,7 +13,7 @@ from edp.spec import UserError
 from sweeps.commands.pick import pick
 from sweeps.results.summary import next_steps
 from sweeps.state.lock import driver_lock
-from sweeps.state.shell import train_line
+from sweeps.state.storage import train_line
 from sweeps.state.sweep import Sweep
 from tests.conftest import Command
 from tests.support import studies

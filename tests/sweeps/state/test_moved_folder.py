@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +13,10 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps.formatting.names import sqlite_url
-from sweeps.state.places import relative_store, store_here
+from sweeps.state.storage import relative_store, store_here
 from sweeps.state.sweep import Sweep
-from sweeps.tracking.moved_artifacts import follow
-from sweeps.tracking.store_check import settled_uri
+from sweeps.tracking.moved_artifacts import current_place
+from sweeps.tracking.store import settled_uri
 from tests.conftest import Command
 from tests.support import studies
 from tests.support.synthetic import sweep_of
@@ -43,7 +43,6 @@ def test_every_command_finds_runs_and_artifacts_in_the_new_place(tmp_path: Path)
     assert not old.parent.joinpath("runs").exists(), "nothing was made where it had been"
     sweep = Sweep.existing(new, "s")
     client = MlflowClient(sweep.record.tracking_uri)
-    assert client.get_run(run_id).info.artifact_uri.startswith(new.as_uri())
     assert "front.svg" in {artifact.path for artifact in client.list_artifacts(run_id)}
 
 
@@ -60,31 +59,40 @@ def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path
         assert store_here(uri, storage) == uri
 
 
-def test_an_older_record_follows_its_store_too_unless_that_is_still_there(tmp_path: Path) -> None:
-    storage = tmp_path / "runs"
-    storage.mkdir()
-    (storage / "mlflow.db").touch()
-    assert store_here("sqlite:////gone/mlflow.db", storage) == f"sqlite:///{storage}/mlflow.db"
-    (tmp_path / "mlflow.db").touch()
-    there = f"sqlite:///{tmp_path}/mlflow.db"
-    assert store_here(there, storage) == there
+def test_artifacts_are_found_beside_the_store_only_where_their_own_folder_is_gone(tmp_path: Path) -> None:
+    old, new = tmp_path / "öld" / "mlflow-artifacts", tmp_path / "nëw 100%"
+    run, store = (old / "e" / "run" / "artifacts").as_uri(), sqlite_url(new / "mlflow.db")
+    assert current_place(run, store) == (new / "mlflow-artifacts" / "e" / "run" / "artifacts").as_uri()
+    for elsewhere in ("http://127.0.0.1:5000", "postgresql://a@b/c", "sqlite:///"):
+        assert current_place(run, elsewhere) == run
+    other = (tmp_path / "of another tool" / "run").as_uri()
+    assert current_place(other, store) == other
+    new.mkdir()
+    old.parent.symlink_to(new)
+    (new / "mlflow-artifacts").mkdir()
+    assert current_place(run, store) == run, "a link from the old place is enough, also for an MLflow without this"
 
 
 @pytest.mark.slow
-def test_artifacts_that_are_still_where_they_were_stay_there(tmp_path: Path) -> None:
-    place = tmp_path / "the ü's runs"
-    made = sweep_of(place, "s", 1)
-    copy = tmp_path / "copy"
-    shutil.copytree(place, copy)
-    assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts")
-    with sqlite3.connect(copy / "mlflow.db") as database:
-        (found,) = database.execute(
-            "SELECT artifact_uri FROM runs WHERE run_uuid = ?", (made.record.run_id,)
-        ).fetchone()
-    assert found.startswith(place.as_uri())
-    shutil.move(place, tmp_path / "gone")
-    assert follow(copy / "mlflow.db", copy / "mlflow-artifacts")
-    assert not follow(copy / "mlflow.db", copy / "mlflow-artifacts"), "once"
+def test_mlflow_itself_finds_what_a_moved_run_and_a_registered_model_have(tmp_path: Path) -> None:
+    old, new = tmp_path / "runs", tmp_path / "moved"
+    made = sweep_of(old, "s", 1)
+    run_id, client = made.record.run_id, MlflowClient(made.record.tracking_uri)
+    (tmp_path / "model.txt").write_text("weights")
+    client.log_artifact(run_id, str(tmp_path / "model.txt"), "served")
+    client.create_registered_model("m")
+    client.create_model_version("m", f"{client.get_run(run_id).info.artifact_uri}/served", run_id)
+    shutil.move(old, new)
+    environment = os.environ | {"MLFLOW_TRACKING_URI": sqlite_url(new / "mlflow.db")}
+    for place in (f"runs:/{run_id}/served", "models:/m/1"):
+        words = [sys.executable, "-m", "mlflow", "artifacts", "download", "--artifact-uri", place]
+        target = tmp_path / "downloaded" / place.partition(":")[0]
+        ended = subprocess.run(
+            [*words, "--dst-path", str(target)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert [file.read_text() for file in target.rglob("model.txt")] == ["weights"]
+    assert not old.exists()
 
 
 @pytest.mark.slow

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from sweeps.state.lock import claimed, driver_lock
-from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import default_tracking_uri
 from sweeps.tracking.tracker import Tracker
 
 STARTER = """
 import sys, time
 from pathlib import Path
 from sweeps.state.lock import driver_lock
-from sweeps.state.shell import default_tracking_uri
+from sweeps.state.storage import default_tracking_uri
 from sweeps.tracking.tracker import Tracker
 storage = Path(sys.argv[1])
 with driver_lock(storage / "s", "s"):

@@ -13,7 +13,7 @@ import pytest
 from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
 from sweeps.state.lock import driver_lock
-from sweeps.tracking.store_check import settled_uri
+from sweeps.tracking.store import settled_uri
 from sweeps.tracking.tracker import Tracker
 
 HOLDER = """

@@ -1,4 +1,4 @@
-"""Which tracking store, and whether it can be opened: looked at before anything is made, and without writing to it."""
+"""Check a tracking store before anything is made, without writing to it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sqlalchemy.exc import ArgumentError
 from edp.spec import UserError
 from sweeps.formatting.errors import missing_driver
 from sweeps.formatting.secrets import HIDDEN, redacted
-from sweeps.state.places import absolute_store
+from sweeps.state.storage import absolute_store
 
 
 def settled_uri(given: str | None, stored: str) -> str:
-    """The store to use: the one given, the stored one, or where that lacks its password, MLFLOW_TRACKING_URI.
+    """Return the store to use: `given`, else `stored`, or MLFLOW_TRACKING_URI if that lacks its password.
 
     Raises:
-        UserError: when the password is nowhere.
+        UserError: if no place has the password.
     """
     uri = given or stored
     if HIDDEN in uri:
@@ -34,10 +34,10 @@ def settled_uri(given: str | None, stored: str) -> str:
 
 
 def check_store(uri: str) -> str:
-    """Refuses a store that cannot be opened; returns the URI with its password.
+    """Return the URI with its password; raise if the store cannot be opened.
 
     Raises:
-        UserError: as `Tracker`, in seconds.
+        UserError: as `Tracker`, but within seconds.
     """
     uri = settled_uri(None, uri)
     try:
@@ -79,14 +79,14 @@ def _check_database(place: URL) -> None:
 
 
 def _check_folder(file: Path) -> None:
-    """Where MLflow makes the folders that are missing."""
+    """Raise if MLflow could not make the missing folders of a new store."""
     nearest = next(folder for folder in file.absolute().parents if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise PermissionError(f"{nearest} is no folder that can be written")
 
 
 def check_there(uri: str) -> None:
-    """Refuses a SQLite store that is not there: MLflow would make an empty one of it, and find nothing.
+    """Raise if a SQLite store is missing: MLflow would make an empty one, and find nothing in it.
 
     Raises:
         UserError: naming the file.
@@ -103,7 +103,7 @@ def check_there(uri: str) -> None:
 
 
 def refusal(uri: str, error: Exception) -> UserError:
-    """The line that says why the store at `uri` cannot be opened, without its password."""
+    """Return the error that the store at `uri` cannot be opened, without its password."""
     if isinstance(error, ImportError):
         return UserError(f"tracking-uri = {redacted(uri)!r} cannot be opened: {missing_driver(error)}")
     return UserError(
@@ -113,5 +113,5 @@ def refusal(uri: str, error: Exception) -> UserError:
 
 
 def reason_of(uri: str, error: Exception) -> str:
-    """What the store at `uri` or its driver said, in one line without secrets."""
+    """Return the message of the store at `uri` or its driver, in one line without secrets."""
     return redacted(" ".join(str(error).split()) or type(error).__name__, uri)[:200]
