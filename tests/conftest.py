@@ -206,9 +206,9 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `edp-sweep WORDS…`, or a command of `commands`, here; give exit code, standard output, standard error."""
-    from dashboards.cli import app, main
+    from dashboards.cli import main
 
-    def run(*words: str, commands: typer.Typer = app) -> tuple[int, str, str]:
+    def run(*words: str, commands: typer.Typer | None = None) -> tuple[int, str, str]:
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["edp-sweep", *words])
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):

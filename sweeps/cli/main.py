@@ -21,10 +21,10 @@ from sweeps.formatting.signals import exit_code, stopped_by, terminating
 from trainables.records.job import still_waits
 
 
-def main(commands: typer.Typer = app) -> None:
+def main(commands: typer.Typer | None = None) -> None:
     """Run `edp-sweep`, or other `commands`, with the words of the command line; exit with their code."""
     with logged_threads(), terminating(), remarks():
-        code = _run(commands)
+        code = _run(commands or app)
     try:
         sys.stdout.flush()
     except OSError:  # whoever read it has gone, or its disk is full

@@ -15,10 +15,9 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are found below /proc (Linux)")
 
 WORKS = {
-    "dashboards.cli bench step": (
-        "--models clc --methods edp --batch-sizes 4 --workers 2 --rounds 10000 --utterances 300"
-    ),
-    "tests.benchmarks.search": "--seeds 1000 --processes 2",
+    "step": "dashboards.cli bench step --models clc --methods edp --batch-sizes 4 --workers 2 --rounds 10000 "
+    "--utterances 300",
+    "search": "tests.benchmarks.search --seeds 1000 --processes 2",
 }
 
 
@@ -38,7 +37,7 @@ def in_session(session: int) -> set[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
 def test_no_worker_outlives_a_benchmark_that_was_killed(name: str) -> None:
-    call = [sys.executable, "-m", *name.split(), *WORKS[name].split()]
+    call = [sys.executable, "-m", *WORKS[name].split()]
     process = subprocess.Popen(call, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         # the command itself, its workers and the resource tracker of `multiprocessing`
