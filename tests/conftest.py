@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import io
 import json
@@ -15,13 +14,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
 from rich.console import Console
 from sqlalchemy import Engine, event
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadGroupScheduling
 
 os.environ["OMP_NUM_THREADS"] = "1"
 # Hundreds of processes import this project: compiled once, also where the environment keeps nothing compiled.
@@ -57,30 +57,35 @@ search: {trials: 2, seed: 1}
 """
 
 
-class _RayInTwoProcesses(LoadScopeScheduling):
-    """For `pytest -n 3`: files that start Ray and mostly wait for time-outs in one process, other files that start Ray
-    in another, and all that do not, file after file, beside them."""
+MARKS = {
+    "ray_cluster": {"ray"},
+    "own_ray": {"ray"},
+    "chromium": {"browser"},
+    "kill": {"stress"},
+    "tally": {"stress"},
+    "tests.support.drivers": {"stress"},
+    "tests.support.many_nodes": {"ray", "stress"},
+}
+"""The marks of a test, by the fixtures that it asks for and the support modules that its module has imported from."""
+
+
+def _marks(item: pytest.Item) -> set[str]:
+    imported = vars(getattr(item, "module", None) or object).values()
+    modules = {one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in imported}
+    return set().union(*(MARKS.get(name, set()) for name in {*modules, *getattr(item, "fixturenames", ())}))
+
+
+class _RayInItsOwnProcesses(LoadGroupScheduling):
+    """For `pytest -n 3`: tests that start Ray in one process, those of them that mostly wait for time-outs in another,
+    and all that do not start it, file after file, beside them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return {_WAITS: "ray that waits", _RAY: "ray"}.get(_lane(self.config.rootpath / file), file)
-
-
-_WAITS, _RAY, _NO_RAY = range(3)
-
-
-@functools.cache
-def _lane(file: Path) -> int:
-    text = file.read_text()
-    if "pytest.mark.ray" not in text:
-        return _NO_RAY
-    return _WAITS if "pytest.mark.timeout(1200)" in text else _RAY
+        return super()._split_scope(nodeid).partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is switched off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    config.option.loadscopereorder = False  # the two of Ray first, though others hold more tests: they last longest
-    return _RayInTwoProcesses(config, log)
+    return _RayInItsOwnProcesses(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,15 +108,44 @@ class _FailuresAtOnce:
             terminal.flush()
 
 
-@functools.cache
-def _keeps_groups(file: Path) -> bool:
-    return "kept_groups" in file.read_text()
-
-
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects, and pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray first, and of it the test of most processes, while pytest's own are small: the suite's memory peaks there.
-    Files that keep a worker group come last: it holds processors until they end."""
-    items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid, _keeps_groups(item.path)))
+    """Mark each test by what it uses, and sort: tests of Ray first, and of them those that start their own, while
+    pytest's own processes are small: the suite's memory peaks there. Tests that keep a worker group come last of them:
+    it holds processors until they end."""
+    for item in items:
+        for name in (marks := _marks(item)):
+            item.add_marker(name)
+        if "stress" in marks and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1200))
+        if "ray" in marks:
+            item.add_marker(pytest.mark.xdist_group("ray stress" if "stress" in marks else "ray"))
+    items.sort(key=_order)
+
+
+def _order(item: pytest.Item) -> tuple[bool, ...]:
+    names = getattr(item, "fixturenames", ())
+    marks = {mark.name for mark in item.iter_markers()}
+    return "ray" not in marks, "stress" not in marks, "ray_cluster" in names, "kept_groups" in names
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _may_start_ray
+    _may_start_ray = item.get_closest_marker("ray") is not None
+    return (yield)
+
+
+_may_start_ray = True
+
+
+def _refuse_ray(event: str, args: tuple) -> None:
+    """Raise where a test starts Ray without a fixture from which its mark follows: `make quick` would start it too."""
+    if event == "subprocess.Popen" and not _may_start_ray and "gcs_server" in str(args[1]):
+        raise AssertionError("this test starts Ray; it must ask for the fixture `ray_cluster` or `own_ray`")
+
+
+sys.addaudithook(_refuse_ray)
 
 
 def pytest_collection_finish() -> None:
@@ -179,6 +213,17 @@ def ray_cluster() -> Iterator[str]:
         warnings.simplefilter("ignore", ResourceWarning)
         ray.shutdown()
         gc.collect()
+
+
+@pytest.fixture
+def own_ray() -> None:
+    """Let a test start Ray in a process of its own."""
+
+
+@pytest.fixture
+def kill() -> Callable[[int, int], None]:
+    """Send a signal to a process, for tests that kill what trains."""
+    return os.kill
 
 
 @pytest.fixture(scope="session")

@@ -266,7 +266,6 @@ def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: 
     assert (code, "wrote" in out) == (0, True), err
 
 
-@pytest.mark.browser
 def test_it_fits_a_sheet_and_a_phone_and_prints(chromium: Any, sweep: Sweep, tmp_path: Path) -> None:
     write_report(sweep, tmp_path / "report.html")
     page = chromium.new_page()

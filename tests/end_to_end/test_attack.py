@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from trainables.records.job import TrialError
 from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts
 
 __all__ = ["corpus"]
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 NAMES = {"shadow", "shadow_same_corpus", "loss", "rmia_offline", "rmia_online", "lira_offline", "lira_online"}
 
@@ -181,17 +181,19 @@ def reference_models(corpus: Path, folder: Path, count: int, **training: Any) ->
     return [ReferenceModel(reference_spec(one, "sgd", k), corpus, folder / f"{k}.npz", k) for k in range(count)]
 
 
-def test_a_reference_whose_worker_is_killed_is_trained_again(ray_cluster: str, corpus: Path, tmp_path: Path) -> None:
+def test_a_reference_whose_worker_is_killed_is_trained_again(
+    ray_cluster: str, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
+) -> None:
     killed: list[int] = []
 
-    def kill() -> None:
+    def kill_it() -> None:
         started = tmp_path / ".0.npz.epochs"
         while not started.is_file():
             time.sleep(0.05)
         killed.append(_pid_of_a_task(ray_cluster))
-        os.kill(killed[0], signal.SIGKILL)
+        kill(killed[0], signal.SIGKILL)
 
-    killer = threading.Thread(target=kill, daemon=True)
+    killer = threading.Thread(target=kill_it, daemon=True)
     killer.start()
     train_references(reference_models(corpus, tmp_path, 1, epochs=100), ResourcesSpec(), Console(quiet=True))
     killer.join()

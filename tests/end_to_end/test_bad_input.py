@@ -10,8 +10,6 @@ import pytest
 
 from tests.conftest import TINY_RECIPE, Command
 
-pytestmark = pytest.mark.ray
-
 
 @pytest.mark.parametrize(
     ("words", "says"),

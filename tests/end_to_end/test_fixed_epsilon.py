@@ -11,8 +11,6 @@ from dashboards.pareto.data import drawable, snapshot
 from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 
-pytestmark = pytest.mark.ray
-
 SETTINGS = [
     "edp.epsilon=8",
     "search.sampler=random",

@@ -29,7 +29,7 @@ from tests.conftest import TINY_RECIPE, Command, TinySweep
 from tests.support.grafana import ONLY_WITH_A_GPU, named_metrics
 from tests.support.ports import free_port
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from mlflow.tracking import MlflowClient
 from tests.conftest import TINY_RECIPE, Command
 from trainables.corpora import generate
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 OF_USERS = ["training.method=dpsgd", "training.batch_size=6", "edp.unit=user", "edp.user_utterances=3"]
 """Of twelve users, nine or ten utterances each, of which four or five are in train."""

@@ -12,8 +12,6 @@ from sweeps import Sweep, front_frame
 from sweeps.recipes.loading import load_config
 from tests.conftest import TINY_RECIPE, TinySweep
 
-pytestmark = pytest.mark.ray
-
 NOTEBOOK = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "notebook.py"))
 
 
