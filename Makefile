@@ -36,7 +36,7 @@ contract: $(READY)
 
 # Two at a time: types take as long as all others together.
 check: $(READY)
-	$(MAKE) --jobs=2 --output-sync --no-print-directory types lint contract docs
+	$(MAKE) --jobs=2 --no-print-directory types lint contract docs
 
 # Minutes: all but killed processes, many nodes, browsers and long fuzzing.
 test: check

@@ -59,7 +59,7 @@ search: {trials: 2, seed: 1}
 
 MARKS = {
     "ray_cluster": {"ray"},
-    "own_ray": {"ray"},
+    "own_ray": {"ray", "stress"},
     "chromium": {"browser"},
     "kill": {"stress"},
     "tally": {"stress"},
