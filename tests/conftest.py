@@ -1,9 +1,8 @@
-"""What the whole test session shares: one small Ray cluster, and a recipe that trains in seconds."""
+"""Marks, processes and fixtures of the whole test session: a small Ray cluster, and a recipe that trains in seconds."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import io
 import json
@@ -15,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,20 +22,20 @@ import requests
 import typer
 from rich.console import Console
 from sqlalchemy import Engine, event
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadGroupScheduling
 
 os.environ["OMP_NUM_THREADS"] = "1"
-# Hundreds of processes import this project: compiled once, also where the environment keeps nothing compiled.
+# Hundreds of processes import this project, so keep compiled files even where the environment says not to.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
-# Ray's workers are nice to others, which are pytest's other processes here: the lanes that last longest would wait.
+# Ray starts its workers with a low priority. Here they would wait for pytest's other processes and end last.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 from hypothesis import settings
 
 from tests.support import reaper
 
-# What runs no test, as the process that hands them out, need not wait seconds for Ray and torch.
+# The process that distributes the tests runs none, and need not import Ray and torch.
 if TYPE_CHECKING:
     from tests.support.kept_groups import KeptGroups
 
@@ -53,35 +53,39 @@ model:
   layers: 1
   char_filters: 8
 shadow: {corpus: {name: video, utterances: 120}, epochs: 1}
-training: {epochs: 2, batch_size: 16, micro_batches: 8, workers: 8, learning_rate: 1.0e-2}
+training: {epochs: 2, batch_size: 16, micro_batches: 8, workers: 2, learning_rate: 1.0e-2}
 search: {trials: 2, seed: 1}
 """
 
 
-class _RayInTwoProcesses(LoadScopeScheduling):
-    """For `pytest -n 3`: files that start Ray and mostly wait for time-outs in one process, other files that start Ray
-    in another, and all that do not, file after file, beside them."""
+MARKS = {
+    "ray_cluster": {"ray"},
+    "own_ray": {"ray", "stress"},
+    "chromium": {"browser"},
+    "kill": {"stress"},
+    "tally": {"stress"},
+    "tests.support.drivers": {"stress"},
+    "tests.support.many_nodes": {"ray", "stress"},
+}
+"""Marks of a test, by the fixtures that it asks for and by the support modules from which its module imports."""
+
+
+def _marks(item: pytest.Item) -> set[str]:
+    imported = vars(getattr(item, "module", None) or object).values()
+    modules = {one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in imported}
+    return set().union(*(MARKS.get(name, set()) for name in {*modules, *getattr(item, "fixturenames", ())}))
+
+
+class _RayInItsOwnProcesses(LoadGroupScheduling):
+    """Run the tests of a group in one process (`pytest -n 3`: Ray, Ray under stress), and other tests file by file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return {_WAITS: "ray that waits", _RAY: "ray"}.get(_lane(self.config.rootpath / file), file)
-
-
-_WAITS, _RAY, _NO_RAY = range(3)
-
-
-@functools.cache
-def _lane(file: Path) -> int:
-    text = file.read_text()
-    if "pytest.mark.ray" not in text:
-        return _NO_RAY
-    return _WAITS if "pytest.mark.timeout(1200)" in text else _RAY
+        return super()._split_scope(nodeid).partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is switched off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    config.option.loadscopereorder = False  # the two of Ray first, though others hold more tests: they last longest
-    return _RayInTwoProcesses(config, log)
+    return _RayInItsOwnProcesses(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _FailuresAtOnce:
-    """What fails is told when it does: a run that is stopped from outside prints no summary."""
+    """Print each failure when it happens: a run that is stopped from outside prints no summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -104,26 +108,61 @@ class _FailuresAtOnce:
             terminal.flush()
 
 
-@functools.cache
-def _keeps_groups(file: Path) -> bool:
-    return "kept_groups" in file.read_text()
-
-
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects, and pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray first, and of it the test of most processes, while pytest's own are small: the suite's memory peaks there.
-    Files that keep a worker group come last: it holds processors until they end."""
-    items.sort(key=lambda item: (_lane(item.path), "test_many_nodes" not in item.nodeid, _keeps_groups(item.path)))
+    """Mark each test by what it uses, and sort: tests of Ray first, and of them those that start their own, while
+    pytest's own processes are small: the suite's memory peaks there. Tests that keep a worker group come last of them:
+    it holds processors until they end. Those of the tiny sweep, whose group has two workers, are the very last."""
+    for item in items:
+        for name in (marks := _marks(item)):
+            item.add_marker(name)
+        if "stress" in marks and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1200))
+        if "ray" in marks:
+            item.add_marker(pytest.mark.xdist_group("ray stress" if "stress" in marks else "ray"))
+    items.sort(key=_order)
+
+
+def _order(item: pytest.Item) -> tuple[bool, ...]:
+    names = getattr(item, "fixturenames", ())
+    marks = {mark.name for mark in item.iter_markers()}
+    return (
+        "ray" not in marks,
+        "stress" not in marks,
+        "ray_cluster" in names,
+        "kept_worker_groups" in names,
+        "tiny_sweep" in names,
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _may_start_ray
+    _may_start_ray = item.get_closest_marker("ray") is not None
+    return (yield)
+
+
+_may_start_ray = True
+
+
+def _refuse_ray(event: str, args: tuple) -> None:
+    """Raise where a test starts Ray without a fixture from which its mark follows: `make quick` would start it too."""
+    if event == "subprocess.Popen" and not _may_start_ray and "gcs_server" in str(args[1]):
+        raise AssertionError("this test starts Ray; it must ask for the fixture `ray_cluster` or `own_ray`")
+
+
+sys.addaudithook(_refuse_ray)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector need not look through it again and again."""
+    """Exempt what was imported from garbage collection."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """MLflow's empty tables in SQLite: made by its own fifty migrations once, and copied to each store after that."""
+    """Run MLflow's fifty migrations of an empty SQLite store once, and copy their result to each later store."""
     from mlflow.store.db import utils as stores
 
     make, first = stores._initialize_tables, tmp_path_factory.mktemp("mlflow") / "first.db"
@@ -153,14 +192,14 @@ def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @event.listens_for(Engine, "connect")
 def _without_waiting_for_the_disk(connection: Any, _: Any) -> None:
-    """SQLite does not wait for the disk: tests kill processes, whose writes the system has, and no machine."""
+    """Let SQLite not wait for the disk. Tests kill processes, whose writes the system keeps, but no machine."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")
 
 
 @pytest.fixture(scope="module")
 def one_worker() -> Iterator[None]:
-    """A process group of this process."""
+    """Make this process a process group of one."""
     from trainables.training.process import alone
 
     with alone():
@@ -169,7 +208,7 @@ def one_worker() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """A Ray cluster of two CPUs in this process; its address."""
+    """Start a Ray cluster of two CPUs; yield its address."""
     import ray
 
     from sweeps.execution.session import connect
@@ -182,9 +221,20 @@ def ray_cluster() -> Iterator[str]:
         gc.collect()
 
 
+@pytest.fixture
+def own_ray() -> None:
+    """Let a test start Ray in a process of its own."""
+
+
+@pytest.fixture
+def kill() -> Callable[[int, int], None]:
+    """Send a signal to a process, for tests that kill what trains."""
+    return os.kill
+
+
 @pytest.fixture(scope="session")
 def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
-    """Those of `kept_groups`."""
+    """Keep the worker groups of `kept_groups` for the whole session."""
     from tests.support.kept_groups import KeptGroups
 
     groups = KeptGroups()
@@ -194,7 +244,7 @@ def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
 
 @pytest.fixture(scope="module")
 def kept_groups(kept_worker_groups: KeptGroups) -> Iterator[None]:
-    """One worker group for all sweeps of such files that ask for the same, with what they leave in its processes."""
+    """Share one worker group among all sweeps that ask for an equal one, in all files that use this fixture."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sweeps.execution.session.WorkerGroup", kept_worker_groups.lent)
         yield
@@ -205,7 +255,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run `edp-sweep WORDS…`, or a command of `commands`, here; give exit code, standard output, standard error."""
+    """Run `edp-sweep WORDS…`, or a command of `commands`, here; return exit code, standard output, standard error."""
     from dashboards.cli import main
 
     def run(*words: str, commands: typer.Typer | None = None) -> tuple[int, str, str]:
@@ -226,21 +276,20 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @dataclass(frozen=True)
 class TinySweep:
-    """A sweep that was really run: `tiny`, with eight workers."""
+    """A sweep that was really run: `tiny`."""
 
     storage: Path
     document: dict[str, Any]
-    """What `run --json` printed."""
+    """The output of `run --json`."""
     exported: dict[str, float]
-    """Each series' last value of what Ray exports to Prometheus, read every second since before the sweep."""
+    """The last value of each series that Ray exported to Prometheus, read every second."""
 
 
 @pytest.fixture(scope="session")
 def tiny_sweep(kept_worker_groups: KeptGroups, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinySweep]:
-    """The one sweep that tests of whatever comes after a sweep share."""
+    """Run the one sweep that tests of what comes after a sweep share."""
     from dashboards.cli import main
 
-    kept_worker_groups.close()  # eight workers need all processors
     storage, recipe = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("recipes") / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)
     with _scraped() as exported:
@@ -248,6 +297,7 @@ def tiny_sweep(kept_worker_groups: KeptGroups, tmp_path_factory: pytest.TempPath
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.setattr(sys, "argv", words)
+            patch.setattr("sweeps.execution.session.WorkerGroup", kept_worker_groups.lent)
             with pytest.raises(SystemExit) as ended:
                 main()
         assert not ended.value.code
@@ -264,7 +314,7 @@ def _scraped() -> Iterator[dict[str, float]]:
 
     def scrape() -> None:
         while not done.wait(1.0):
-            # Once this Ray is shut down, whoever has its port may answer, and in other words than Prometheus'.
+            # After Ray's end another program may have its port, and answer in another format.
             with contextlib.suppress(requests.RequestException, ValueError):
                 for line in requests.get(address, timeout=30).text.splitlines():
                     series, _, value = line.rpartition(" ")

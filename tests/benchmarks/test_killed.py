@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,19 +34,18 @@ def in_session(session: int) -> set[int]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
-def test_no_worker_outlives_a_benchmark_that_was_killed(name: str) -> None:
+def test_no_worker_outlives_a_benchmark_that_was_killed(name: str, kill: Callable[[int, int], None]) -> None:
     call = [sys.executable, "-m", *WORKS[name].split()]
     process = subprocess.Popen(call, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         # the command itself, its workers and the resource tracker of `multiprocessing`
         wait_for(lambda: len(in_session(process.pid)) == 4, 300)
     finally:
-        process.kill()
+        kill(process.pid, signal.SIGKILL)
         process.wait()
     try:
         wait_for(lambda: not in_session(process.pid), 300)  # a worker ends once it has imported torch
     finally:
         for left in in_session(process.pid):
-            os.kill(left, signal.SIGKILL)
+            kill(left, signal.SIGKILL)

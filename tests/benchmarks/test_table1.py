@@ -207,7 +207,6 @@ def test_a_row_that_is_stopped_between_its_sweeps_says_it_too(
     assert err.splitlines()[-1] == f"edp-sweep: stopped by SIGTERM; go on with: {COMMAND} {shlex.join(words)}"
 
 
-@pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("part", ["private", "mechanism"])
 def test_a_row_that_is_stopped_says_the_command_that_goes_on_with_all_of_it(

@@ -18,7 +18,6 @@ from sweeps.state.sweep import Sweep
 from tests.support.browser import settled
 from tests.support.synthetic import sweep_of
 
-pytestmark = pytest.mark.browser
 MARKS = "() => document.querySelector('#first .js-plotly-plot').layout.shapes.filter(s => s.name).length"
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -217,15 +216,16 @@ with mlflow_ui(sys.argv[1], Path(sys.argv[2])) as (url, child):
 """
 
 
-@pytest.mark.slow
-def test_mlflow_ends_with_the_process_that_started_it_whatever_ends_that(tmp_path: Path) -> None:
+def test_mlflow_ends_with_the_process_that_started_it_whatever_ends_that(
+    tmp_path: Path, kill: Callable[[int, int], None]
+) -> None:
     uri, log = f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "mlflow.log"
     words = [sys.executable, "-c", _UI, uri, str(log)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         wait_for(lambda: _answers(url))
-        os.kill(process.pid, signal.SIGKILL)
+        kill(process.pid, signal.SIGKILL)
     wait_for(lambda: not _answers(url))
     with mlflow_ui(uri, log) as (url, child):
         assert child is not None

@@ -22,8 +22,6 @@ from tests.conftest import TinySweep
 from tests.support.browser import Served, settled
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.ray, pytest.mark.browser]
-
 PATIENCE = 60_000
 """Milliseconds: of a machine that does other things too."""
 

@@ -24,10 +24,9 @@ STORAGE = os.environ.get("EDP_SCREENSHOTS")
 PICTURES = Path(__file__).parents[2] / "dashboards" / "screenshots"
 MOST_BYTES = 250_000
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(STORAGE is None, reason="set EDP_SCREENSHOTS to a storage folder to take the pictures anew"),
-]
+pytestmark = pytest.mark.skipif(
+    STORAGE is None, reason="set EDP_SCREENSHOTS to a storage folder to take the pictures anew"
+)
 
 
 @pytest.fixture(scope="module")

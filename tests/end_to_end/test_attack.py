@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from trainables.records.job import TrialError
 from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts
 
 __all__ = ["corpus"]
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 NAMES = {attack.name for attack in every_attack()}
 
@@ -43,7 +43,7 @@ def swept(ray_cluster: str, storage: Path, command: Command) -> dict[str, Any]:
     kept = storage / "document.json"
     if not kept.is_file():
         recipe = storage / "audited.yaml"
-        recipe.write_text(TINY_RECIPE.replace("workers: 8", "workers: 1").replace("trials: 2", "trials: 1"))
+        recipe.write_text(TINY_RECIPE.replace("workers: 2", "workers: 1").replace("trials: 2", "trials: 1"))
         settings = ["canaries.count=40", "attacks.at_end=true", "attacks.references=2", "search.keep_epochs=1"]
         words = [word for setting in settings for word in ("--set", setting)]
         code, out, err = command("run", str(recipe), "--name", "audited", "--storage", str(storage), "--json", *words)
@@ -182,17 +182,19 @@ def reference_models(corpus: Path, folder: Path, count: int, **training: Any) ->
     return [ReferenceModel(reference_spec(one, "sgd", k), corpus, folder / f"{k}.npz", k) for k in range(count)]
 
 
-def test_a_reference_whose_worker_is_killed_is_trained_again(ray_cluster: str, corpus: Path, tmp_path: Path) -> None:
+def test_a_reference_whose_worker_is_killed_is_trained_again(
+    ray_cluster: str, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
+) -> None:
     killed: list[int] = []
 
-    def kill() -> None:
+    def kill_it() -> None:
         started = tmp_path / ".0.npz.epochs"
         while not started.is_file():
             time.sleep(0.05)
         killed.append(_pid_of_a_task(ray_cluster))
-        os.kill(killed[0], signal.SIGKILL)
+        kill(killed[0], signal.SIGKILL)
 
-    killer = threading.Thread(target=kill, daemon=True)
+    killer = threading.Thread(target=kill_it, daemon=True)
     killer.start()
     train_references(reference_models(corpus, tmp_path, 1, epochs=100), ResourcesSpec(), Console(quiet=True))
     killer.join()

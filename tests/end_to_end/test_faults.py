@@ -23,7 +23,7 @@ from tests.support.mlflow_server import Server
 from tests.support.waiting import wait_for
 
 # Drivers have their own worker groups; the sweeps of this process share one.
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200), pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 EPOCHS, TRIALS = 12, 2
 # Half a processor a worker: a driver's group fits beside the one that is kept.

@@ -11,14 +11,14 @@ from dashboards.pareto.data import drawable, snapshot
 from sweeps.state.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 SETTINGS = [
     "edp.epsilon=8",
     "search.sampler=random",
     "search.trials=5",
     "search.seed=3",
-    "training.workers=2",
+    "training.workers=1",
     "space.training.method.choice=[edp, dpsgd]",
     "space.training.micro_batches.choice=[2, 8]",
     "space.training.batch_size.choice=[18, 24, full]",

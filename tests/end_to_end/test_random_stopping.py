@@ -12,7 +12,7 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.search.random_stopping import draw_number, epsilon_of_best
 from tests.conftest import TINY_RECIPE, Command
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 SETTINGS = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]", "search.trials=2"]
 

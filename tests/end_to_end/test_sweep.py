@@ -1,4 +1,4 @@
-"""The whole path for real: recipe, Tune, TorchTrainer with 8 gloo workers, hook, MLflow, front, pick, train."""
+"""The whole path for real: recipe, Tune, TorchTrainer with gloo workers, hook, MLflow, front, pick, train."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from mlflow.tracking import MlflowClient
 
 from edp.accounting.epsilon import epsilon, epsilon_paper
 from edp.ledger import Ledger
-from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import NOTE
 from tests.conftest import TINY_RECIPE, Command, TinySweep
 from tests.support.grafana import ONLY_WITH_A_GPU, named_metrics
 from tests.support.ports import free_port
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +161,7 @@ def test_front_pick_and_train_go_on_from_there(
     assert run.data.tags["pareto"] == "true"
 
     # Again, and as the final model: on the validation split too.
-    words = ("--on", "train+valid", "--register", "final", "--set", "training.workers=1")
+    words = ("--on", "train+valid", "--register", "final")
     code, out, err = command("train", str(picked), *words, "--json", *where)
     assert code == 0, err
     trained = json.loads(out)
@@ -202,7 +201,6 @@ def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
 ) -> None:
     settings = [
         "epsilon_budget=5000",
-        "training.workers=1",
         "search.sampler=random",
         "search.trials=1",
         "search.seed=1",
@@ -269,10 +267,6 @@ def _exported(exported: dict[str, float], name: str, **labels: str) -> float:
 
 
 def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], storage: Path, command: Command) -> None:
-    # Two workers with four micro-batches each run the same mechanism as eight, and start in a quarter of the time.
-    sweep = Sweep.existing(storage, "tiny")
-    two = sweep.recipe.training.model_copy(update={"workers": 2})
-    sweep.save_recipe(sweep.recipe.model_copy(update={"training": two}))
     words = ("confirm", "tiny", "--seeds", "2", "--storage", str(storage), "--json")
     code, out, err = command(*words)
     assert code == 0, err

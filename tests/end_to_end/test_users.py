@@ -12,7 +12,7 @@ from mlflow.tracking import MlflowClient
 from tests.conftest import TINY_RECIPE, Command
 from trainables.corpora import generate
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]
+pytestmark = pytest.mark.usefixtures("kept_groups")
 
 OF_USERS = ["training.method=dpsgd", "training.batch_size=6", "edp.unit=user", "edp.user_utterances=3"]
 """Of twelve users, nine or ten utterances each, of which four or five are in train."""
@@ -26,7 +26,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "said.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
     corpus = f"corpus: {{name: said, path: {folder / 'said.jsonl'}}}"
     recipe = TINY_RECIPE.replace("corpus: {name: communication, utterances: 120}", corpus)
-    (folder / "said.yaml").write_text(recipe.replace("workers: 8", "workers: 1").replace("trials: 2", "trials: 1"))
+    (folder / "said.yaml").write_text(recipe.replace("workers: 2", "workers: 1").replace("trials: 2", "trials: 1"))
     return folder
 
 

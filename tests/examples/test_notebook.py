@@ -12,8 +12,6 @@ from sweeps import Sweep, front_frame
 from sweeps.recipes.loading import load_config
 from tests.conftest import TINY_RECIPE, TinySweep
 
-pytestmark = pytest.mark.ray
-
 NOTEBOOK = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "notebook.py"))
 
 
@@ -31,10 +29,10 @@ def test_a_finished_sweep_is_read_and_one_configuration_picked(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("kept_worker_groups")
+@pytest.mark.usefixtures("kept_groups")
 def test_it_starts_a_sweep_as_the_command_does(tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(TINY_RECIPE.replace("workers: 8", "workers: 2"))
+    recipe.write_text(TINY_RECIPE)
     sweep = NOTEBOOK["start"](str(recipe), "begun", tmp_path, trials=1)
     assert sweep.record.state == "finished"
     measured = {point.metrics["ser"] for point in sweep.trials()[0].points}

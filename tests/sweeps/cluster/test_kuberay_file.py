@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import tomllib
-from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,6 @@ LAUNCHER = ROOT / "ray_cluster.yaml"
 KUBERAY = ROOT / "sweeps" / "cluster" / "kuberay.yaml"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RAY_VERSION = importlib.metadata.version("ray")
-
-Break = Callable[[dict[str, Any]], Any]
 
 
 def unpinned() -> str:
@@ -122,24 +118,6 @@ CRD = {
 
 def test_it_has_what_the_resource_requires(spec: dict[str, Any]) -> None:
     jsonschema.validate(spec, CRD)
-
-
-@pytest.mark.parametrize(
-    ("break_it", "complaint"),
-    [
-        (lambda s: s["workerGroupSpecs"][0].pop("groupName"), "groupName"),
-        (lambda s: s["headGroupSpec"].pop("rayStartParams"), "rayStartParams"),
-        (lambda s: s["headGroupSpec"]["rayStartParams"].update({"num-gpus": 0}), "0 is not of type"),
-        (lambda s: s["workerGroupSpecs"][0].update(maxReplicas="4"), "'4'"),
-        (lambda s: s.update(authOption={"mode": "token"}), "authOption"),
-        (lambda s: s["authOptions"].update(mode="Token"), "Token"),
-    ],
-)
-def test_a_broken_copy_is_refused(spec: dict[str, Any], break_it: Break, complaint: str) -> None:
-    broken = deepcopy(spec)
-    break_it(broken)
-    with pytest.raises(jsonschema.ValidationError, match=re.escape(complaint)):
-        jsonschema.validate(broken, CRD)
 
 
 def test_ray_is_the_pinned_one_everywhere(spec: dict[str, Any], documents: list[dict[str, Any]]) -> None:

@@ -108,7 +108,6 @@ def _ctrl_c(*args: object, **named: object) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.ray
 @pytest.mark.usefixtures("kept_groups")
 def test_the_release_alone_touches_the_private_corpus(
     ray_cluster: str, recipe: Path, tmp_path: Path, command: Command

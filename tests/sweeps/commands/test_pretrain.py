@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +113,9 @@ def test_one_json_document_a_folder_a_run_and_a_registered_version(
         assert f"it is there already, {why}; allowed: a new folder" in err.splitlines()[-1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
-    number: signal.Signals, place: Path, whole: Path, tmp_path: Path
+    number: signal.Signals, place: Path, whole: Path, tmp_path: Path, kill: Callable[[int, int], None]
 ) -> None:
     recipe, storage = write_recipe(place, tmp_path / "tiny.yaml"), tmp_path / "runs"
     words = [sys.executable, "-m", "sweeps.cli", "pretrain", str(recipe), "--storage", str(storage)]
@@ -124,7 +123,7 @@ def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
         while not list(storage.glob("cache/*/checkpoint.pt")):
             assert first.poll() is None, "ended before it was stopped"
             time.sleep(0.005)
-        os.kill(first.pid, number)
+        kill(first.pid, number)
         _, err = first.communicate(timeout=400)
     assert not (storage / "encoders").exists()
     if number == signal.SIGINT:

@@ -39,7 +39,6 @@ def test_the_launchers_file_says_what_the_autoscaler_may_add() -> None:
     assert _of_launcher(LAUNCHER.parent / "nothing.yaml") == []
 
 
-@pytest.mark.ray
 def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_path: Path) -> None:
     training = TrainingSpec(workers=8, micro_batches=8, device="cuda")
     search, launcher = SearchSpec(trials=40), ResourcesSpec()

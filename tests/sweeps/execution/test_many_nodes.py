@@ -8,16 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.support import many_nodes
 from tests.support.many_nodes import EPOCHS, NODES
-
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
 
 def test_three_trials_at_once_a_node_each_and_one_outlives_its_node(tmp_path: Path) -> None:
     # Two workers of four GPUs fill a node as eight of one do, with a quarter of the processes.
-    words = [sys.executable, "-m", "tests.support.many_nodes", str(tmp_path), "2"]
+    words = [sys.executable, "-m", many_nodes.__name__, str(tmp_path), "2"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -36,7 +36,6 @@ def test_parts_are_equal_and_fill_the_cluster(whole: int, sweeps: int) -> None:
     assert parts == sorted(parts, reverse=True), "the rest goes to whoever came first"
 
 
-@pytest.mark.ray
 def test_a_share_caps_the_trials_and_leaves_one(ray_cluster: str) -> None:
     training = TrainingSpec(workers=8, micro_batches=8, device="cuda")
 
@@ -62,7 +61,6 @@ def test_a_share_that_is_none_is_one_line(share: float | str, tmp_path: Path, co
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.ray
 def test_who_else_is_there_is_seen_and_named(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "_LOOK_S", 0.0)
     group = GroupSpec(workers=2, cpus_per_worker=0.75, gpus_per_worker=0.0, backend="gloo", one_node=False)
@@ -106,7 +104,6 @@ def _one_trial(config: dict[str, Any]) -> None:
     tune.report({"number": config["suggestion"].number})
 
 
-@pytest.mark.ray
 def test_tune_waits_for_its_part_and_runs_them_all(ray_cluster: str, tmp_path: Path) -> None:
     parts = Parts(2)
     found = tune.Tuner(

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import pytest
-
-from sweeps.formatting.leakage import audit_words, compared_words, permitted_words, tpr_text
+from sweeps.formatting.leakage import audit_words, permitted_words, tpr_text
 
 
 def test_a_tpr_says_which_fpr_was_realised() -> None:
     assert tpr_text(0.05, 0.0091) == "5.0% at 0.91 %"
     assert tpr_text(0.05, None) == "5.0%"
-
-
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        (
-            {"references": 8, "reference_training": "sgd", "reference_epochs": 4},
-            "compared with 8 reference models trained without privacy (sgd), 4 epochs each",
-        ),
-        (
-            {"references": 8, "reference_training": "own", "reference_epochs": 2},
-            "compared with 8 reference models trained as the model under attack was (own), 2 epochs each",
-        ),
-    ],
-)
-def test_how_references_were_trained_is_said(document: dict[str, Any], words: str) -> None:
-    assert compared_words(document) == words
 
 
 def test_both_bounds_of_an_audit_say_what_they_assume() -> None:

@@ -32,9 +32,8 @@ ray.shutdown()
 """
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize(("sent", "said"), [("SIGTERM", "stopped by SIGTERM 143"), ("SIGINT", "stopped by Ctrl-C 130")])
-def test_also_inside_a_call_to_ray(sent: str, said: str) -> None:
+def test_also_inside_a_call_to_ray(sent: str, said: str, own_ray: None) -> None:
     words = [sys.executable, "-c", INSIDE_RAY.replace("SIGNAL", sent)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert ended.stdout.strip() == said, ended.stderr
@@ -55,8 +54,7 @@ with terminating():
 """
 
 
-@pytest.mark.ray
-def test_while_ray_starts(tmp_path: Path) -> None:
+def test_while_ray_starts(tmp_path: Path, own_ray: None) -> None:
     words = [sys.executable, "-c", WHILE_RAY_STARTS, f"{tmp_path / 'ray.log'}"]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert ended.stdout.strip() == "stopped by SIGTERM 143", ended.stderr

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
+from signal import SIGKILL
 
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.storage import default_tracking_uri
 from sweeps.tracking.tracker import Tracker
+
+Kill = Callable[[int, int], None]
 
 STARTER = """
 import sys, time
@@ -50,22 +51,20 @@ def _status(tracker: Tracker, run_id: str) -> str:
     return str(tracker.client.get_run(run_id).info.status)
 
 
-@pytest.mark.slow
-def test_a_killed_process_leaves_no_run_that_runs(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_run_that_runs(tmp_path: Path, kill: Kill) -> None:
     with _starter(tmp_path) as (process, run_id):
         said: list[str] = []
         assert _status(_tracker(tmp_path, said), run_id) == "RUNNING", "it lives"
         assert not said
-        process.kill()
+        kill(process.pid, SIGKILL)
         process.wait()
         assert _status(_tracker(tmp_path, said), run_id) == "KILLED"
         assert said == [f"MLflow run {run_id} is ended as KILLED: the process that had started it is gone"]
 
 
-@pytest.mark.slow
-def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path) -> None:
+def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path, kill: Kill) -> None:
     with _starter(tmp_path) as (process, run_id):
-        process.kill()
+        kill(process.pid, SIGKILL)
         process.wait()
         with driver_lock(tmp_path / "s", "s"):
             own = _tracker(tmp_path).start("another", params={}, tags={})
@@ -76,10 +75,9 @@ def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path) -
             assert _status(_tracker(tmp_path), run_id) == "RUNNING", "it is gone on with"
 
 
-@pytest.mark.slow
-def test_a_store_that_another_storage_shares_is_left_alone(tmp_path: Path) -> None:
+def test_a_store_that_another_storage_shares_is_left_alone(tmp_path: Path, kill: Kill) -> None:
     with _starter(tmp_path / "one") as (process, run_id):
-        process.kill()
+        kill(process.pid, SIGKILL)
         process.wait()
         (tmp_path / "two").mkdir()
         uri = default_tracking_uri(tmp_path / "one")

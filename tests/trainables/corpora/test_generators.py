@@ -13,7 +13,7 @@ from trainables.corpora import GENERATED, Utterance, generate, stream
 from trainables.corpora.generators import Grammar, grammar_digest, stream_grammar
 from trainables.corpora.types import bio_fault
 
-MANY = 100_000
+MANY = 30_000
 
 
 @pytest.fixture(scope="module", params=GENERATED)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from trainables.records.job import News, Stop, TrialError, TrialJob
 from trainables.records.pareto import Metrics
 
 __all__ = ["corpus"]
-pytestmark = pytest.mark.ray
 
 TWO = GroupSpec(workers=2, cpus_per_worker=0.2)
 
@@ -85,7 +83,7 @@ def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(
 
 
 def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_end(
-    group: WorkerGroup, corpus: Path, tmp_path: Path
+    group: WorkerGroup, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
 ) -> None:
     six = {"epochs": 6}
     _, whole = epochs_of(group, job(corpus, tmp_path / "whole", training=six))
@@ -94,7 +92,7 @@ def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_
     def kill_a_worker(epoch: int, metrics: Metrics) -> None:
         seen.append(epoch)
         if epoch == 2:
-            os.kill(_train_workers().pop(), signal.SIGKILL)
+            kill(_train_workers().pop(), signal.SIGKILL)
 
     result = run_job(group.queue, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
     assert seen == [1, 2, 3, 4, 5, 6], "no epoch is run twice"
@@ -105,19 +103,19 @@ def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_
 
 
 def test_a_worker_that_is_stopped_for_long_is_spoken_of_by_its_process_and_goes_on_when_woken(
-    ray_cluster: str, corpus: Path, tmp_path: Path
+    ray_cluster: str, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
 ) -> None:
     news, stopped, others = list[str](), list[int](), _train_workers()
 
     def stop_a_worker(epoch: int, metrics: Metrics) -> None:
         if not stopped:
             stopped.append((_train_workers() - others).pop())
-            os.kill(stopped[0], signal.SIGSTOP)
+            kill(stopped[0], signal.SIGSTOP)
 
     def wake_it(one: News) -> None:
         news.append(one.line)
         if "no sign of life" in one.line:
-            os.kill(stopped[0], signal.SIGCONT)
+            kill(stopped[0], signal.SIGCONT)
 
     with WorkerGroup(TWO, tmp_path / "train", "stopped", patience_s=15.0) as group:
         result = run_job(group.queue, job(corpus, tmp_path / "one"), stop_a_worker, on_news=wake_it)
