@@ -41,7 +41,7 @@ CHANGED_BY: dict[str, set[str]] = {
     "trial.model.embeddings.corpus": _ENCODED,
     "trial.canaries": {"corpus", "coins", "checkpoint"} | _REFERENCES,
     "trial.training": {"attack_on_bert"} | _TRAINED,
-    "trial.training.plain": {"attack_on_bert"} | _TRAINED,
+    "trial.training.non_private": {"attack_on_bert"} | _TRAINED,
     "trial.edp": {"references_own", "checkpoint"},
     "pretrain": {"pretraining"},
     "pretrain.model": {"pretraining"},

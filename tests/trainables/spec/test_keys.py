@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from tests.support import all_keys
 from trainables.pretraining.spec import PretrainSpec
-from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, HeadSpec, PlainSpec, TrainingSpec, TrialSpec
+from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, HeadSpec, NonPrivateSpec, TrainingSpec, TrialSpec
 from trainables.spec.keys import KEY_VERSION, cache_key, identity
 
 DEFAULTS = Path(__file__).with_name("key_defaults.json")
@@ -85,7 +85,7 @@ def test_what_is_left_out_leaves_no_trace() -> None:
 
 
 def test_an_empty_spec_is_told_from_none() -> None:
-    assert identity(TrainingSpec(plain=PlainSpec())) == {"plain": {}}
+    assert identity(TrainingSpec(non_private=NonPrivateSpec())) == {"non_private": {}}
     assert identity(TrainingSpec()) == {}
 
 
