@@ -25,7 +25,7 @@ from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
 from trainables.attacks import Evidence, colour_of, every_attack
 from trainables.attacks.roc import AttackResult, run_attacks
-from trainables.attacks.shadow import load_attack
+from trainables.attacks.shadow import PUBLIC_SHADOW, load_attack
 from trainables.records.files import read_json, reading
 from trainables.spec import TrialSpec
 
@@ -154,7 +154,7 @@ def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list
     with reading(seen), np.load(seen) as features:
         parts = [features[name] for name in ("members", "non_members")]
         evidence = Evidence(len(parts[0]), features_nf=np.concatenate(parts), shadow=attack)
-        return run_attacks(evidence), compared
+        return run_attacks(evidence, [PUBLIC_SHADOW]), compared
 
 
 def logarithmic(curves: Sequence[Curve]) -> tuple[float, list[list[tuple[float, float]]]]:

@@ -198,8 +198,11 @@ _VALUES: dict[str, Callable[[Fitted, Scores], Scores]] = {
 
 _FINDS = "sorted intent and slot scores"
 
+PUBLIC_SHADOW = Attack("shadow", _FINDS, "a public corpus", "#4269d0", ("shadow", "features_nf"), attack_scores)
+"""The attack on every trial of a sweep."""
+
 ATTACKS = (
-    Attack("shadow", _FINDS, "a public corpus", "#4269d0", ("shadow", "features_nf"), attack_scores),
+    PUBLIC_SHADOW,
     Attack(
         "shadow_same_corpus",
         _FINDS,

@@ -56,12 +56,13 @@ def test_a_setting_that_is_added_to_every_spec_changes_no_key_until_it_is_set(tm
 @pytest.mark.parametrize("name", SPECS)
 def test_a_changed_default_comes_with_a_new_key_version(name: str) -> None:
     kept = json.loads(DEFAULTS.read_text())
+    before = kept["defaults"].get(name, {})
     fields = SPECS[name].model_fields.items()
-    found = {field: shown(one.default) for field, one in fields if one.default is not PydanticUndefined}
-    assert (kept["version"], kept["defaults"].get(name)) == (KEY_VERSION, found), (
-        f"defaults of {name}: write them to {DEFAULTS.name}; if one that was there has changed, raise KEY_VERSION in "
-        "trainables/spec/keys.py and `version` beside them, or keys of the old default are taken for those of the new"
-    )
+    now = {field: shown(one.default) for field, one in fields if one.default is not PydanticUndefined}
+    changed = {field: value for field, value in now.items() if field in before and before[field] != value}
+    assert not changed, f"raise KEY_VERSION in trainables/spec/keys.py, and write it and these to {DEFAULTS}"
+    assert now == before, f"settings of {name} were added or taken away: do the same in {DEFAULTS}"
+    assert kept["version"] == KEY_VERSION
 
 
 def shown(default: Any) -> Any:
