@@ -19,11 +19,11 @@ from sweeps.formatting.shell import command_line
 from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, write_yaml
+from sweeps.recipes.pricing import Prices, Way, is_shuffled, price
 from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.target_epsilon import Refused, settle
 from sweeps.results.choice import picked_spec
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.search.plan import Prices, Way, is_shuffled, price
-from sweeps.search.target_epsilon import Refused, settle
 from sweeps.state.lock import is_free
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep

@@ -31,8 +31,8 @@ from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
+from sweeps.recipes.target_epsilon import check_batches
 from sweeps.search.random_stopping import check_candidates, draw_number
-from sweeps.search.target_epsilon import check_batches
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord

@@ -22,9 +22,9 @@ from sweeps.progress.live_table import Progress
 from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
+from sweeps.recipes.target_epsilon import check_batches
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.search.target_epsilon import check_batches
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin

@@ -11,7 +11,7 @@ from rich.console import Console
 from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
-from sweeps.search.target_epsilon import Refused
+from sweeps.recipes.target_epsilon import Refused
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from sweeps.tracking.trial_runs import open_trial_run

@@ -14,9 +14,9 @@ from sweeps.progress.bar import spoken_of
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import write_yaml
 from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.target_epsilon import Refused, Settled, settle
 from sweeps.results.cost import Spent, over_budget
 from sweeps.search.study_trials import Outcome, StudyTrials, Suggestion
-from sweeps.search.target_epsilon import Refused, Settled, settle
 from sweeps.state.picks import heading_of
 from sweeps.state.records import number_of
 from sweeps.state.sweep import Sweep

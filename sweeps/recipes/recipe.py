@@ -143,7 +143,7 @@ class Recipe(Frozen):
 
         Args:
             params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
-                ε is searched or fixed, `z0` holds its solution (`sweeps.search.target_epsilon.settle`).
+                ε is searched or fixed, `z0` holds its solution (`sweeps.recipes.target_epsilon.settle`).
 
         Raises:
             pydantic.ValidationError: for values that do not fit together.

@@ -18,7 +18,7 @@ from edp.spec import EDPSpec, UserError
 from sweeps.formatting.figures import params_text
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
-from sweeps.search.target_epsilon import Refused, settle
+from sweeps.recipes.target_epsilon import Refused, settle
 
 # The truncated negative binomial distribution with shape 1: a geometric number of trials.
 SHAPE = 1.0

@@ -15,7 +15,7 @@ from edp.ledger import Ledger
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import ask
-from sweeps.search.target_epsilon import Refused, Settled
+from sweeps.recipes.target_epsilon import Refused, Settled
 from sweeps.state.records import number_of
 from trainables.records.job import TrialResult
 from trainables.spec import TrialSpec

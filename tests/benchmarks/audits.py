@@ -46,7 +46,7 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
 
     from sweeps.recipes.loading import load_recipe
     from sweeps.recipes.space import corners
-    from sweeps.search.target_epsilon import settle
+    from sweeps.recipes.target_epsilon import settle
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.spec.trial import CanaryKind
 

@@ -94,7 +94,7 @@ def _train(
     """One training and its test figures; on both splits there is no validation SER."""
     from sweeps.execution.prepare import encode_missing, locate, read_missing
     from sweeps.recipes.space import corners
-    from sweeps.search.target_epsilon import settle
+    from sweeps.recipes.target_epsilon import settle
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.execution.worker import run_trial
     from trainables.records.epochs import read_curve

@@ -11,7 +11,7 @@ from edp.accounting.epsilon import epsilon
 from edp.spec import EDPSpec
 from sweeps.bench.search import EPOCHS, EXAMPLES, epsilons, run, true_curve
 from sweeps.recipes.loading import load_recipe
-from sweeps.search.target_epsilon import planned
+from sweeps.recipes.target_epsilon import planned
 from tests.conftest import Command
 
 

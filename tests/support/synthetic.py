@@ -18,8 +18,8 @@ from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.target_epsilon import planned
 from sweeps.search.study import open_study
-from sweeps.search.target_epsilon import planned
 from sweeps.state.records import SweepRecord
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep

@@ -11,8 +11,8 @@ from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
 from sweeps.cli.app import app
 from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.target_epsilon import Refused, planned, settle
 from sweeps.search.random_stopping import check_candidates
-from sweeps.search.target_epsilon import Refused, planned, settle
 
 SEARCHED = ["edp.decay=none", "space.edp.noise_correlation.choice=[none, banded]"]
 

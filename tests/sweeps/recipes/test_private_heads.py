@@ -10,8 +10,8 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import StopSpec
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
+from sweeps.recipes.target_epsilon import schedule_of
 from sweeps.search.early_stopping import Stopper
-from sweeps.search.target_epsilon import schedule_of
 from tests.support.real_data import real_corpus
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, task_of

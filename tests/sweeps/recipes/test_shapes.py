@@ -12,8 +12,8 @@ from edp.spec import UserError
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import ask, corners
+from sweeps.recipes.target_epsilon import Refused, planned, settle
 from sweeps.search.study import enqueue_initial_points
-from sweeps.search.target_epsilon import Refused, planned, settle
 
 EXAMPLES = 1_350
 BESIDE = (

@@ -15,11 +15,11 @@ from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.target_epsilon import settle
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.results.summary import document
 from sweeps.search.study import open_study
 from sweeps.search.study_trials import StudyTrials
-from sweeps.search.target_epsilon import settle
 from sweeps.state.sweep import Sweep
 from tests.support.studies import METRICS, result, sweep, trials
 

@@ -16,12 +16,12 @@ from sweeps.execution.secret_trials import SecretTrials
 from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.pricing import price
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
-from sweeps.search.plan import price
+from sweeps.recipes.target_epsilon import Refused, planned, settle
 from sweeps.search.random_stopping import check_candidates, epsilon_of_best
 from sweeps.search.study import open_study
-from sweeps.search.target_epsilon import Refused, planned, settle
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker

@@ -19,10 +19,10 @@ from edp.ledger import Ledger
 from sweeps.execution.trials import requeue_interrupted
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.target_epsilon import Refused, planned, settle
 from sweeps.search.searcher import sampler
 from sweeps.search.study import open_study
 from sweeps.search.study_trials import StudyTrials, Suggestion
-from sweeps.search.target_epsilon import Refused, planned, settle
 from tests.support import studies
 from trainables.records.job import TrialResult
 

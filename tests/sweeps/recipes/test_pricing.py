@@ -13,7 +13,7 @@ from edp.accounting.selection import subset_epsilon
 from edp.spec import UserError
 from sweeps.commands.plan import runnable
 from sweeps.recipes.loading import load_recipe
-from sweeps.search.plan import price
+from sweeps.recipes.pricing import price
 
 DELTA = 5e-4
 POISSON = ("edp.sampling=poisson", "training.batch_size=100")

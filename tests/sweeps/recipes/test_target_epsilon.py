@@ -10,7 +10,7 @@ import pytest
 from edp.accounting.epsilon import epsilon, epsilon_user
 from edp.accounting.gaussian import gaussian_epsilon
 from edp.spec import UserError
-from sweeps.search.target_epsilon import planned, schedule_of
+from sweeps.recipes.target_epsilon import planned, schedule_of
 from tests.support.tiny import spec
 from trainables.spec import TrialSpec
 

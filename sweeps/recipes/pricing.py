@@ -24,8 +24,8 @@ from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
 from edp.spec import EDPSpec, UserError
 from sweeps.recipes.recipe import Recipe, example_params
+from sweeps.recipes.target_epsilon import schedule_of
 from sweeps.search.random_stopping import SHAPE
-from sweeps.search.target_epsilon import schedule_of
 from trainables.spec import TrialSpec
 
 SUBSET = 0.1
