@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from dashboards.report_figures import Curve
-from sweeps.execution.prepare import Prepared
 from sweeps.formatting.leakage import compared_words, shadow_words
+from sweeps.run.prepare import Prepared
 from sweeps.state.records import Point
 from trainables.attacks.roc import AttackResult, measure
 from trainables.attacks.shadow import attack_scores, load_attack

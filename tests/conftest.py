@@ -171,7 +171,7 @@ def ray_cluster() -> Iterator[str]:
     """A Ray cluster of two CPUs in this process; its address."""
     import ray
 
-    from sweeps.execution.session import connect
+    from sweeps.run.session import connect
 
     context = connect("local", num_cpus=2)
     yield context.address_info["address"]
@@ -195,7 +195,7 @@ def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
 def kept_groups(kept_worker_groups: KeptGroups) -> Iterator[None]:
     """One worker group for all sweeps of such files that ask for the same, with what they leave in its processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.execution.session.WorkerGroup", kept_worker_groups.lent)
+        patch.setattr("sweeps.run.session.WorkerGroup", kept_worker_groups.lent)
         yield
 
 

@@ -39,10 +39,10 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.target_epsilon import Settled, planned
-from sweeps.search.early_stopping import Stopper
-from sweeps.search.searcher import sampler
-from sweeps.search.study import enqueue_initial_points
-from sweeps.search.study_trials import StudyTrials, Suggestion
+from sweeps.run.early_stopping import Stopper
+from sweeps.run.searcher import sampler
+from sweeps.run.study import enqueue_initial_points
+from sweeps.run.study_trials import StudyTrials, Suggestion
 from trainables.records.epochs import point_of, worth_keeping
 from trainables.records.job import EpochResult, TrialResult
 from trainables.records.pareto import hypervolume

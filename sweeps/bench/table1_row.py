@@ -34,10 +34,10 @@ from sweeps.bench.table1 import (
 )
 from sweeps.commands.plan import release, run_plan, searched
 from sweeps.commands.run import going_on_with
-from sweeps.execution.prepare import check_encoders
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front
+from sweeps.run.prepare import check_encoders
+from sweeps.run.progress import Progress
 from sweeps.state.sweep import Sweep
 from trainables.records.files import read_json_if_any
 from trainables.training.references import Kind

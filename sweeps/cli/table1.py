@@ -61,7 +61,7 @@ def table1(
     known = known or Result([], [])
     if name is not None:
         from sweeps.bench.table1_row import Run, check, measure
-        from sweeps.progress.live_table import Progress
+        from sweeps.run.progress import Progress
 
         words = ["--row", name]
         words += ["--trials", str(trials)] if trials is not None else []

@@ -16,14 +16,14 @@ from sweeps.formatting.errors import one_line
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.names import check_name, folder_name
 from sweeps.formatting.shell import command_line
-from sweeps.progress.bar import spoken_of
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, write_yaml
 from sweeps.recipes.pricing import Prices, Way, is_shuffled, price
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.target_epsilon import Refused, settle
 from sweeps.results.choice import picked_spec
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.run.bar import spoken_of
+from sweeps.run.progress import Progress
 from sweeps.state.lock import is_free
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep

@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from edp.spec import UserError
-from sweeps.execution.prepare import cache_key
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.secrets import redacted
 from sweeps.formatting.signals import interrupt_of
 from sweeps.recipes.loading import load_pretraining
 from sweeps.registry.register import Registered, ensure_model
+from sweeps.run.prepare import cache_key
 from sweeps.state.lock import driver_lock
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.storage import brought_down

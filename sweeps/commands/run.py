@@ -14,25 +14,25 @@ from rich.console import Console
 from edp.spec import UserError
 from sweeps.attacking.attack import attack_front, not_attacked
 from sweeps.commands.finish import finish
-from sweeps.execution.baseline import run_baseline
-from sweeps.execution.interrupt import Interrupts
-from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
-from sweeps.execution.ray_liveness import ray_liveness
-from sweeps.execution.resources import Placement, placement
-from sweeps.execution.secret_trials import release_best
-from sweeps.execution.session import ray_session, worker_group
-from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.formatting.names import check_name
 from sweeps.formatting.secrets import redacted
 from sweeps.formatting.signals import exit_code, stopped_by
-from sweeps.progress.live_table import Progress
-from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import corners
 from sweeps.recipes.target_epsilon import check_batches
-from sweeps.search.random_stopping import check_candidates, draw_number
+from sweeps.run.baseline import run_baseline
+from sweeps.run.interrupt import Interrupts
+from sweeps.run.memory import check_memory
+from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
+from sweeps.run.progress import Progress
+from sweeps.run.random_stopping import check_candidates, draw_number
+from sweeps.run.ray_liveness import ray_liveness
+from sweeps.run.resources import Placement, placement
+from sweeps.run.secret_trials import release_best
+from sweeps.run.session import ray_session, worker_group
+from sweeps.run.trials import SweepFailed, run_trials
+from sweeps.run.watch import stall_reporter
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord

@@ -71,7 +71,7 @@ class SearchSpec(Frozen):
     ] = 3
     stop: Annotated[
         StopSpec | None,
-        Field(description="ends trials that others dominate (`sweeps.search.early_stopping`); null: none"),
+        Field(description="ends trials that others dominate (`sweeps.run.early_stopping`); null: none"),
     ] = StopSpec()
 
     stand_in: Annotated[

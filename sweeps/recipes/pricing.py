@@ -25,7 +25,7 @@ from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
 from edp.spec import EDPSpec, UserError
 from sweeps.recipes.recipe import Recipe, example_params
 from sweeps.recipes.target_epsilon import schedule_of
-from sweeps.search.random_stopping import SHAPE
+from sweeps.run.random_stopping import SHAPE
 from trainables.spec import TrialSpec
 
 SUBSET = 0.1

@@ -12,7 +12,7 @@ from mlflow.entities import DatasetInput
 
 from sweeps.formatting.figures import privacy_statement
 from sweeps.results.summary import metrics_line
-from sweeps.search.study_trials import Outcome
+from sweeps.run.study_trials import Outcome
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker
 from trainables.records.job import TrialError, TrialResult, TrialStopped

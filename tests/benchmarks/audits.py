@@ -69,7 +69,7 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
 
 
 def _encoded(spec: Any, cache: Path) -> Any:
-    from sweeps.execution.prepare import encode_missing, locate, read_missing
+    from sweeps.run.prepare import encode_missing, locate, read_missing
 
     prepared = locate(spec, cache)
     encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: print(line, file=sys.stderr))

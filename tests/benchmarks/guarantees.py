@@ -92,9 +92,9 @@ def _train(
     recipe: Any, rate: float, seed: int, cache: Path, scratch: Path, *, with_valid: bool = False
 ) -> dict[str, Any]:
     """One training and its test figures; on both splits there is no validation SER."""
-    from sweeps.execution.prepare import encode_missing, locate, read_missing
     from sweeps.recipes.space import corners
     from sweeps.recipes.target_epsilon import settle
+    from sweeps.run.prepare import encode_missing, locate, read_missing
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.execution.worker import run_trial
     from trainables.records.epochs import read_curve

@@ -9,7 +9,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps.recipes.loading import load_recipe
-from sweeps.search.random_stopping import draw_number, epsilon_of_best
+from sweeps.run.random_stopping import draw_number, epsilon_of_best
 from tests.conftest import TINY_RECIPE, Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_groups")]

@@ -66,7 +66,7 @@ NOT_HERE = {
     "make format": "writes what `make test` checks",
     "make lock": "asks a package index",
     ".venv/bin/python -m pytest": "is what runs this, on some of the tests",
-    "optuna-dashboard": "is not installed here; tests/sweeps/search/test_study.py opens such a study with Optuna",
+    "optuna-dashboard": "is not installed here; tests/sweeps/run/test_study.py opens such a study with Optuna",
     "pip install boto3": "for the cluster launcher alone",
     "cd edp-cluster": "a folder of: edp-sweep cluster init",
     "ray get-auth-token": "needs a cluster: its file is held against Ray's schema in tests/sweeps/",

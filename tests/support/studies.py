@@ -8,8 +8,8 @@ from edp.ledger import Ledger
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.target_epsilon import settle
-from sweeps.search.study import open_study
-from sweeps.search.study_trials import StudyTrials
+from sweeps.run.study import open_study
+from sweeps.run.study_trials import StudyTrials
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
 from trainables.records.job import EpochResult, TrialResult

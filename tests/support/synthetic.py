@@ -14,12 +14,12 @@ from rich.console import Console
 from edp.accounting.tradeoff import Gaussian
 from edp.ledger import Ledger
 from sweeps.commands.finish import finish
-from sweeps.execution.trial_life import TrialLife
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.target_epsilon import planned
-from sweeps.search.study import open_study
+from sweeps.run.driver import TrialLife
+from sweeps.run.progress import Progress
+from sweeps.run.study import open_study
 from sweeps.state.records import SweepRecord
 from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep

@@ -12,7 +12,7 @@ from edp.spec import UserError
 from sweeps.cli.app import app
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.target_epsilon import Refused, planned, settle
-from sweeps.search.random_stopping import check_candidates
+from sweeps.run.random_stopping import check_candidates
 
 SEARCHED = ["edp.decay=none", "space.edp.noise_correlation.choice=[none, banded]"]
 

@@ -13,7 +13,7 @@ from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import ask, corners
 from sweeps.recipes.target_epsilon import Refused, planned, settle
-from sweeps.search.study import enqueue_initial_points
+from sweeps.run.study import enqueue_initial_points
 
 EXAMPLES = 1_350
 BESIDE = (
@@ -126,6 +126,6 @@ def test_a_batch_larger_than_the_corpus_is_refused_as_a_trial_with_the_reason() 
 
 
 def test_random_stopping_takes_mechanisms_beside_each_other_and_a_full_batch() -> None:
-    from sweeps.search.random_stopping import check_candidates
+    from sweeps.run.random_stopping import check_candidates
 
     check_candidates(recipe(*BESIDE, "search.sampler=random_stopping"))

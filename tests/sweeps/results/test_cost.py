@@ -11,15 +11,15 @@ from rich.console import Console
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.execution.trial_life import TrialLife
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.target_epsilon import settle
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.results.summary import document
-from sweeps.search.study import open_study
-from sweeps.search.study_trials import StudyTrials
+from sweeps.run.driver import TrialLife
+from sweeps.run.progress import Progress
+from sweeps.run.study import open_study
+from sweeps.run.study_trials import StudyTrials
 from sweeps.state.sweep import Sweep
 from tests.support.studies import METRICS, result, sweep, trials
 

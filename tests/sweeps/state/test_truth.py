@@ -235,7 +235,7 @@ def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> 
     from optuna.trial import TrialState
 
     from sweeps.commands.repair import repair
-    from sweeps.search.study import open_study, requeue_interrupted
+    from sweeps.run.study import open_study, requeue_interrupted
     from sweeps.state.trial_file import keep_trial
     from tests.support import studies
 
@@ -264,7 +264,7 @@ def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_again(tmp_path: Path) -> None:
     from sweeps.recipes.target_epsilon import planned
-    from sweeps.search.study import open_study, requeue_interrupted
+    from sweeps.run.study import open_study, requeue_interrupted
     from tests.support import studies
     from trainables.records.ledger_file import write_ledger
 

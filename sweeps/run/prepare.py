@@ -1,0 +1,267 @@
+"""What all trials of a sweep share: encoded corpora and the fitted attack, made once and kept by content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edp.spec import UserError
+from sweeps.run.bar import spoken_of
+from sweeps.run.frozen_states import ensure_states
+from sweeps.state.corpora import check_corpora
+from trainables.attacks.canary import make_canaries, plant, toss_coins
+from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.corpora import corpus_digest, is_generated, load_corpus
+from trainables.corpora.labels import Labels, Task, for_task, task_of
+from trainables.corpora.types import Splits
+from trainables.data.embeddings import WordVectors
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.execution.client import OnEpoch
+from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
+from trainables.records.files import read_json, reading
+from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
+from trainables.records.pareto import Metrics
+from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
+
+Say = Callable[[str], None]
+RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
+ShowEpoch = Callable[[str, int, int, Metrics], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Folders of the encoded target and shadow corpus, and where the fitted attack and the canaries' coins are or
+    will be."""
+
+    corpus: Path
+    shadow: Path
+    attack: Path
+    coins: Path | None = None
+
+
+def locate(spec: TrialSpec, cache: Path) -> Prepared:
+    """Where the shared files of `spec` are or will be: named by the content that they are made of.
+
+    Raises:
+        UserError: when a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
+    """
+    model = spec.model
+    if isinstance(model, CLCSpec):
+        features: list[Any] = [model.embeddings.model_dump(), model.embedding_size]
+        if model.embeddings.path is not None:
+            features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
+        field, public = "model.embeddings.corpus", model.embeddings.corpus
+    else:
+        from trainables.encoders.pretrained import check_pretrained  # transformers takes seconds to import
+
+        check_corpus(model, spec.corpus)
+        features = [model.pretrained, model.vocabulary.model_dump(), *check_pretrained(model)]
+        field, public = "model.vocabulary", model.vocabulary
+        if model.features is not None:
+            others = [corpus_digest(one, f"model.features.public.{i}") for i, one in enumerate(model.features.public)]
+            features.append(["states", model.layers, others])
+    common = [features, corpus_digest(public, field) if public is not None else None]
+    target = cache / f"{spec.corpus.name}-{cache_key(common, corpus_digest(spec.corpus))}"
+    coins = None
+    if spec.canaries.count:
+        kind = [] if spec.canaries.kind == "values" else [spec.canaries.kind]  # the first kind that there was
+        canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count, *kind)
+        # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
+        target = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
+        coins = cache / f"coins-{canaries}.json"
+    task = _task(spec.corpus, target)
+    other = [corpus_digest(spec.shadow.corpus, "shadow.corpus"), *([] if task == "joint" else [task])]
+    shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, *other)}"
+    training = shadow_trial(spec).training.model_dump(exclude={"workers", "device"})
+    attack = cache / f"attack-{cache_key(shadow.name, model.model_dump(), training)}.json"
+    return Prepared(target, shadow, attack, coins)
+
+
+def _task(corpus: CorpusSpec, encoded: Path) -> Task:
+    """The corpus' task, which its shadow has too: by its encoding, where it was made, else by its files."""
+    meta = encoded / "meta.json"
+    if meta.is_file():
+        return Labels.from_dict(read_json(meta, dict[str, Any])["labels"]).task
+    return "joint" if is_generated(corpus) else _task_of_files(corpus, corpus_digest(corpus))
+
+
+@functools.cache
+def _task_of_files(corpus: CorpusSpec, digest: str) -> Task:
+    """Files are read once a process, unless their digest changes."""
+    return task_of(load_corpus(corpus))
+
+
+def check_encoders(trials: Iterable[TrialSpec]) -> None:
+    """Refuses trials whose pretrained encoder has fewer layers than they ask for, or cannot be clipped as they ask.
+
+    Raises:
+        UserError: saying what is allowed.
+    """
+    for spec in trials:
+        if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
+            from trainables.models.clippable import check_encoder  # transformers takes seconds to import
+
+            check_encoder(spec.model, spec)
+
+
+def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
+    """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
+
+    Raises:
+        UserError: naming file, line and problem, or what is broken of a corpus that is encoded; for a private corpus
+            that stands in what is taken for public; and for one without users, where they are the unit.
+    """
+    if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
+        raise UserError(
+            f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "
+            f"allowed: delete {prepared.corpus} too, and new coins are tossed"
+        )
+    wanted = {prepared.corpus: ("corpus", spec.corpus), prepared.shadow: ("shadow.corpus", spec.shadow.corpus)}
+    found = {
+        folder: load_corpus(corpus, field) for folder, (field, corpus) in wanted.items() if not _is_encoded(folder)
+    }
+    # Also what nothing is read of yet: a file of it that is broken is named before anything starts.
+    there = {folder: EncodedCorpus.open(folder) for folder in wanted if folder not in found}
+    new = found.get(prepared.corpus)
+    spec.check_users(len(new.train_users) or None if new else there[prepared.corpus].own_users)
+    if prepared.corpus in found:
+        check_utterances(spec.model, spec.corpus, found[prepared.corpus])
+    if not _searched(spec, prepared).is_file():  # also when another corpus is taken for public than before
+        check_public(spec.corpus, new or load_corpus(spec.corpus), public_corpora(spec))
+    if prepared.shadow in found:
+        task = _task(spec.corpus, prepared.corpus)
+        found[prepared.shadow] = for_task(found[prepared.shadow], task, "shadow.corpus")
+    if spec.canaries.count and prepared.corpus in found:
+        found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries, spec.corpus.seed)
+    return found
+
+
+def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[Prepared, dict[Path, Splits]]:
+    """Where the corpora are or will be, and those that are not encoded yet.
+
+    Args:
+        folder: of the sweep or training that reads them, which must have begun on the same ones.
+
+    Raises:
+        UserError: as `check_corpora`, `locate` and `read_missing`.
+    """
+    check_corpora(folder, spec)
+    prepared = locate(spec, cache)
+    with spoken_of("reading the corpora", say):
+        return prepared, read_missing(spec, prepared)
+
+
+def own_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
+    """Training utterances, or users where they are the unit, of the corpus' own: how many canaries join them is secret.
+
+    Args:
+        found: what `read_missing` has read.
+    """
+    users, new = spec.edp.unit == "user", found.get(prepared.corpus)
+    if new is not None:
+        return len(new.train_users) if users else len(new.train)
+    there = EncodedCorpus.open(prepared.corpus)
+    return (there.own_users if users else None) or there.size("train") - there.planted
+
+
+def encode_missing(
+    spec: TrialSpec,
+    prepared: Prepared,
+    splits: dict[Path, Splits],
+    say: Say,
+    trials: Iterable[TrialSpec] = (),
+) -> None:
+    """Encodes what `read_missing` found. Both corpora are read with the same public features.
+
+    Args:
+        trials: others that will read the same corpora: of a frozen encoder, all states that any of them asks for are
+            computed.
+        say: told what is being done, and how far it is.
+    """
+    for folder, corpus in splits.items():
+        other = prepared.shadow if folder == prepared.corpus else prepared.corpus
+        features = EncodedCorpus.open(other).features() if _is_encoded(other) else None
+        if features is None:
+            say(f"making the {spec.model.kind.upper()} model's public word features")
+        name = folder.name.rpartition("-")[0]
+
+        def progress(done: int, total: int, name: str = name) -> None:
+            say(f"encoding {name}: {done:,} of {total:,} utterances")
+
+        if folder == prepared.corpus and prepared.coins is not None:
+            corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
+        encode(corpus, spec.model, folder, features=features, progress=progress)
+    _searched(spec, prepared).touch()
+    ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
+
+
+def _searched(spec: TrialSpec, prepared: Prepared) -> Path:
+    """An empty file: the private corpus does not stand in what the trial takes for public (`check_public`)."""
+    public = {corpus_digest(other, field) for field, other in public_corpora(spec).items()}
+    return prepared.corpus.parent / f"searched-{cache_key(corpus_digest(spec.corpus), sorted(public))}"
+
+
+def _is_encoded(folder: Path) -> bool:
+    """Whether a corpus is there, and encoded as now: one from before users were read is encoded again."""
+    meta = folder / "meta.json"
+    return meta.is_file() and "users" in read_json(meta, dict[str, Any])
+
+
+def shadow_trial(spec: TrialSpec) -> TrialSpec:
+    """The shadow model's training: the target's settings on the shadow corpus, without privacy."""
+    training = spec.plain_training()
+    if spec.shadow.epochs is not None:
+        training = training.model_copy(update={"epochs": spec.shadow.epochs})
+    # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
+    return spec.model_copy(update={"corpus": spec.shadow.corpus, "canaries": CanariesSpec(), "training": training})
+
+
+def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:
+    """Trains the shadow model and fits the attack to its predictions, unless that was done before.
+
+    Args:
+        show_epoch: told what trains, for how many epochs, how many are done, and their metrics.
+
+    Raises:
+        trainables.execution.worker_group.TrialError: when the shadow model cannot be trained.
+    """
+    if prepared.attack.is_file():
+        return
+    shadow = shadow_trial(spec)
+    with blamed_on("shadow model"):
+        run_job(
+            TrialJob(shadow, prepared.shadow, folder),
+            functools.partial(show_epoch, "shadow model", shadow.training.epochs),
+        )
+    seen = folder / "attack_features.npz"
+    with reading(seen), np.load(seen) as features:
+        attack = fit_attack(features["members"], features["non_members"])
+    save_attack(attack, prepared.attack)
+
+
+@contextmanager
+def blamed_on(what: str) -> Iterator[None]:
+    """A training without privacy that fails within says which one it was, and where its settings stand.
+
+    Raises:
+        TrialError: naming `what`; `TrialStopped` goes on as it is.
+    """
+    try:
+        yield
+    except TrialStopped:
+        raise
+    except TrialError as error:
+        raise TrialError(f"{what}, which is trained without privacy as training.plain says: {error}") from error
+
+
+def cache_key(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,124 @@
+"""Sweeps on one cluster: each runs its part of the trials, and what waits says for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from hypothesis import given
+from hypothesis import strategies as st
+from ray import tune
+
+from edp.spec import UserError
+from sweeps.recipes.parts import ResourcesSpec, ScalesTo, SearchSpec
+from sweeps.run import sharing
+from sweeps.run.resources import Placement, placement
+from sweeps.run.searcher import StudySearcher
+from sweeps.run.sharing import at_once, part
+from sweeps.run.study_trials import Suggestion
+from sweeps.run.watch import wanted
+from tests.conftest import Command
+from tests.support.neighbour import neighbour
+from tests.support.tiny import spec
+from tests.support.waiting import wait_for
+from trainables.execution.client import GroupSpec
+from trainables.execution.drivers import other_drivers
+from trainables.spec import TrainingSpec
+
+
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_parts_are_equal_and_fill_the_cluster(whole: int, sweeps: int) -> None:
+    ids = [f"{n:08d}" for n in range(sweeps)]
+    parts = [part(whole, me, [other for other in ids if other != me]) for me in ids]
+    assert sum(parts) == max(whole, sweeps), "one trial each, where there are fewer than sweeps"
+    assert max(parts) - min(parts) <= 1
+    assert parts == sorted(parts, reverse=True), "the rest goes to whoever came first"
+
+
+@pytest.mark.ray
+def test_a_share_caps_the_trials_and_leaves_one(ray_cluster: str) -> None:
+    training = TrainingSpec(workers=8, micro_batches=8, device="cuda")
+
+    def plan(share: float, **search: int) -> Placement:
+        resources = ResourcesSpec(scales_to=ScalesTo(nodes=4, gpus=8, cpus=96), share=share)
+        return placement(training, resources, SearchSpec(trials=40, **search))
+
+    assert [plan(share).concurrency for share in (1, 0.75, 0.5, 0.3, 0.01)] == [4, 3, 2, 1, 1]
+    assert "GPUs idle" not in plan(0.5).line, "they are somebody else's"
+    with pytest.raises(UserError, match=r"concurrency = 3 .*share = 0.5 of the cluster holds 2 trial.*at most 2"):
+        plan(0.5, concurrency=3)
+    assert at_once(plan(0.5), ResourcesSpec(share=0.5), lambda line: None)() == 2
+
+
+@pytest.mark.parametrize("share", [0, 1.5, "half"])
+def test_a_share_that_is_none_is_one_line(share: float | str, tmp_path: Path, command: Command) -> None:
+    code, _, err = command(
+        "run", "quickstart", "--storage", str(tmp_path / "runs"), "--set", f"resources.share={share}"
+    )
+    assert code == 2
+    assert "resources.share" in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.ray
+def test_who_else_is_there_is_seen_and_named(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_LOOK_S", 0.0)
+    group = GroupSpec(workers=2, cpus_per_worker=0.75, gpus_per_worker=0.0, backend="gloo", one_node=False)
+    said: list[str] = []
+    most = at_once(Placement(group, 3, 4, "fresh"), ResourcesSpec(), said.append)
+    assert most() == 3
+    assert said == []
+    with neighbour(ray_cluster, "other", 1.5):
+        assert most() == 2
+        assert said == ["2 trial(s) at once from now on: the cluster is shared with sweep(s) other"]
+        waits = ray.util.placement_group([group.bundle] * group.workers)
+        line = wait_for(lambda: found if "other" in (found := wanted(group)) else None)
+        assert line.endswith("of 2; sweep other holds 1.5)"), line
+        ray.util.remove_placement_group(waits)
+    wait_for(lambda: not other_drivers())
+    assert most() == 3
+    assert said[1:] == ["3 trial(s) at once from now on: no other sweep is on the cluster"]
+
+
+class Parts(tune.Callback):
+    """Trials that have been asked for and have not ended, of which `most` may be at once."""
+
+    def __init__(self, most: int) -> None:
+        self.running: set[str] = set()
+        self.counts: list[int] = []
+        self.most = most
+
+    def ask(self, trial_id: str) -> Any:
+        self.running.add(trial_id)
+        self.counts.append(len(self.running))
+        return Suggestion(len(self.counts), {}, spec())
+
+    def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        self.running.remove(trial.trial_id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+def _one_trial(config: dict[str, Any]) -> None:
+    tune.report({"number": config["suggestion"].number})
+
+
+@pytest.mark.ray
+def test_tune_waits_for_its_part_and_runs_them_all(ray_cluster: str, tmp_path: Path) -> None:
+    parts = Parts(2)
+    found = tune.Tuner(
+        tune.with_resources(_one_trial, {"cpu": 0.05}),
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearcher(parts.ask, lambda: len(parts.running) < parts.most),
+            num_samples=5,
+            max_concurrent_trials=3,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), callbacks=[parts], verbose=0),
+    ).fit()
+    assert sorted(one.metrics["number"] for one in found) == [1, 2, 3, 4, 5]
+    assert max(parts.counts) == 2
