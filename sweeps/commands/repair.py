@@ -77,7 +77,7 @@ def _set_aside(sweep: Sweep) -> list[str]:
     What MLflow has is found out again, and an epoch's report is a picture of what the ledger knows.
     """
     folders = [sweep.trial_folder(number) for number in sorted(sweep.trial_folders())]
-    reads: list[tuple[Callable[[], object], Path]] = [(sweep.late_runs, sweep.folder / "tracked.json")]
+    reads: list[tuple[Callable[[], object], Path]] = [(sweep.synced_runs, sweep.folder / "tracked.json")]
     reads += [(functools.partial(read_curve, folder), folder / "curve.json") for folder in folders]
     lost = []
     for read, place in reads:

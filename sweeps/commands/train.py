@@ -19,7 +19,7 @@ from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.recipes.target_epsilon import check_batches
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.run.memory import check_memory
+from sweeps.run.capacity import check_memory
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement

@@ -1,2 +1,4 @@
-"""What a sweep is: the recipe, its space, its first points, how it is read, and the YAML files that come along. Must
-not import anything that runs."""
+"""A sweep before it runs: the recipe, its space and initial points, target ε and prices, and the recipes' YAML files.
+
+Must not import anything that runs.
+"""

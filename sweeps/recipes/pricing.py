@@ -20,12 +20,13 @@ from typing import Any
 from edp.accounting.calibrate import least_noise
 from edp.accounting.composition import Composition, compose
 from edp.accounting.epsilon import composition_of, epsilon_of
+from edp.accounting.gaussian import gaussian_mu
 from edp.accounting.planned import planned_ledger
 from edp.accounting.selection import random_stopping_epsilon, subset_epsilon
 from edp.spec import EDPSpec, UserError
+from sweeps.recipes.random_stopping import SHAPE
 from sweeps.recipes.recipe import Recipe, example_params
 from sweeps.recipes.target_epsilon import schedule_of
-from sweeps.run.random_stopping import SHAPE
 from trainables.spec import TrialSpec
 
 SUBSET = 0.1
@@ -126,6 +127,16 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
 def is_shuffled(recipe: Recipe) -> bool:
     """Whether every trial has shuffled epochs."""
     return recipe.edp.sampling == "shuffle" and "edp.sampling" not in recipe.space
+
+
+def epsilon_of_best(recipe: Recipe) -> float:
+    """Return the honest ε of the trial that a secret number of trials releases, for any candidate of the space.
+
+    With shuffled epochs a candidate is one Gaussian mechanism, for any decay, epochs and layer scales, and none costs
+    more than the target: the worst is the Gaussian mechanism that costs the target.
+    """
+    assert recipe.edp.epsilon is not None, "checked with the recipe"
+    return _best_of(1 / gaussian_mu(recipe.edp.epsilon, recipe.edp.delta), recipe.edp.delta, recipe.search.trials)
 
 
 def _best_of(z: float, delta: float, trials: int) -> float:

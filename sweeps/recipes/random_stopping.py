@@ -1,14 +1,31 @@
-"""A secret number of trials, of which one is released: what such a search may not have."""
+"""A sweep whose own cost is close to one trial's: a secret number of trials, of which only the best is released.
+
+Papernot and Steinke (2022): draw the number of trials from a stated distribution and keep it secret. Draw candidates
+independently from one fixed distribution, each at the same target ε, and release nothing of the others. Then the ε of
+the best grows by a small factor instead of with the number of trials. For this reason such a sweep has no table, no
+curve and no front: candidates are neither shown nor tracked, and their models are deleted. The number is in the sweep's
+own folder, which its holder must keep private.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container
 
+import numpy as np
+
 from sweeps.recipes.parts import BudgetSpec, FixedEDP, SearchSpec
+
+SHAPE = 1.0
+"""Of the truncated negative binomial distribution of the number of trials: with shape 1 it is geometric."""
+
+
+def draw_number(mean: float) -> int:
+    """Draw the number of trials: geometric with the given mean, at least 1, from the operating system's entropy."""
+    return int(np.random.default_rng().geometric(1 / mean))
 
 
 def check_random_stopping(edp: FixedEDP, search: SearchSpec, space: Container[str], budget: BudgetSpec | None) -> None:
-    """Refuses what the bound of Papernot and Steinke (2022) does not cover.
+    """Raise for a recipe that the bound of Papernot and Steinke (2022) does not cover.
 
     Raises:
         ValueError: naming the setting.

@@ -13,7 +13,7 @@ from sweeps.recipes.initial_points import initial_points
 from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
 from sweeps.recipes.random_stopping import check_random_stopping
 from sweeps.recipes.shapes import Shapes, fitting_shapes
-from sweeps.recipes.space import PAPER_SPACE, corners
+from sweeps.recipes.space import PAPER_SPACE, bound_combinations
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
 
 
@@ -143,7 +143,7 @@ class Recipe(Frozen):
 
         Args:
             params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
-                ε is searched or fixed, `z0` holds its solution (`sweeps.recipes.target_epsilon.settle`).
+                ε is searched or fixed, `z0` holds its solution (`sweeps.recipes.target_epsilon.resolve`).
 
         Raises:
             pydantic.ValidationError: for values that do not fit together.
@@ -254,7 +254,7 @@ def _check_space(recipe: Recipe) -> None:
     methods = getattr(recipe.space.get("training.method"), "choice", None)
     if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
         raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
-    for params in corners(space, recipe.shapes):
+    for params in bound_combinations(space, recipe.shapes):
         try:
             trial = recipe.trial(params)
         except ValidationError as error:
@@ -295,4 +295,4 @@ def _check_inside(recipe: Recipe) -> None:
 
 def example_params(recipe: Recipe) -> dict[str, Any]:
     """Some configuration of the space."""
-    return next(corners(recipe.dimensions, recipe.shapes))
+    return next(bound_combinations(recipe.dimensions, recipe.shapes))

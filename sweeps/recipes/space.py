@@ -45,8 +45,8 @@ def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any
     return params
 
 
-def corners(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
-    """Configurations that together hold every choice and every end of every range, each joined to first choices.
+def bound_combinations(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
+    """Yield configurations that together hold every choice and every bound of every range, each with first choices.
 
     Args:
         shapes: as for `ask`; each is in one of the configurations.

@@ -1,4 +1,7 @@
-"""ε before a trial starts: what a configuration will cost, the z0 that a target ε needs, and who is refused."""
+"""ε before a trial starts: the cost of a configuration, and the z0 that a target ε needs.
+
+A configuration that cannot run, or that costs more than the recipe's budget, is refused here.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,47 @@ from edp.ledger import Ledger
 from edp.sampling import steps_per_epoch
 from edp.spec import UserError
 from sweeps.formatting.errors import one_line
+from sweeps.formatting.figures import params_text
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import PAPER_SPACE
+from sweeps.recipes.space import PAPER_SPACE, bound_combinations
 from trainables.spec import TrialSpec
 
+_MANY_UNITS = 10**9
+"""Training units, where the corpus is not read yet: shuffled epochs can meet a target with any number or none."""
 
-class Refused(ValueError):
-    """A configuration that must not start; its text says why. `params` are what is known of it; `cost` is its ε, where
-    that is over the budget."""
 
-    def __init__(self, reason: str, params: dict[str, Any], cost: float | None = None) -> None:
+class ConfigurationRefused(ValueError):
+    """A configuration that must not start. Its text is the reason; `params` holds its known settings."""
+
+    def __init__(self, reason: str, params: dict[str, Any]) -> None:
         super().__init__(reason)
-        self.params, self.cost = params, cost
+        self.params = params
+
+
+class BudgetExceeded(ConfigurationRefused):
+    """A configuration whose ε, `cost`, is over the recipe's ε budget."""
+
+    def __init__(self, budget: float, params: dict[str, Any], cost: float) -> None:
+        super().__init__(f"epsilon {cost:.4g} is over the budget of {budget:g}", params)
+        self.cost = cost
+
+
+@dataclass(frozen=True)
+class ResolvedTrial:
+    """A configuration that may run. `params` are the searched settings by name, with the solved z0."""
+
+    params: dict[str, Any]
+    spec: TrialSpec
 
 
 def schedule_of(spec: TrialSpec, units: int) -> dict[str, Any]:
-    """What `planned_ledger` needs of a trial on so many training utterances, or users where they are the unit, besides
-    spec and epochs.
+    """Return the arguments of `planned_ledger` for a trial, besides its spec and epochs.
+
+    Args:
+        units: training utterances of the corpus, or users where they are the unit.
 
     Raises:
-        UserError: where its batch does not fit the corpus.
+        UserError: if its batch is larger than the corpus.
     """
     users = spec.edp.unit == "user"
     batch = spec.training.batch_in(units)
@@ -48,8 +72,9 @@ def schedule_of(spec: TrialSpec, units: int) -> dict[str, Any]:
 
 
 def check_batches(trials: Iterable[TrialSpec], units: int) -> None:
-    """Refuses trials of which those of some method all ask for more than the corpus has; of the others' configurations
-    some may be refused when they are drawn.
+    """Raise if, for some method, every trial's batch is larger than the corpus.
+
+    Where some of them fit, those that do not are refused when they are drawn.
 
     Raises:
         UserError: as `schedule_of`.
@@ -66,25 +91,21 @@ def check_batches(trials: Iterable[TrialSpec], units: int) -> None:
 
 
 def planned(spec: TrialSpec, units: int) -> Ledger:
-    """The ledger that a trial will have executed when it ends."""
+    """Return the ledger that a trial will have executed at its end."""
     return planned_ledger(spec.edp, epochs=spec.training.epochs, **schedule_of(spec, units))
 
 
-@dataclass(frozen=True)
-class Settled:
-    """A configuration that may run. `params` is what the search chose, by name, with the z0 that was solved for."""
+def resolve(recipe: Recipe, params: dict[str, Any], units: int) -> ResolvedTrial:
+    """Return the trial of a configuration, with the z0 that its target ε needs, where it has one.
 
-    params: dict[str, Any]
-    spec: TrialSpec
-
-
-def settle(recipe: Recipe, params: dict[str, Any], units: int) -> Settled:
-    """A configuration with the z0 that its target ε needs, where it names one, and within the recipe's ε budget.
-
-    What has no price is refused too, such as noise that is correlated over more steps than an epoch has.
+    Args:
+        params: the searched settings, by name.
+        units: training utterances of the corpus, or users where they are the unit.
 
     Raises:
-        Refused: with the reason.
+        BudgetExceeded: if its ε is over the recipe's budget.
+        ConfigurationRefused: if its settings do not fit together, no z0 meets the target, or it has no finite price,
+            such as noise that is correlated over more steps than an epoch has.
     """
     target = params.get("epsilon", recipe.edp.epsilon)
     try:
@@ -96,13 +117,28 @@ def settle(recipe: Recipe, params: dict[str, Any], units: int) -> Settled:
         params = {**{name: getattr(spec.edp, name) for name in PAPER_SPACE}, **params}
         ledger = planned(spec, units)
     except ValidationError as error:
-        raise Refused(one_line(error), params) from None
+        raise ConfigurationRefused(one_line(error), params) from None
     except UserError as error:
-        raise Refused(str(error), params) from None
+        raise ConfigurationRefused(str(error), params) from None
     budget = recipe.epsilon_budget
     if budget is not None:
         cost = epsilon(ledger, spec.edp.delta)
         # A target that equals the budget is met to within the accuracy of the bisection.
         if cost > budget * (1 + 1e-6):
-            raise Refused(f"epsilon {cost:.4g} is over the budget of {budget:g}", params, cost)
-    return Settled(params, spec)
+            raise BudgetExceeded(budget, params, cost)
+    return ResolvedTrial(params, spec)
+
+
+def check_candidates(recipe: Recipe) -> None:
+    """Raise if some bound combination of the space cannot meet the target ε of a sweep with a secret number of trials.
+
+    Otherwise its candidates would be refused one by one, and such a sweep shows no refusals.
+
+    Raises:
+        UserError: with the configuration and the reason.
+    """
+    for params in bound_combinations(recipe.dimensions, recipe.shapes):
+        try:
+            resolve(recipe, params, _MANY_UNITS)
+        except ConfigurationRefused as refusal:
+            raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g} at {params_text(params)}: {refusal}") from None

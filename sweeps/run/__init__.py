@@ -1,2 +1,4 @@
-"""A sweep on Ray: sessions, resources, what trials share, Tune's trials, the baseline, and what notices that Ray
-died. Must not import commands or the registry."""
+"""A sweep on Ray: its driver, study, trials and early stopping, resources, the session, and progress for people.
+
+Must not import commands, attacks or the registry.
+"""

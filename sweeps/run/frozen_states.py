@@ -1,4 +1,4 @@
-"""States of a frozen encoder for all corpora of a sweep, made once: on every CPU that Ray has, where it runs."""
+"""States of a frozen encoder for all corpora of a sweep, computed once, on all CPUs of Ray where it runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Say = Callable[[str], None]
 
 
 def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say) -> None:
-    """Adds what any of `models` reads to the encoded corpora in `folders`, which have the same features and task.
+    """Add the states that any of `models` reads to the encoded corpora in `folders`, of the same features and task.
 
     Raises:
-        UserError: for an encoder that cannot be had, or lacks a layer.
+        UserError: if an encoder cannot be found, or lacks a layer.
     """
     chosen = [model for model in models if isinstance(model, BERTSpec) and model.features is not None]
     if not chosen:
@@ -31,24 +31,24 @@ def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say
     from trainables.frozen.moments import copy_moments, write_moments  # transformers takes seconds to import
 
     model, source = chosen[0], lacking[0]
-    write_moments(source, model, names, _told("public states", say))
+    write_moments(source, model, names, _progress_of("public states", say))
     for folder in folders:
         if folder != source:
             copy_moments(source, folder, names)
     for folder in lacking:
         name = folder.name.rpartition("-")[0]
-        write_states(folder, model, names, progress=_told(f"states of {name}", say), run=_spread())
+        write_states(folder, model, names, progress=_progress_of(f"states of {name}", say), run=_block_runner())
 
 
-def _told(what: str, say: Say) -> Callable[[int, int], None]:
+def _progress_of(what: str, say: Say) -> Callable[[int, int], None]:
     def progress(done: int, total: int) -> None:
         say(f"{what}: {done:,} of {total:,} utterances")
 
     return progress
 
 
-def _spread() -> RunBlocks:
-    """One block after the other here, or as tasks where Ray has more than one CPU."""
+def _block_runner() -> RunBlocks:
+    """Return a function that runs blocks: one after the other here, or as tasks where Ray has more than one CPU."""
     if not ray.is_initialized() or ray.cluster_resources().get("CPU", 1) < 2:
         return in_turn
     return _tasks

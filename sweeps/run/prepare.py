@@ -1,4 +1,4 @@
-"""What all trials of a sweep share: encoded corpora and the fitted attack, made once and kept by content."""
+"""Files that all trials of a sweep share: encoded corpora and the fitted attack, made once and named by content."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from edp.spec import UserError
-from sweeps.run.bar import spoken_of
 from sweeps.run.frozen_states import ensure_states
+from sweeps.run.watch import notice
 from sweeps.state.corpora import check_corpora
 from trainables.attacks.canary import make_canaries, plant, toss_coins
 from trainables.attacks.shadow import fit_attack, save_attack
@@ -39,8 +39,7 @@ ShowEpoch = Callable[[str, int, int, Metrics], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Folders of the encoded target and shadow corpus, and where the fitted attack and the canaries' coins are or
-    will be."""
+    """Places of the shared files: the folders of the encoded corpora, the fitted attack, and the canaries' coins."""
 
     corpus: Path
     shadow: Path
@@ -49,10 +48,10 @@ class Prepared:
 
 
 def locate(spec: TrialSpec, cache: Path) -> Prepared:
-    """Where the shared files of `spec` are or will be: named by the content that they are made of.
+    """Return the places of the shared files of `spec`, whether they exist or not. Names follow from content.
 
     Raises:
-        UserError: when a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
+        UserError: if a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
     """
     model = spec.model
     if isinstance(model, CLCSpec):
@@ -75,7 +74,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     if spec.canaries.count:
         kind = [] if spec.canaries.kind == "values" else [spec.canaries.kind]  # the first kind that there was
         canaries = cache_key(corpus_digest(spec.corpus), spec.canaries.count, *kind)
-        # The coins stand beside the encoded corpus, not in it: training reads that folder, and must not know them.
+        # The coins are beside the encoded corpus, not in it: training reads that folder, and must not know them.
         target = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
         coins = cache / f"coins-{canaries}.json"
     task = _task(spec.corpus, target)
@@ -87,7 +86,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
 
 
 def _task(corpus: CorpusSpec, encoded: Path) -> Task:
-    """The corpus' task, which its shadow has too: by its encoding, where it was made, else by its files."""
+    """Return the corpus' task, which its shadow has too: from its encoding, if there is one, else from its files."""
     meta = encoded / "meta.json"
     if meta.is_file():
         return Labels.from_dict(read_json(meta, dict[str, Any])["labels"]).task
@@ -96,15 +95,15 @@ def _task(corpus: CorpusSpec, encoded: Path) -> Task:
 
 @functools.cache
 def _task_of_files(corpus: CorpusSpec, digest: str) -> Task:
-    """Files are read once a process, unless their digest changes."""
+    """Return the task of a corpus of files. `digest` makes the cache read files again that have changed."""
     return task_of(load_corpus(corpus))
 
 
 def check_encoders(trials: Iterable[TrialSpec]) -> None:
-    """Refuses trials whose pretrained encoder has fewer layers than they ask for, or cannot be clipped as they ask.
+    """Raise if a trial's pretrained encoder has fewer layers than it asks for, or cannot be clipped as it asks.
 
     Raises:
-        UserError: saying what is allowed.
+        UserError: with the allowed values.
     """
     for spec in trials:
         if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
@@ -114,11 +113,11 @@ def check_encoders(trials: Iterable[TrialSpec]) -> None:
 
 
 def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
-    """The corpora that are not encoded yet, read whole, so that a broken file is found before anything starts.
+    """Read the corpora that are not encoded yet completely, so that a broken file is found before anything starts.
 
     Raises:
-        UserError: naming file, line and problem, or what is broken of a corpus that is encoded; for a private corpus
-            that stands in what is taken for public; and for one without users, where they are the unit.
+        UserError: if a file is broken, naming file and line; if a private corpus is contained in one that is taken for
+            public; and if users are the unit and the corpus has none.
     """
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
@@ -129,7 +128,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     found = {
         folder: load_corpus(corpus, field) for folder, (field, corpus) in wanted.items() if not _is_encoded(folder)
     }
-    # Also what nothing is read of yet: a file of it that is broken is named before anything starts.
+    # Opened though nothing is read yet: a broken file of an encoded corpus is found before anything starts.
     there = {folder: EncodedCorpus.open(folder) for folder in wanted if folder not in found}
     new = found.get(prepared.corpus)
     spec.check_users(len(new.train_users) or None if new else there[prepared.corpus].own_users)
@@ -146,25 +145,27 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
 
 
 def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[Prepared, dict[Path, Splits]]:
-    """Where the corpora are or will be, and those that are not encoded yet.
+    """Return the places of the shared files, and the corpora that are not encoded yet.
 
     Args:
-        folder: of the sweep or training that reads them, which must have begun on the same ones.
+        folder: of the sweep or training that reads them, which must have begun on the same corpora.
 
     Raises:
         UserError: as `check_corpora`, `locate` and `read_missing`.
     """
     check_corpora(folder, spec)
     prepared = locate(spec, cache)
-    with spoken_of("reading the corpora", say):
+    with notice("reading the corpora", say):
         return prepared, read_missing(spec, prepared)
 
 
 def own_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
-    """Training utterances, or users where they are the unit, of the corpus' own: how many canaries join them is secret.
+    """Return the number of the corpus' training utterances, or of its users where they are the unit.
+
+    Canaries do not count: how many of them were planted is secret.
 
     Args:
-        found: what `read_missing` has read.
+        found: the corpora that `read_missing` returned.
     """
     users, new = spec.edp.unit == "user", found.get(prepared.corpus)
     if new is not None:
@@ -180,12 +181,11 @@ def encode_missing(
     say: Say,
     trials: Iterable[TrialSpec] = (),
 ) -> None:
-    """Encodes what `read_missing` found. Both corpora are read with the same public features.
+    """Encode the corpora that `read_missing` returned, both with the same public features.
 
     Args:
-        trials: others that will read the same corpora: of a frozen encoder, all states that any of them asks for are
-            computed.
-        say: told what is being done, and how far it is.
+        trials: other trials of the same corpora: all states of a frozen encoder that any of them needs are computed.
+        say: shows the progress.
     """
     for folder, corpus in splits.items():
         other = prepared.shadow if folder == prepared.corpus else prepared.corpus
@@ -205,19 +205,19 @@ def encode_missing(
 
 
 def _searched(spec: TrialSpec, prepared: Prepared) -> Path:
-    """An empty file: the private corpus does not stand in what the trial takes for public (`check_public`)."""
+    """Return the path of an empty file: if it exists, `check_public` has passed for these corpora."""
     public = {corpus_digest(other, field) for field, other in public_corpora(spec).items()}
     return prepared.corpus.parent / f"searched-{cache_key(corpus_digest(spec.corpus), sorted(public))}"
 
 
 def _is_encoded(folder: Path) -> bool:
-    """Whether a corpus is there, and encoded as now: one from before users were read is encoded again."""
+    """Return whether a corpus is encoded in today's format: one from before users were read is encoded again."""
     meta = folder / "meta.json"
     return meta.is_file() and "users" in read_json(meta, dict[str, Any])
 
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:
-    """The shadow model's training: the target's settings on the shadow corpus, without privacy."""
+    """Return the shadow model's training: the target's settings on the shadow corpus, without privacy."""
     training = spec.plain_training()
     if spec.shadow.epochs is not None:
         training = training.model_copy(update={"epochs": spec.shadow.epochs})
@@ -226,13 +226,13 @@ def shadow_trial(spec: TrialSpec) -> TrialSpec:
 
 
 def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:
-    """Trains the shadow model and fits the attack to its predictions, unless that was done before.
+    """Train the shadow model and fit the attack to its predictions, unless that was done before.
 
     Args:
-        show_epoch: told what trains, for how many epochs, how many are done, and their metrics.
+        show_epoch: shows the name of what trains, its number of epochs, how many are done, and their metrics.
 
     Raises:
-        trainables.execution.worker_group.TrialError: when the shadow model cannot be trained.
+        TrialError: if the shadow model cannot be trained.
     """
     if prepared.attack.is_file():
         return
@@ -250,10 +250,10 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
 
 @contextmanager
 def blamed_on(what: str) -> Iterator[None]:
-    """A training without privacy that fails within says which one it was, and where its settings stand.
+    """Say which training without privacy failed in the block, and where its settings are.
 
     Raises:
-        TrialError: naming `what`; `TrialStopped` goes on as it is.
+        TrialError: naming `what`; `TrialStopped` is raised unchanged.
     """
     try:
         yield
@@ -264,4 +264,5 @@ def blamed_on(what: str) -> Iterator[None]:
 
 
 def cache_key(*parts: object) -> str:
+    """Return a short digest of `parts`, by which a shared file is named."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,27 +1,31 @@
-"""What a person sees while a sweep runs: a live table in a terminal, plain lines elsewhere. On standard error, so that
-standard output holds the result alone."""
+"""Progress as a person sees it: bars and a live table in a terminal, plain lines elsewhere.
+
+It goes to standard error, so that standard output holds the result alone.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress import track
 from rich.table import Table
 
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_words, params_text, user_cell
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
-from sweeps.run.prometheus import Meter
 from trainables.records.job import News
+
+PATIENCE_S = 10.0
+"""Seconds until long work is mentioned; the next line comes after twice the time, and so on."""
 
 _SHOWN = 18
 """Rows of the live table: the newest trials."""
-
 
 _COSTS = ("gpu_seconds", "worker_seconds")
 _SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
@@ -38,15 +42,41 @@ class _Row:
     started: float = field(default_factory=time.monotonic)
 
 
-class Progress:
-    """Shows trials as they go. Used as a context around the time when trials run.
+Item = TypeVar("Item")
+
+
+def shown(
+    items: Iterable[Item], what: str, total: int, console: Console, patience_s: float = PATIENCE_S
+) -> Iterator[Item]:
+    """Yield `items`, and show how many are done: as a bar in a terminal, else as a line now and then.
 
     Args:
-        console: where to.
+        what: names the work.
+        total: number of items.
+    """
+    if console.is_terminal:
+        yield from track(items, what, total, console=console, transient=True)
+        return
+    began, word = time.monotonic(), patience_s
+    for done, item in enumerate(items):
+        passed = time.monotonic() - began
+        if done and passed >= word:
+            word = 2 * passed
+            left = passed / done * (total - done)
+            print_line(console, f"{what}: {done:,} of {total:,}, about {left:.0f} s to go")
+        yield item
+
+
+def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterable[Item]]:
+    """Return `shown` as a function of the items alone."""
+    return lambda items: shown(items, what, len(items), console)
+
+
+class Progress:
+    """Shows trials as they go. Used as a context while trials run.
 
     Attributes:
-        waiting: what waits for its workers, and since when (`time.monotonic`).
-        meter: told what is shown of trials, to export it.
+        waiting: the start (`time.monotonic`) of each wait for workers, by what waits.
     """
 
     def __init__(self, console: Console) -> None:
@@ -56,19 +86,18 @@ class Progress:
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
         self.waiting: dict[str, float] = {}
-        self.meter: Meter | None = None
         self._voice, self._silent = threading.RLock(), False
 
     def waits(self, what: str) -> None:
-        """Something waits for its workers from now on."""
+        """Note that something waits for its workers from now on."""
         self.waiting[what] = time.monotonic()
 
     def waits_no_more(self, what: str) -> None:
-        """Its workers are there, or it has ended."""
+        """Note that its workers are there, or that it has ended."""
         self.waiting.pop(what, None)
 
     def news(self, what: str, news: News) -> None:
-        """Something happened to the workers of `what`."""
+        """Show news of the workers of `what`."""
         if news.waits:
             self.waits(what)
         elif not news.line:
@@ -77,23 +106,23 @@ class Progress:
             self.say(f"{what}: {news.line}")
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
-        """How much there is to do, and how much was done before."""
+        """Set how many trials there will be, how many have ended before, and the epochs of each."""
         self.wanted, self.already, self.epochs = trials, already, epochs
 
     def say(self, line: str) -> None:
-        """One line of news."""
+        """Print one line."""
         with self._voice:
             if not self._silent:
                 print_line(self.console, line)
 
     def last_words(self, line: str) -> None:
-        """A failure that ends everything: whatever other threads still have to say, nothing is shown after it."""
+        """Print a failure that ends everything. Nothing that other threads say is shown after it."""
         with self._voice:
             print_line(self.console, f"edp-sweep: {line}", style="bold red")
             self._silent = True
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
-        """One of the `epochs` of what is not a sweep's trial: the shadow model, the baseline, a single training."""
+        """Show an epoch of a training that is no trial: the shadow model, the baseline, a single training."""
         valid = f", validation SER {metrics['valid_ser']:.1%}" if "valid_ser" in metrics else ""
         if dropped := metrics.get("dropped_gradients"):
             valid += f", {dropped:.0f} gradients so far were not finite and were dropped"
@@ -111,10 +140,10 @@ class Progress:
         reason: str = "",
         called: str | None = None,
     ) -> None:
-        """A trial's state has changed.
+        """Show a trial's new state.
 
         Args:
-            called: what a person knows it by, where `number` is none of a sweep's.
+            called: its name, where `number` is not that of a sweep's trial.
         """
         row = self._rows.setdefault(number, _Row(called or str(number), state, params or {}))
         row.state, row.reason = state, reason
@@ -126,18 +155,14 @@ class Progress:
             row.params = params
         if metrics is not None:
             row.metrics = dict(metrics)
-        if self.meter is not None:
-            self.meter.trial(number, state, metrics)
         if self._live is not None:
             self._live.update(self._table())
         elif state in ("running", "interrupted", "complete", "stopped", "failed", "refused"):
             self.say(f"trial {row.called} {state}: {self._news(row)}")
 
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
-        """A trial has done an epoch."""
+        """Show an epoch of a trial."""
         row = self._rows[number]
-        if self.meter is not None:
-            self.meter.epoch(metrics)
         row.epoch = epoch
         row.metrics = {"ser": metrics["valid_ser"]}
         row.metrics |= {name: metrics[name] for name in _SHOWN_OF_EPOCHS if name in metrics}
@@ -146,16 +171,12 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self._began = time.monotonic()
-        if self.meter is not None:
-            self.meter.start()
         if self.console.is_terminal:
             self._live = Live(self._table(), console=self.console, refresh_per_second=2)
             self._live.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self.meter is not None:
-            self.meter.stop()
         if self._live is not None:
             self._live.update(self._table())
             self._live.__exit__(*error)
@@ -184,14 +205,14 @@ class Progress:
 
     @property
     def _cost(self) -> str:
-        """GPU-seconds where there are GPUs, else the workers'."""
+        """The metric that is shown as cost: GPU-seconds where there are GPUs, else the workers'."""
         return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in self._rows.values()) else _COSTS[1]
 
     def _table(self) -> Table:
         return fitting(self.console, (self._table_of(whole) for whole in (True, False)))
 
     def _table_of(self, whole: bool) -> Table:
-        """Where it is not whole, costs are left out, and a trial that has not ended has its epochs for a state."""
+        """Make the table; if it is not `whole`, without costs, and with a running trial's epochs as its state."""
         rows = sorted(self._rows.items())[-_SHOWN:]
         audited = any("epsilon_audited" in row.metrics for _, row in rows)
         cost = self._cost.replace("_", "\n")

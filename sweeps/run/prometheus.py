@@ -1,4 +1,4 @@
-"""What a running sweep exports beside Ray's own metrics, for Prometheus: `dashboards/grafana` draws it.
+"""Metrics that a running sweep exports for Prometheus beside Ray's own; `dashboards/grafana` draws them.
 
 Ray adds `ray_` before each name, and `_total` after a counter's. The driver alone exports them, while trials run: Ray
 forgets a gauge that is not set again and again, so a thread does that.
@@ -16,16 +16,16 @@ STATES = ("waiting", "running", "interrupted", "complete", "stopped", "failed", 
 _ENDED = ("complete", "stopped", "failed")
 _BEST = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr", "epsilon", "epsilon_user")
 _EVERY_S = 5.0
-"""Half of what Ray exports at by default."""
+"""Half of the interval at which Ray exports by default."""
 
 
 class Meter:
-    """Counts what happens to the trials of one sweep.
+    """Counts what happens to the trials of one sweep. Used as a context while trials run.
 
     Args:
         sweep: its name, a label of every metric.
-        wanted, already: trials that it is to have, and that an earlier driver has ended.
-        baseline_seconds: of an epoch of plain SGD, where it is known.
+        wanted, already: numbers of its trials, and of those that an earlier driver has ended.
+        baseline_seconds: of an epoch of plain SGD, where known.
     """
 
     def __init__(self, sweep: str, wanted: int, already: int, baseline_seconds: float | None) -> None:
@@ -59,13 +59,12 @@ class Meter:
         if baseline_seconds is not None:
             self._set(self._baseline_seconds, baseline_seconds)
 
-    def start(self) -> None:
-        """Trials run from now on."""
+    def __enter__(self) -> Meter:
         self._thread = threading.Thread(target=self._refresh, name="sweep-metrics", daemon=True)
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
-        """Trials run no more. What was set last is exported once more."""
+    def __exit__(self, *error: object) -> None:
         self._done.set()
         if self._thread is not None:
             self._thread.join()
@@ -81,7 +80,7 @@ class Meter:
         gauge.set(value, {key: label} if key else {})
 
     def trial(self, number: int, state: str, metrics: Mapping[str, float] | None) -> None:
-        """A trial's state has changed; with its figures, where it has ended well."""
+        """Count a trial's new state, and its metrics where it has ended well."""
         self._states[number] = state
         counts = Count(self._states.values())
         for name in STATES:
@@ -99,6 +98,6 @@ class Meter:
                 self._set(self._best, self._lowest[name], "objective", name)
 
     def epoch(self, metrics: Mapping[str, float]) -> None:
-        """A trial has done an epoch."""
+        """Count an epoch of a trial."""
         self._epochs.inc()
         self._set(self._epoch_seconds, metrics["epoch_seconds"])

@@ -1,8 +1,10 @@
-"""What a recipe needs, held against what the cluster has or can scale to, before anything starts."""
+"""Resources of trials: their placement in the cluster, checked before anything starts, and the sweep's share of it."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,30 +14,34 @@ from edp.spec import UserError
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
 from sweeps.run.capacity import Node, nodes_at_most, nodes_now
 from trainables.execution.client import GroupSpec
+from trainables.execution.drivers import other_drivers, this_driver
 from trainables.spec import TrainingSpec
 
 _EXACT = 1e-9
-"""What sums of shares may be off by: 3 x 0.65 is more than 1.95."""
+"""Tolerance of sums of shares: 3 x 0.65 is more than 1.95."""
 
 # More processes than this on a core spend their time on switching.
 _MIN_CPUS_PER_WORKER = 0.1
 
 TUNE_CPUS = 0.05
-"""What Tune's own process of a trial takes."""
+"""CPUs of Tune's own process of a trial."""
+
+_LOOK_S = 2.0
+"""Seconds between looks at the other sweeps on the cluster."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How trials are placed."""
+    """The placement of trials."""
 
     group: GroupSpec
     concurrency: int
-    """Trials at once, at most: sweeps that share a cluster may run fewer (`sweeps.run.sharing`)."""
+    """Trials at once, at most: sweeps that share a cluster may run fewer (`at_once`)."""
     fits: int
     """Trials that the whole cluster holds."""
     mode: Literal["warm", "fresh"]
     note: str = ""
-    """What is left over, or still to come."""
+    """The resources that are left over, or still to come."""
 
     @property
     def line(self) -> str:
@@ -53,10 +59,10 @@ class Placement:
 
 
 def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -> Placement:
-    """Fits trials of `training` into the cluster that Ray is connected to.
+    """Fit trials of `training` into the cluster that Ray is connected to.
 
     Raises:
-        UserError: when one trial can never fit, naming the setting that would make it.
+        UserError: if one trial can never fit, naming the setting that would make it.
     """
     nodes, here = nodes_at_most(resources), nodes_now()
     if training.device == "cpu":
@@ -98,15 +104,15 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
 
 
 def _where(resources: ResourcesSpec, whole: int) -> str:
-    """What trials run in, in words."""
+    """Return the place where trials run, in words."""
     share = f"resources.share = {resources.share:g} of " if resources.share not in ("auto", 1.0) and whole > 1 else ""
     return f"{share}the cluster"
 
 
 def _fitting(nodes: list[Node], workers: int, per_cpu: float, per_gpu: float) -> tuple[int, bool]:
-    """How many trials run at once, and whether each finds room on one node. At least one: `plan` has checked the sums.
+    """Return how many trials run at once, and whether each fits on one node.
 
-    Every trial leaves room for Tune's own process of it.
+    At least one runs: the totals were checked before. Every trial leaves room for Tune's own process of it.
     """
     room = [Node(node.cpus - TUNE_CPUS * node.holds(workers, per_cpu, per_gpu), node.gpus) for node in nodes]
     packed = sum(node.holds(workers, per_cpu, per_gpu) for node in room)
@@ -117,7 +123,11 @@ def _fitting(nodes: list[Node], workers: int, per_cpu: float, per_gpu: float) ->
 
 
 def _cpus_per_worker(workers: int, resources: ResourcesSpec, cpus: float) -> float:
-    """CPUs a worker takes, held against the `cpus` of the cluster."""
+    """Return the CPUs of a worker.
+
+    Args:
+        cpus: of the cluster.
+    """
     usable = cpus - TUNE_CPUS
     if resources.cpus_per_worker == "auto":
         per_cpu, least = min(1.0, math.floor(usable / workers * 1e3) / 1e3), _MIN_CPUS_PER_WORKER
@@ -132,7 +142,11 @@ def _cpus_per_worker(workers: int, resources: ResourcesSpec, cpus: float) -> flo
 
 
 def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: float) -> float:
-    """GPUs a worker takes, held against the `gpus` of the cluster."""
+    """Return the GPUs of a worker.
+
+    Args:
+        gpus: of the cluster.
+    """
     if resources.gpus_per_worker == "auto":
         # Where there are fewer GPUs than workers, workers share them; 1e-4 is Ray's smallest share.
         per_gpu = min(1.0, math.floor(gpus / training.workers * 1e4) / 1e4)
@@ -156,7 +170,7 @@ def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: flo
 def _idle(
     training: TrainingSpec, nodes: list[Node], per_cpu: float, per_gpu: float, concurrency: int, trials: int
 ) -> str:
-    """How many GPUs would idle, and the number of workers that would leave fewer: it does not change the mechanism."""
+    """Say how many GPUs would idle, and how many workers would use more: their number does not change the mechanism."""
     gpus = sum(node.gpus for node in nodes)
     if not per_gpu:
         return ""
@@ -175,7 +189,7 @@ def _idle(
 
 
 def _has_real_gpus() -> bool:
-    """Whether a worker with a GPU sees a CUDA device: logical GPUs of a test cluster have none behind them."""
+    """Return whether a worker with a GPU sees a CUDA device: a test cluster's logical GPUs have none behind them."""
 
     @ray.remote(num_cpus=0, num_gpus=0.01)
     def look() -> bool:
@@ -184,3 +198,40 @@ def _has_real_gpus() -> bool:
         return torch.cuda.is_available()
 
     return bool(ray.get(look.remote()))
+
+
+def part(whole: int, me: str, others: Iterable[str]) -> int:
+    """Return how many of `whole` trials one of several sweeps may run at once: equal parts, the rest to earlier sweeps.
+
+    Args:
+        me, others: ids of their connections to Ray, which grow. There may be no others.
+    """
+    ids = sorted([me, *others])
+    return max(1, len(range(ids.index(me), whole, len(ids))))
+
+
+def at_once(placed: Placement, resources: ResourcesSpec, say: Callable[[str], None]) -> Callable[[], int]:
+    """Return a function that says how many trials a sweep may run at once now.
+
+    Sweeps that are on one cluster at the same time share it. A running trial is not stopped when the number falls.
+
+    Args:
+        say: told when the number changes, and because of which sweeps.
+    """
+    found, looked = placed.concurrency, float("-inf")
+
+    def now() -> int:
+        nonlocal found, looked
+        if placed.concurrency == 1 or resources.share != "auto":
+            return placed.concurrency
+        if time.monotonic() - looked >= _LOOK_S:
+            others = other_drivers()
+            before, looked = found, time.monotonic()
+            found = min(placed.concurrency, part(placed.fits, this_driver(), others))
+            if found != before:
+                who = ", ".join(sorted(others.values()))
+                shared = f"the cluster is shared with sweep(s) {who}" if who else "no other sweep is on the cluster"
+                say(f"{found} trial(s) at once from now on: {shared}")
+        return found
+
+    return now

@@ -1,4 +1,4 @@
-"""Ray for the time of a sweep, and the worker group that its jobs run on."""
+"""A session of a sweep: Ray, the worker group that its jobs run on, and what ends it, Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 import ray
 
 from edp.spec import UserError
 from sweeps.formatting.secrets import redacted
-from sweeps.run.bar import spoken_of
+from sweeps.formatting.signals import BY_CTRL_C, raise_terminated
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement
+from sweeps.run.watch import notice
 from sweeps.state.sweep import Sweep
 from trainables.execution.client import OnEpoch, OnNews, run_job
 from trainables.execution.drivers import under_name
-from trainables.execution.job_queue import StopSignal, beside_caller, ending
+from trainables.execution.job_queue import StopSignal, colocated_actor, ending
 from trainables.execution.worker_group import WorkerGroup, run_fresh
 from trainables.records.job import TrialError, TrialJob, TrialResult
 from trainables.records.waiting import still_waits
 from trainables.training.checkpoint import discard_checkpoint
 
 _TRIES = 3
-"""Ray gives up on its own start after half a minute, which a machine at work may need."""
+"""Ray gives up its own start after half a minute, which a busy machine may need."""
 _ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": f"{1 << 40}", "MALLOC_ARENA_MAX": "1"}
 """For workers that compute on a CPU: memory that a step has used stays theirs. glibc gives a large tensor's back at
 once, and the system clears each page of the next one's: an epoch of BERT in two workers took 120 s, and takes 73."""
@@ -39,10 +41,10 @@ once, and the system clears each page of the next one's: an epoch of BERT in two
 
 @dataclass(frozen=True)
 class Workers:
-    """How jobs are run.
+    """The workers of a session.
 
     Attributes:
-        run: runs one job to its end, in this process' stead.
+        run: runs one job to its end.
         stop_signal: an actor that stops all jobs at the end of their running epoch.
         queue: of the warm group; None: every job has a group of its own.
     """
@@ -54,13 +56,13 @@ class Workers:
 
 @contextmanager
 def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterator[Workers]:
-    """The workers of a plan, for as long as the block runs.
+    """Yield the workers of a placement, for as long as the block runs.
 
     Args:
-        progress: told what waits for its workers, and when they died.
+        progress: shows what waits for its workers, and when they died.
     """
     storage = sweep.folder / "ray"
-    stop_signal: Any = beside_caller(StopSignal)
+    stop_signal: Any = colocated_actor(StopSignal)
 
     def news(what: str) -> OnNews:
         progress.waits(what)
@@ -88,8 +90,55 @@ def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterato
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt on Ctrl-C, and Terminated on SIGTERM, while the block runs in the main thread."""
+    with _handling(signal.SIGINT, signal.default_int_handler), _handling(signal.SIGTERM, raise_terminated):
+        yield
+
+
+@contextmanager
+def stopping_jobs(stop_signal: Any, say: Callable[[str], None], how_to_go_on: str) -> Iterator[None]:
+    """Stop jobs at the end of their running epoch on the first Ctrl-C while the block runs; raise on the second.
+
+    Args:
+        stop_signal: the actor that stops the jobs.
+        how_to_go_on: the command, in words.
+    """
+
+    def stop() -> None:
+        stop_signal.send.remote(BY_CTRL_C)
+        say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {how_to_go_on}")
+
+    asked = False
+
+    def interrupted(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        # A thread, because this handler may have interrupted a call to Ray, or a line that is being printed.
+        threading.Thread(target=stop, daemon=True).start()
+
+    with _handling(signal.SIGINT, interrupted):
+        yield
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handle a signal while the block runs; do nothing in other threads than the main one, which Python forbids."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
 def _redirected(file: TextIO) -> Iterator[None]:
-    """Standard error as C++ knows it."""
+    """Redirect the file descriptor of standard error, which C++ writes to."""
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
@@ -101,7 +150,7 @@ def _redirected(file: TextIO) -> Iterator[None]:
 
 @contextmanager
 def _appended(log: Path) -> Iterator[TextIO]:
-    """The log, to be written on; a full disk may keep its last words."""
+    """Open the log to append to it; on a full disk its last lines may be lost."""
     file = log.open("a", encoding="utf-8")
     try:
         yield file
@@ -112,10 +161,10 @@ def _appended(log: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def own_answer(number: signal.Signals) -> Iterator[None]:
-    """Keeps this process' own handler of a signal, where it has one, though the block puts another in its place.
+    """Keep this process' own handler of a signal, where it has one, though the block installs another.
 
-    A signal that comes within the block is answered at its end at the latest: what the other handler raises may be lost
-    in code that ignores exceptions, as Ray's start has some.
+    A signal that comes within the block is handled at its end at the latest: an exception of the other handler may be
+    lost in code that ignores exceptions, as in Ray's start.
     """
     before = signal.getsignal(number)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
@@ -143,10 +192,10 @@ def own_answer(number: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Connects to the cluster that RAY_ADDRESS names (`auto`: the one this machine belongs to), or starts one here.
+    """Connect to the cluster that RAY_ADDRESS names (`auto`: the one of this machine), or start one here.
 
-    What Ray and Tune print goes to `log`, named after the sweep: they print dozens of lines, also to standard output.
-    `say` hears of a start that takes more than a minute.
+    Ray and Tune print dozens of lines, also to standard output: all of it goes to `log`, named after the sweep. `say`
+    shows a line if the start takes more than a minute.
     """
     started = not ray.is_initialized()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -159,8 +208,8 @@ def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
         try:
             if started:
                 # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
-                # Ray answers SIGTERM by leaving without a word; who has an answer of his own keeps it.
-                with own_answer(signal.SIGTERM), spoken_of("starting Ray", say, patience_s=60):
+                # Ray's handler of SIGTERM ends the process without a message.
+                with own_answer(signal.SIGTERM), notice("starting Ray", say, patience_s=60):
                     connect(os.environ.get("RAY_ADDRESS", "local"), job_config=under_name(log.stem))
             yield
         finally:
@@ -171,7 +220,7 @@ def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _inherited(variables: dict[str, str]) -> Iterator[None]:
-    """Processes that start within the block have these variables of the environment, where this one has no others."""
+    """Give processes that start within the block these environment variables, unless this process has them."""
     own = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(own)
     try:
@@ -182,11 +231,11 @@ def _inherited(variables: dict[str, str]) -> Iterator[None]:
 
 
 def connect(address: str, **options: Any) -> Any:
-    """Connects to a cluster, or starts one here (`local`); `options` are of `ray.init`, whose answer this returns.
+    """Connect to a cluster, or start one here (`local`); return what `ray.init` returns, which takes `options`.
 
     Raises:
-        UserError: when no cluster answers at `address`.
-        TrialError: when none can be started.
+        UserError: if no cluster answers at `address`.
+        TrialError: if none can be started.
     """
     for left in reversed(range(_TRIES)):
         try:

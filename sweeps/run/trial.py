@@ -1,24 +1,42 @@
-"""One trial as Tune runs it: a small process that hands a job to a worker group and forwards what comes back."""
+"""One trial as Ray Tune runs it: a small process that hands a job to a worker group and reports to the driver.
+
+It imports neither PyTorch nor the study: it has to start fast.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from ray import tune
 
 from sweeps.recipes.parts import SearchSpec
 from sweeps.run.early_stopping import rung_point
-from sweeps.run.study_trials import Suggestion
 from trainables.execution.client import GroupSpec, run_job
 from trainables.records.job import News, Stop, TrialError, TrialJob, TrialStopped
+from trainables.records.pareto import Metrics
+from trainables.spec import TrialSpec
+
+Message = tuple[Literal["started", "epoch", "news", "outcome", "left"], Any]
+"""("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and last either
+("outcome", `Outcome`) or, for a trial that goes on when the sweep is resumed, ("left", reason)."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A trial that may start."""
+
+    number: int
+    """Of the first try, where an earlier one was interrupted: the trial goes on from its folder's checkpoint."""
+    params: dict[str, Any]
+    spec: TrialSpec
 
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What Tune's process of a trial needs: plain data, no tensors."""
+    """The settings that all trials of a sweep share: plain data, no tensors."""
 
     search: SearchSpec
     corpus: Path
@@ -37,16 +55,18 @@ class TrialContext:
 
 
 def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
-    """One trial, in the process that Tune gives it. It reports epochs, and last a result or the reason for none.
+    """Run one trial in the process that Tune gives it.
 
     A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it. Where this
     process dies, Tune starts another one, which hears of the same job again or goes on from its checkpoint.
     """
     trial: Suggestion = config["suggestion"]
-    secret = context.search.secret
 
-    def on_epoch(epoch: int, metrics: dict[str, float]) -> Stop | None:
-        tune.report({"epoch": epoch, "epoch_metrics": metrics})
+    def report(message: Message) -> None:
+        tune.report({"message": message})  # a tuple: Tune would flatten a dictionary
+
+    def on_epoch(epoch: int, metrics: Metrics) -> Stop | None:
+        report(("epoch", (epoch, metrics)))
         if context.stopper is None:
             return None
         point = rung_point(metrics, context.search.objectives)
@@ -54,7 +74,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         return Stop(reason) if reason is not None else None
 
     def on_news(news: News) -> None:
-        tune.report({"news": news})
+        report(("news", news))
 
     job = TrialJob(
         trial.spec,
@@ -63,23 +83,23 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.attack,
         context.coins,
         gpus_per_worker=context.group.gpus_per_worker or 1.0,
-        keep=1 if secret else context.search.keep_epochs,
+        keep=1 if context.search.secret else context.search.keep_epochs,
         objectives=context.search.objectives,
     )
+    report(("started", None))
     try:
         if context.queue is not None:
             result = run_job(context.queue, job, on_epoch, job_id=str(job.output), on_news=on_news)
         else:
-            # PyTorch comes with it, which nobody needs to pass messages on.
-            from trainables.execution.worker_group import run_fresh
+            from trainables.execution.worker_group import run_fresh  # imports PyTorch
 
             where, name = context.storage, f"{context.name}-{trial.number}"
             result = run_fresh(
                 job, context.group, where, name, on_epoch, stop_signal=context.stop_signal, on_news=on_news
             )
     except TrialStopped as stopped:
-        tune.report({"left": str(stopped)})
+        report(("left", str(stopped)))
     except TrialError as error:
-        tune.report({"outcome": str(error)})
+        report(("outcome", str(error)))
     else:
-        tune.report({"outcome": result})
+        report(("outcome", result))

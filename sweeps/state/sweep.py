@@ -178,7 +178,7 @@ class Sweep:
         except StudyGone as broken:
             raise self._gone(f"{broken}") from None
         # A run that MLflow took only after the trial had ended is not in the study.
-        late = self.late_runs()
+        late = self.synced_runs()
         records = [r if r.run_id else replace(r, run_id=late.get(r.number)) for r in records]
         return sorted(records, key=lambda record: record.number)
 
@@ -209,11 +209,11 @@ class Sweep:
         found = (self.folder / "trials").glob("*/")
         return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
 
-    def late_runs(self) -> dict[int, str]:
-        """Run ids of the trials that MLflow has whole, by number (`sweeps.tracking.backfill`).
+    def synced_runs(self) -> dict[int, str]:
+        """Return the MLflow run ids of the trials that MLflow has completely, by number (`sweeps.tracking.backfill`).
 
         Raises:
-            BrokenFile: for a file that is not whole.
+            BrokenFile: if the file is incomplete.
         """
         path = self.folder / "tracked.json"
         return read_json(path, dict[int, str]) if path.exists() else {}

@@ -1,2 +1,2 @@
 """All that writes to MLflow: the tracker, the runs of trials, notes, and what is sent later. Must not import Ray or
-execution."""
+what runs."""

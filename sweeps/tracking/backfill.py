@@ -18,20 +18,16 @@ from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, TrialResult
 
 
-class Tracked:
-    """Which trials MLflow has whole, kept in the sweep's folder. Whoever drives the sweep is the only one who adds.
-
-    Args:
-        sweep: whose.
-    """
+class SyncedRuns:
+    """The trials that MLflow has completely, kept in the sweep's folder. Only the sweep's driver adds to it."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._path = sweep.folder / "tracked.json"
-        self.runs = sweep.late_runs()
+        self.runs = sweep.synced_runs()
         """Run ids by trial number."""
 
     def add(self, number: int, run_id: str) -> None:
-        """MLflow has this trial whole."""
+        """Note that MLflow has this trial completely."""
         self.runs[number] = run_id
         with atomic_write(self._path) as partial:
             partial.write_text(json.dumps(self.runs))
@@ -48,15 +44,15 @@ def send_missing(
     Returns:
         How many MLflow still lacks.
     """
-    tracked = Tracked(sweep)
+    synced = SyncedRuns(sweep)
     attributes, left = _attributes(sweep, recipe), 0
     for trial in trials:
-        if trial.number in tracked.runs or trial.state == "running" or "params" not in attributes[trial.number]:
+        if trial.number in synced.runs or trial.state == "running" or "params" not in attributes[trial.number]:
             continue
         before = tracker.failures
         run_id = _send(sweep, tracker, trial, attributes[trial.number], inputs)
         if run_id is not None and tracker.failures == before:
-            tracked.add(trial.number, run_id)
+            synced.add(trial.number, run_id)
         else:
             left += 1
     return left

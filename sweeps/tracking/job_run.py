@@ -12,10 +12,9 @@ from mlflow.entities import DatasetInput
 
 from sweeps.formatting.figures import privacy_statement
 from sweeps.results.summary import metrics_line
-from sweeps.run.study_trials import Outcome
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker
-from trainables.records.job import TrialError, TrialResult, TrialStopped
+from trainables.records.job import Outcome, TrialError, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 

@@ -45,8 +45,8 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
     import torch.distributed as dist
 
     from sweeps.recipes.loading import load_recipe
-    from sweeps.recipes.space import corners
-    from sweeps.recipes.target_epsilon import settle
+    from sweeps.recipes.space import bound_combinations
+    from sweeps.recipes.target_epsilon import resolve
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.spec.trial import CanaryKind
 
@@ -57,12 +57,16 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
             canaries = [f"canaries.count={count}", f"canaries.kind={kind}", "training.workers=1"]
             for target in (None, *map(float, asked.epsilons.split(","))):
                 _, recipe = load_recipe(asked.recipe, [*asked.settings, *canaries, f"edp.epsilon={target or 8:g}"])
-                first = {name: value for name, value in next(corners(recipe.dimensions)).items() if "." not in name}
+                first = {
+                    name: value
+                    for name, value in next(bound_combinations(recipe.dimensions)).items()
+                    if "." not in name
+                }
                 spec = recipe.baseline()
                 prepared = _encoded(spec, cache)
                 if target is not None:
                     examples = EncodedCorpus.open(prepared.corpus).size("train")
-                    spec = settle(recipe, {**first, "z0": 1.0}, examples).spec
+                    spec = resolve(recipe, {**first, "z0": 1.0}, examples).spec
                 for seed in range(asked.seeds):
                     seeded = spec.model_copy(update={"training": spec.training.model_copy(update={"seed": seed})})
                     yield {"kind": kind, "seed": seed} | _audited(seeded, prepared, scratch)

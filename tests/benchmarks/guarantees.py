@@ -92,8 +92,8 @@ def _train(
     recipe: Any, rate: float, seed: int, cache: Path, scratch: Path, *, with_valid: bool = False
 ) -> dict[str, Any]:
     """One training and its test figures; on both splits there is no validation SER."""
-    from sweeps.recipes.space import corners
-    from sweeps.recipes.target_epsilon import settle
+    from sweeps.recipes.space import bound_combinations
+    from sweeps.recipes.target_epsilon import resolve
     from sweeps.run.prepare import encode_missing, locate, read_missing
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.execution.worker import run_trial
@@ -102,12 +102,12 @@ def _train(
 
     # What the recipe searches besides the rate is what it says where it is not searched.
     own = {"training.learning_rate": rate, "training.seed": seed}
-    own |= {name: value for name, value in next(corners(recipe.dimensions)).items() if "." not in name}
+    own |= {name: value for name, value in next(bound_combinations(recipe.dimensions)).items() if "." not in name}
     spec = recipe.trial({**own, "z0": 1.0})
     prepared = locate(spec, cache)
     encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: print(line, file=sys.stderr))
     corpus = EncodedCorpus.open(prepared.corpus)
-    spec = settle(recipe, own, (corpus.with_valid_in_train() if with_valid else corpus).size("train")).spec
+    spec = resolve(recipe, own, (corpus.with_valid_in_train() if with_valid else corpus).size("train")).spec
     folder = Path(tempfile.mkdtemp(dir=scratch))
     began = time.process_time()
     result = run_trial(TrialJob(spec, prepared.corpus, folder, with_valid=with_valid), lambda epoch, metrics: None)

@@ -40,7 +40,7 @@ from sweeps.state.shell import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from tests.conftest import TINY_RECIPE
-from trainables.execution.job_queue import Message, StopSignal, beside_caller
+from trainables.execution.job_queue import Message, StopSignal, colocated_actor
 from trainables.records.job import EpochResult, TrialJob, TrialResult
 
 NODES, GPUS = 5, 8
@@ -104,8 +104,8 @@ def measure(trials: int, seconds: float, folder: Path) -> dict[str, Any]:
             pid=os.getpid(),
         )
     )
-    queue = beside_caller(Asleep, seconds)
-    workers = Workers(_nothing, beside_caller(StopSignal), queue)
+    queue = colocated_actor(Asleep, seconds)
+    workers = Workers(_nothing, colocated_actor(StopSignal), queue)
     began = time.monotonic()
     with contextlib.redirect_stdout(sys.stderr):  # Tune prints tables
         run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)

@@ -24,7 +24,7 @@ import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from trainables.execution.client import GroupSpec, OnEpoch, OnNews, run_job
-from trainables.execution.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, beside_caller
+from trainables.execution.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, colocated_actor
 from trainables.execution.worker import run_trial
 from trainables.records.files import disk_full
 from trainables.records.job import Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
@@ -69,7 +69,7 @@ class WorkerGroup:
         serve: Callable[[dict[str, Any]], None] | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self.queue: Any = beside_caller(JobQueue, patience_s)
+        self.queue: Any = colocated_actor(JobQueue, patience_s)
         self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
         self._left = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)

@@ -10,7 +10,7 @@ import yaml
 from edp.spec import UserError
 from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, read_yaml, recipe_names, write_yaml
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from trainables.spec import BERTSpec, TrialSpec
 
 EXPECTED = {
@@ -28,7 +28,7 @@ def test_the_recipes_of_the_issue_are_there() -> None:
 def test_every_recipe_builds_a_trial_at_every_corner_and_round_trips(name: str, tmp_path: Path) -> None:
     stem, recipe = load_recipe(name, [])
     assert stem == name
-    for params in corners(recipe.dimensions):
+    for params in bound_combinations(recipe.dimensions):
         trial = recipe.trial(params)
         assert TrialSpec.model_validate_json(trial.model_dump_json()) == trial
     write_yaml(recipe, tmp_path / "again.yaml")
@@ -164,7 +164,7 @@ def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
             "space.training.batch_size.choice=[32, 64]",
         ],
     )
-    found = list(corners(recipe.dimensions))
+    found = list(bound_combinations(recipe.dimensions))
     assert {p["training.batch_size"] for p in found} == {32, 64}
     trial = recipe.trial({**found[0], "model.hidden_size": 48})
     assert trial.model.hidden_size == 48

@@ -7,7 +7,7 @@ import pytest
 from edp.spec import UserError
 from sweeps.bench.methods import training_spec
 from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from sweeps.run.prepare import shadow_trial
 from trainables.spec import TrainingSpec
 from trainables.training.references import reference_spec
@@ -52,7 +52,7 @@ def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -
             "space.training.average.choice=[0, 0.99]",
         ],
     )
-    trials = [recipe.trial(params).training for params in corners(recipe.dimensions)]
+    trials = [recipe.trial(params).training for params in bound_combinations(recipe.dimensions)]
     assert {training.optimizer for training in trials} == {"adam", "momentum", "adamw", "adam_bc"}
     assert {training.average for training in trials} == {0, 0.99}
     given = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
@@ -65,16 +65,16 @@ def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -
 def test_a_quantile_is_searched_beside_clips_that_have_none() -> None:
     changes = ["space.edp.clip.choice=[fixed, quantile]", "space.edp.clip_quantile.choice=[0.2, 0.8]"]
     _, recipe = load_recipe("quickstart_paper", [*changes, "edp.clip_quantile=0.3"])
-    trials = [recipe.trial(params).edp for params in corners(recipe.dimensions)]
+    trials = [recipe.trial(params).edp for params in bound_combinations(recipe.dimensions)]
     assert {(edp.clip, edp.clip_quantile) for edp in trials} == {("fixed", 0.5), ("quantile", 0.2)}
-    params = {**next(corners(recipe.dimensions)), "edp.clip": "quantile", "edp.clip_quantile": 0.8}
+    params = {**next(bound_combinations(recipe.dimensions)), "edp.clip": "quantile", "edp.clip_quantile": 0.8}
     assert recipe.trial(params).edp.clip_quantile == 0.8
 
 
 def test_what_is_trained_without_noise_beside_a_private_run_takes_adam_for_adam_bc() -> None:
     changes = ["training.optimizer=adam_bc", "training.noise_floor=0.2", "training.average=0.9"]
     _, recipe = load_recipe("quickstart_paper", changes)
-    private = recipe.trial(next(corners(recipe.dimensions)))
+    private = recipe.trial(next(bound_combinations(recipe.dimensions)))
     for training in (
         recipe.baseline().training,
         shadow_trial(private).training,

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import StopSpec
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
+from sweeps.recipes.space import bound_combinations
 from sweeps.recipes.target_epsilon import schedule_of
 from sweeps.run.early_stopping import Stopper
 from sweeps.run.prepare import shadow_trial
@@ -28,7 +28,7 @@ def recipe(*settings: str) -> Recipe:
 
 
 def models(found: Recipe) -> list[BERTSpec]:
-    trials = [found.trial({**params, "z0": 1.0}).model for params in corners(found.dimensions)]
+    trials = [found.trial({**params, "z0": 1.0}).model for params in bound_combinations(found.dimensions)]
     return [model for model in trials if isinstance(model, BERTSpec)]
 
 
@@ -70,7 +70,7 @@ def test_what_a_sweep_shares_is_not_searched(setting: str, message: str) -> None
 def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
     plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1}
     found = recipe("training.workers=3")
-    private = found.trial({**next(corners(found.dimensions)), "z0": 1.0})
+    private = found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0})
     for training in (
         found.baseline().training,
         shadow_trial(private).training,
@@ -79,14 +79,14 @@ def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
         assert {name: getattr(training, name) for name in plain} == plain
         assert (training.epochs, training.batch_size, training.learning_rate) == (15, 66, 3e-2)
     found = recipe("training.plain={epochs: 4, batch_size: 32, optimizer: adamw, learning_rate: 0.01}")
-    private = found.trial({**next(corners(found.dimensions)), "z0": 1.0})
+    private = found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0})
     for spec in (private, found.baseline()):  # the baseline's own shadow and references too: it is plain already
         for training in (spec.plain_training(), shadow_trial(spec).training, reference_spec(spec, "sgd", 0).training):
             settings = training.epochs, training.batch_size, training.optimizer, training.learning_rate
             assert settings == (4, 32, "adamw", 0.01)
     with pytest.raises(ValueError, match=r"plain\.batch_size = 32 is not a multiple of workers = 3"):
         recipe("training.workers=3", "training.plain.batch_size=32")
-    assert found.trial({**next(corners(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
+    assert found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0}).training.method == "dpsgd"
 
 
 def test_what_training_plain_does_not_say_is_the_private_setting() -> None:
@@ -100,7 +100,7 @@ def test_what_training_plain_does_not_say_is_the_private_setting() -> None:
 
 def test_its_plan_is_one_step_an_epoch_of_everybody() -> None:
     found = recipe()
-    plan = schedule_of(found.trial({**next(corners(found.dimensions)), "z0": 1.0}), units=2641)
+    plan = schedule_of(found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0}), units=2641)
     assert plan == {"micro_batches": 2641, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
 
 

@@ -9,7 +9,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from sweeps.run.bar import shown, spoken_of
+from sweeps.run.progress import shown
+from sweeps.run.watch import notice
 from tests.conftest import Command
 
 
@@ -34,11 +35,11 @@ def test_what_nobody_can_measure_is_spoken_of_until_it_ends() -> None:
         if len(said) == 2:
             twice.set()
 
-    with spoken_of("reading the corpora", say, patience_s=0.01):
+    with notice("reading the corpora", say, patience_s=0.01):
         assert twice.wait(60)
     assert said[0].startswith("reading the corpora: for 0 s so far")
     n = len(said)
-    assert not [thread for thread in threading.enumerate() if thread.name == "spoken_of"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "notice"]
     assert len(said) == n
 
 

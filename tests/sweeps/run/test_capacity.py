@@ -8,7 +8,7 @@ import pytest
 
 from sweeps.recipes.parts import ResourcesSpec, ScalesTo, SearchSpec
 from sweeps.run.capacity import Node, _of_launcher, nodes_at_most
-from sweeps.run.resources import _fitting, _idle, placement
+from sweeps.run.resources import TUNE_CPUS, _cpus_per_worker, _fitting, _idle, placement
 from trainables.spec import TrainingSpec
 
 LAUNCHER = Path(__file__).resolve().parents[3] / "ray_cluster.yaml"
@@ -64,3 +64,11 @@ def test_idle_gpus_come_with_the_number_of_workers_that_would_use_them() -> None
     assert _idle(training, twelve, 1.0, 1.0, 1, 40) == "4 GPUs idle; --set training.workers=4 would use 12 of 12"
     assert _idle(training, [EIGHT], 1.0, 1.0, 1, 40) == ""
     assert _idle(training, [EIGHT, EIGHT], 1.0, 1.0, 1, 1) == "8 GPUs idle", "one trial is all there is"
+
+
+def test_workers_that_fit_are_placed_on_every_machine() -> None:
+    """As many workers as a machine can hold are not refused for a rounding error of a sum of shares."""
+    for cpus in range(1, 129):
+        for workers in range(1, int((cpus - TUNE_CPUS) / 0.1) + 1):
+            per_cpu = _cpus_per_worker(workers, ResourcesSpec(), cpus)
+            assert workers * per_cpu <= cpus - TUNE_CPUS + 1e-6

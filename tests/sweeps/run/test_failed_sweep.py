@@ -13,8 +13,7 @@ from rich.console import Console
 from sweeps.results.summary import print_sweep
 from sweeps.run.prepare import blamed_on
 from sweeps.run.progress import Progress
-from sweeps.run.study import open_study
-from sweeps.run.study_trials import COST
+from sweeps.run.study import COST, open_study
 from sweeps.run.trials import SweepFailed, run_trials
 from tests.support import studies
 from trainables.records.job import TrialError, TrialStopped

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,20 +11,14 @@ from edp.accounting.selection import random_stopping_epsilon
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.pricing import price
+from sweeps.recipes.pricing import epsilon_of_best, price
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import corners
-from sweeps.recipes.target_epsilon import Refused, planned, settle
-from sweeps.run.driver import TrialLife
+from sweeps.recipes.space import bound_combinations
+from sweeps.recipes.target_epsilon import BudgetExceeded, check_candidates, planned, resolve
 from sweeps.run.progress import Progress
-from sweeps.run.random_stopping import check_candidates, epsilon_of_best
-from sweeps.run.secret_trials import SecretTrials
-from sweeps.run.study import open_study
-from sweeps.state.records import SweepRecord
-from sweeps.state.sweep import Sweep
-from sweeps.tracking.tracker import Tracker
 from tests.conftest import Command
 from tests.support import studies
+from tests.support.studies import NoTracker, ToldTrials
 
 SECRET = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
 
@@ -44,7 +36,9 @@ def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> N
         "space.edp.alpha.choice=[fixed,private]",
     )
     bound = epsilon_of_best(searched)
-    ledgers = [planned(settle(searched, params, 1_350).spec, 1_350) for params in corners(searched.dimensions)]
+    ledgers = [
+        planned(resolve(searched, params, 1_350).spec, 1_350) for params in bound_combinations(searched.dimensions)
+    ]
     assert len({ledger.entries[0].mechanism.z for ledger in ledgers}) > 5, "the candidates differ"
     costs = [random_stopping_epsilon(ledger, 5e-4, searched.search.trials, 1) for ledger in ledgers]
     assert max(costs) <= bound < max(costs) + 1e-3
@@ -98,50 +92,29 @@ def test_validation_chooses_what_is_released_and_the_test_split_only_measures_it
     assert released.metrics["ser"] == 0.3
 
 
-class _Tracker(Tracker):
-    """Notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-
-    def start(self, name: str, **about: Any) -> str:
-        self.started.append(name)
-        return name
-
-    def end(self, run_id: str | None, status: str) -> None:
-        """Nothing to end."""
-
-
 @pytest.mark.parametrize("secret", [True, False])
 def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_number_is_secret(
     secret: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    searched, tracker = recipe(), _Tracker()
-    sweep = Sweep.new(tmp_path, "one")
-    about = {"recipe": "quickstart_paper", "state": "running", "tracking_uri": "", "run_id": "0", "wanted": 8, "pid": 1}
-    sweep.save(SweepRecord.model_validate({"name": "one", **about}))
-    study, progress = open_study(sweep, searched), Progress(Console())
-    stop_signal = SimpleNamespace(send=SimpleNamespace(remote=lambda reason: None))
-    life = (
-        SecretTrials(sweep, searched, study, 1_350, tracker, stop_signal)
-        if secret
-        else TrialLife(sweep, searched, study, 1_350, tracker, progress, stop_signal)
-    )
-    life._track_refusal(0, Refused("over the budget", next(corners(searched.dimensions))))
-    assert life.ask("a") is not None
-    assert life.ask("b") is not None
+    searched, tracker = recipe(), NoTracker()
+    sweep = studies.sweep_of(searched, tmp_path)
+    shown = Progress(Console(quiet=secret))
+    search = ToldTrials(studies.driver(sweep, searched, tracker=None if secret else tracker, progress=shown))
+    params = next(bound_combinations(searched.dimensions))
+    search.driver._refuse(search.driver._study.ask(), BudgetExceeded(1.0, params, 2.0))
+    assert search.ask("a") is not None
+    assert search.ask("b") is not None
     headings = {file.read_text().partition(" after")[0] for file in sweep.folder.glob("trials/*/config.yaml")}
     assert headings == {"# Trial 0 of sweep one"}, "a number of its own would tell how many came before"
-    tune_trial = type("TuneTrial", (), {"trial_id": "a"})()
-    life.on_trial_result(0, [], tune_trial, {"left": "interrupted"})
-    life.on_trial_complete(0, [], tune_trial)
+    search.driver.on_trial_result("a", {"message": ("left", "interrupted")})
+    search.driver.on_trial_complete("a")
     captured = capsys.readouterr()
     if secret:
         assert (tracker.started, captured.out, captured.err) == ([], "", "")
     else:
         assert tracker.started == ["one-000 refused"]
         assert "trial 0 refused" in captured.out
-        assert "trial 0 interrupted" in captured.out
+        assert "trial 1 interrupted" in captured.out
 
 
 @pytest.mark.slow
@@ -151,7 +124,7 @@ def test_a_secret_number_of_candidates_runs_out_whatever_becomes_of_them(tmp_pat
     for i in range(11):
         assert search.ask(str(i)) is not None, "to give up after ten would tell that there were so many"
         search.tell(str(i), "the loss is nan", None, [])
-    assert search.gave_up is None
+    assert search.driver.gave_up is None
 
 
 @pytest.mark.slow

@@ -13,15 +13,12 @@ from ray import tune
 
 from edp.spec import UserError
 from sweeps.recipes.parts import ResourcesSpec, ScalesTo, SearchSpec
-from sweeps.run import sharing
-from sweeps.run.resources import Placement, placement
-from sweeps.run.searcher import StudySearcher
-from sweeps.run.sharing import at_once, part
-from sweeps.run.study_trials import Suggestion
+from sweeps.run import resources
+from sweeps.run.resources import Placement, at_once, part, placement
 from sweeps.run.watch import wanted
 from tests.conftest import Command
+from tests.support import studies
 from tests.support.neighbour import neighbour
-from tests.support.tiny import spec
 from tests.support.waiting import wait_for
 from trainables.execution.client import GroupSpec
 from trainables.execution.drivers import other_drivers
@@ -42,8 +39,8 @@ def test_a_share_caps_the_trials_and_leaves_one(ray_cluster: str) -> None:
     training = TrainingSpec(workers=8, micro_batches=8, device="cuda")
 
     def plan(share: float, **search: int) -> Placement:
-        resources = ResourcesSpec(scales_to=ScalesTo(nodes=4, gpus=8, cpus=96), share=share)
-        return placement(training, resources, SearchSpec(trials=40, **search))
+        wanted = ResourcesSpec(scales_to=ScalesTo(nodes=4, gpus=8, cpus=96), share=share)
+        return placement(training, wanted, SearchSpec(trials=40, **search))
 
     assert [plan(share).concurrency for share in (1, 0.75, 0.5, 0.3, 0.01)] == [4, 3, 2, 1, 1]
     assert "GPUs idle" not in plan(0.5).line, "they are somebody else's"
@@ -65,7 +62,7 @@ def test_a_share_that_is_none_is_one_line(share: float | str, tmp_path: Path, co
 
 @pytest.mark.ray
 def test_who_else_is_there_is_seen_and_named(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_LOOK_S", 0.0)
+    monkeypatch.setattr(resources, "_LOOK_S", 0.0)
     group = GroupSpec(workers=2, cpus_per_worker=0.75, gpus_per_worker=0.0, backend="gloo", one_node=False)
     said: list[str] = []
     most = at_once(Placement(group, 3, 4, "fresh"), ResourcesSpec(), said.append)
@@ -83,42 +80,27 @@ def test_who_else_is_there_is_seen_and_named(ray_cluster: str, monkeypatch: pyte
     assert said[1:] == ["3 trial(s) at once from now on: no other sweep is on the cluster"]
 
 
-class Parts(tune.Callback):
-    """Trials that have been asked for and have not ended, of which `most` may be at once."""
-
-    def __init__(self, most: int) -> None:
-        self.running: set[str] = set()
-        self.counts: list[int] = []
-        self.most = most
-
-    def ask(self, trial_id: str) -> Any:
-        self.running.add(trial_id)
-        self.counts.append(len(self.running))
-        return Suggestion(len(self.counts), {}, spec())
-
-    def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
-        self.running.remove(trial.trial_id)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-
 def _one_trial(config: dict[str, Any]) -> None:
-    tune.report({"number": config["suggestion"].number})
+    number = config["suggestion"].number
+    tune.report({"message": ("started", None), "number": number})
+    tune.report({"message": ("outcome", studies.result()), "number": number})
 
 
 @pytest.mark.ray
 def test_tune_waits_for_its_part_and_runs_them_all(ray_cluster: str, tmp_path: Path) -> None:
-    parts = Parts(2)
+    counts: list[int] = []
+
+    def most() -> int:
+        counts.append(len(driver._trials))
+        return 2
+
+    made, recipe = studies.sweep(tmp_path / "runs", "search.points_to_evaluate=[]", "search.sampler=random")
+    driver = studies.driver(made, recipe, max_running=most)
     found = tune.Tuner(
         tune.with_resources(_one_trial, {"cpu": 0.05}),
-        tune_config=tune.TuneConfig(
-            search_alg=StudySearcher(parts.ask, lambda: len(parts.running) < parts.most),
-            num_samples=5,
-            max_concurrent_trials=3,
-            reuse_actors=True,
-        ),
-        run_config=tune.RunConfig(storage_path=str(tmp_path), callbacks=[parts], verbose=0),
+        tune_config=tune.TuneConfig(search_alg=driver, num_samples=5, max_concurrent_trials=3, reuse_actors=True),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
     ).fit()
-    assert sorted(one.metrics["number"] for one in found) == [1, 2, 3, 4, 5]
-    assert max(parts.counts) == 2
+    assert sorted(one.metrics["number"] for one in found) == [0, 1, 2, 3, 4]
+    assert max(counts) == 2
+    assert [trial.state for trial in made.trials()] == ["complete"] * 5

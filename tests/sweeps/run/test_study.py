@@ -96,10 +96,10 @@ def test_ten_failures_in_a_row_end_the_search_with_their_reasons_counted(tmp_pat
     for i in range(9):
         run(f"first{i}", "the loss is nan")
     run("good", result())
-    assert search.gave_up is None
+    assert search.driver.gave_up is None
     for i in range(10):
         run(f"then{i}", "a worker died" if i % 3 == 0 else "the loss is nan")
-    assert search.gave_up == "10 trials in a row failed: 6 x the loss is nan; 4 x a worker died"
+    assert search.driver.gave_up == "10 trials in a row failed: 6 x the loss is nan; 4 x a worker died"
     assert search.ask("more") is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from sweeps.run.ray_liveness import _ask
+from sweeps.run.watch import _ask
 
 
 def test_a_listener_is_told_from_one_that_is_gone(tmp_path: Path) -> None:

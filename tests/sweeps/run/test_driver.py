@@ -18,12 +18,11 @@ from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.target_epsilon import Refused, planned, settle
-from sweeps.run.searcher import sampler
-from sweeps.run.study import open_study
-from sweeps.run.study_trials import StudyTrials, Suggestion
-from sweeps.run.trials import requeue_interrupted
+from sweeps.recipes.target_epsilon import ConfigurationRefused, planned, resolve
+from sweeps.run.study import open_study, requeue_interrupted, sampler
+from sweeps.run.trial import Suggestion
 from tests.support import studies
+from tests.support.studies import ToldTrials
 from trainables.records.job import TrialResult
 
 EXAMPLES = 1_350
@@ -37,29 +36,28 @@ def study(one: Recipe) -> optuna.Study:
     return optuna.create_study(directions=["minimize"] * len(one.search.objectives), sampler=sampler(one.search))
 
 
-def trials(one: Recipe, study: optuna.Study, refused: list[str] | None = None) -> StudyTrials:
-    def track(number: int, refusal: Refused) -> str:
-        (refused if refused is not None else []).append(str(refusal))
-        return "run"
+def trials(one: Recipe, study: optuna.Study, folder: Path) -> ToldTrials:
+    return studies.trials(studies.sweep_of(one, folder), one, study=study)
 
-    return StudyTrials(study, one, lambda params: settle(one, params, EXAMPLES), track)
+
+def refusals(study: optuna.Study) -> list[str]:
+    return [trial.user_attrs["reason"] for trial in study.trials if trial.user_attrs.get("state") == "refused"]
 
 
 def result(**metrics: float) -> TrialResult:
-    kept = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0} | metrics
-    return TrialResult(kept, Ledger(), {})
+    return TrialResult(studies.METRICS | metrics, Ledger(), {})
 
 
-def suggest(search: StudyTrials, trial_id: str) -> Suggestion:
+def suggest(search: ToldTrials, trial_id: str) -> Suggestion:
     found = search.ask(trial_id)
     assert found is not None
     return found
 
 
-def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are() -> None:
+def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are(tmp_path: Path) -> None:
     one = recipe()
     known = study(one)
-    search = trials(one, known)
+    search = trials(one, known, tmp_path)
     for trial_id in "abc":
         suggest(search, trial_id)
     assert search.tell("a", result(), Ledger(), []) == "complete"
@@ -75,12 +73,12 @@ def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "gp", "random"])
-def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str) -> None:
+def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str, tmp_path: Path) -> None:
     count = 6 if name == "gp" else 12  # a GP takes its time
 
-    def sequence(seed: int) -> list[dict[str, Any]]:
+    def sequence(seed: int, place: str) -> list[dict[str, Any]]:
         one = recipe(f"search.sampler={name}", f"search.seed={seed}", f"search.trials={count}")
-        search = trials(one, study(one))
+        search = trials(one, study(one), tmp_path / place)
         found = []
         for i in range(count):
             params = suggest(search, str(i)).params
@@ -88,13 +86,13 @@ def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str) -> Non
             search.tell(str(i), result(ser=params["C"] / 5, mia_auc=params["z0"]), Ledger(), [])
         return found
 
-    assert sequence(1) == sequence(1)
-    assert sequence(1) != sequence(2)
+    assert sequence(1, "first") == sequence(1, "again")
+    assert sequence(1, "once more") != sequence(2, "other")
 
 
-def test_every_suggestion_lies_in_the_papers_space() -> None:
+def test_every_suggestion_lies_in_the_papers_space(tmp_path: Path) -> None:
     one = recipe("search.sampler=random")
-    search = trials(one, study(one))
+    search = trials(one, study(one), tmp_path)
     taus = {"none": {0.0}, "linear": {0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9}}
     taus["exponential"] = {0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5}
     decays = set()
@@ -110,10 +108,10 @@ def test_every_suggestion_lies_in_the_papers_space() -> None:
 @pytest.mark.parametrize(
     "setting", ["space.epsilon.log_uniform=[1, 1000]", "space.epsilon.choice=[8]", "edp.epsilon=8"]
 )
-def test_a_target_epsilon_is_met_by_the_z0_that_is_solved_for(setting: str) -> None:
+def test_a_target_epsilon_is_met_by_the_z0_that_is_solved_for(setting: str, tmp_path: Path) -> None:
     one = recipe(setting, "search.sampler=random")
     assert "z0" not in one.dimensions
-    search = trials(one, study(one))
+    search = trials(one, study(one), tmp_path)
     for i in range(5):
         params = suggest(search, str(i)).params
         target = params.get("epsilon", 8.0)
@@ -122,28 +120,28 @@ def test_a_target_epsilon_is_met_by_the_z0_that_is_solved_for(setting: str) -> N
         assert epsilon(planned(spec, EXAMPLES), spec.edp.delta) == pytest.approx(target, abs=1e-4)
 
 
-def test_what_is_over_the_budget_never_starts_and_is_tracked_with_the_reason() -> None:
+def test_what_is_over_the_budget_never_starts_and_is_tracked_with_the_reason(tmp_path: Path) -> None:
     one = recipe("epsilon_budget=1000", "search.sampler=random")
-    known, refused = study(one), list[str]()
-    search = trials(one, known, refused)
+    known = study(one)
+    search = trials(one, known, tmp_path)
     for i in range(3):
         spec = one.trial(suggest(search, str(i)).params)
         assert epsilon(planned(spec, EXAMPLES), spec.edp.delta) <= 1000
+    refused = refusals(known)
     assert refused
     assert all("over the budget of 1000" in reason for reason in refused)
-    states = [trial.user_attrs.get("state") for trial in known.trials]
-    assert states.count("refused") == len(refused)
+    assert len(search.driver._tracker.started) == len(refused)
 
 
-def test_a_space_with_nothing_within_the_budget_ends_the_search() -> None:
+def test_a_space_with_nothing_within_the_budget_ends_the_search(tmp_path: Path) -> None:
     one = recipe("epsilon_budget=0.001")
-    assert trials(one, study(one)).ask("a") is None
+    assert trials(one, study(one), tmp_path).ask("a") is None
 
 
 def test_settings_that_do_not_fit_together_are_refused_with_the_reason() -> None:
     one = recipe("space.training.batch_size.choice=[64, 32]", "space.training.micro_batches.choice=[8, 64]", "edp.C=1")
-    with pytest.raises(Refused, match=r"micro_batches = 64 is more than batch_size = 32"):
-        settle(
+    with pytest.raises(ConfigurationRefused, match=r"micro_batches = 64 is more than batch_size = 32"):
+        resolve(
             one,
             {"z0": 1.0, "decay": "none", "tau": 0, "training.batch_size": 32, "training.micro_batches": 64},
             EXAMPLES,
@@ -154,7 +152,7 @@ def test_settings_that_do_not_fit_together_are_refused_with_the_reason() -> None
 def test_every_kind_of_clip_that_is_searched_gets_the_noise_of_the_same_target(sampling: str) -> None:
     kinds = ("fixed", "automatic", "quantile")
     one = recipe("space.edp.clip.choice=[fixed, automatic, quantile]", "edp.epsilon=30", f"edp.sampling={sampling}")
-    settled = [settle(one, {"C": 1.0, "decay": "none", "tau": 0.0, "edp.clip": clip}, EXAMPLES) for clip in kinds]
+    settled = [resolve(one, {"C": 1.0, "decay": "none", "tau": 0.0, "edp.clip": clip}, EXAMPLES) for clip in kinds]
     specs = [one.spec for one in settled]
     assert [spec.edp.clip for spec in specs] == list(kinds)
     for trial in specs:
@@ -163,13 +161,14 @@ def test_every_kind_of_clip_that_is_searched_gets_the_noise_of_the_same_target(s
     assert fixed == automatic < quantile, "the count takes its share"
 
 
-def test_a_clip_whose_count_alone_exceeds_the_target_is_refused_and_the_others_are_not() -> None:
+def test_a_clip_whose_count_alone_exceeds_the_target_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
     one = recipe(
         "space.edp.clip.choice=[fixed, quantile]", "edp.epsilon=0.5", "search.sampler=random", "edp.decay=none"
     )
-    known, refused = study(one), list[str]()
-    search = trials(one, known, refused)
+    known = study(one)
+    search = trials(one, known, tmp_path)
     assert {suggest(search, str(i)).params["edp.clip"] for i in range(6)} == {"fixed"}
+    refused = refusals(known)
     assert refused
     assert all("out of reach with clip = quantile" in reason for reason in refused)
 
@@ -180,25 +179,25 @@ def test_interrupted_trials_are_asked_again_first_and_count_once(tmp_path: Path)
     url = f"sqlite:///{tmp_path / 'study.db'}"
     directions = ["minimize"] * 3
     known = optuna.create_study(storage=url, study_name="s", directions=directions, sampler=sampler(one.search))
-    search = trials(one, known)
+    search = trials(one, known, tmp_path)
     done, cut = suggest(search, "a"), suggest(search, "b")
     search.tell("a", result(), Ledger(), [])
 
     again = optuna.load_study(storage=url, study_name="s", sampler=sampler(one.search))
     assert requeue_interrupted(again) == 1
-    retried = suggest(trials(one, again), "c")
+    retried = suggest(trials(one, again, tmp_path / "c"), "c")
     assert retried.params == cut.params
     assert retried.number == cut.number != done.number, "one number, however often it goes on"
     assert requeue_interrupted(again) == 1
-    assert suggest(trials(one, again), "d").number == cut.number
+    assert suggest(trials(one, again, tmp_path / "d"), "d").number == cut.number
 
 
 _POINTS = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, "decay": "none"}]
 
 _KILLED = """
 import os, signal, sys
-from tests.support.studies import trials
 from sweeps.recipes.dimension import Dimension
+from sweeps.recipes import space
 from sweeps.run.study import open_study
 from sweeps.state.sweep import Sweep
 from pathlib import Path
@@ -214,7 +213,7 @@ def dies(dimension, trial, name):  # between the study's answer and the trial's 
     return ask(dimension, trial, name)
 
 Dimension.ask = dies
-trials(made, made.recipe).ask("a")
+space.ask(made.recipe.dimensions, open_study(made, made.recipe).ask(), made.recipe.shapes)
 """
 
 
