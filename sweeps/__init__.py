@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from sweeps.commands.pick import pick
     from sweeps.commands.run import SweepFailed, SweepStopped, resume_sweep, start_sweep
     from sweeps.commands.train import train
-    from sweeps.progress.live_table import Progress
     from sweeps.recipes.loading import load_recipe
     from sweeps.recipes.recipe import Recipe
     from sweeps.registry.register import register_point
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from sweeps.results.frames import epochs_frame, front_frame, trials_frame
     from sweeps.results.front import pareto_front
     from sweeps.results.ties import ties
+    from sweeps.run.progress import Progress
     from sweeps.state.records import Point, SweepRecord, TrialRecord
     from sweeps.state.sweep import Sweep, all_sweeps
 else:
@@ -61,7 +61,7 @@ else:
             "sweeps.commands.pick": ("pick",),
             "sweeps.commands.run": ("SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"),
             "sweeps.commands.train": ("train",),
-            "sweeps.progress.live_table": ("Progress",),
+            "sweeps.run.progress": ("Progress",),
             "sweeps.recipes.loading": ("load_recipe",),
             "sweeps.recipes.recipe": ("Recipe",),
             "sweeps.registry.register": ("register_point",),

@@ -211,7 +211,7 @@ def ray_cluster() -> Iterator[str]:
     """Start a Ray cluster of two CPUs; yield its address."""
     import ray
 
-    from sweeps.execution.session import connect
+    from sweeps.run.session import connect
 
     context = connect("local", num_cpus=2)
     yield context.address_info["address"]
@@ -246,7 +246,7 @@ def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
 def kept_groups(kept_worker_groups: KeptGroups) -> Iterator[None]:
     """Share one worker group among all sweeps that ask for an equal one, in all files that use this fixture."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.execution.session.WorkerGroup", kept_worker_groups.lent)
+        patch.setattr("sweeps.run.session.WorkerGroup", kept_worker_groups.lent)
         yield
 
 
@@ -297,7 +297,7 @@ def tiny_sweep(kept_worker_groups: KeptGroups, tmp_path_factory: pytest.TempPath
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.setattr(sys, "argv", words)
-            patch.setattr("sweeps.execution.session.WorkerGroup", kept_worker_groups.lent)
+            patch.setattr("sweeps.run.session.WorkerGroup", kept_worker_groups.lent)
             with pytest.raises(SystemExit) as ended:
                 main()
         assert not ended.value.code

@@ -13,11 +13,11 @@ from mlflow.exceptions import MlflowException
 from pydantic import TypeAdapter
 
 from edp.spec import UserError
-from sweeps.execution.prepare import Prepared
 from sweeps.formatting.leakage import compared_words, shadow_words
 from sweeps.results.choice import named_point
 from sweeps.results.confirmed import DECIDE, estimate, next_training
 from sweeps.results.front_figure import STYLE, svg
+from sweeps.run.prepare import Prepared
 from sweeps.state.picks import Pick, final_trainings, read_picks
 from sweeps.state.records import ConfirmedRun, Point
 from sweeps.state.sweep import Sweep

@@ -22,7 +22,6 @@ from dashboards.report.chosen import attacks_of, last_pick, roc_svg, served_mode
 from dashboards.report.questions import Known, Verified, questions
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.execution.prepare import Prepared, locate
 from sweeps.formatting.figures import (
     audited_text,
     epsilon_cell,
@@ -46,6 +45,7 @@ from sweeps.results.recommendation import leakage_of, recommended
 from sweeps.results.summary import TPR, tie_lines
 from sweeps.results.ties import ties
 from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers, what_counts
+from sweeps.run.prepare import Prepared, locate
 from sweeps.state.picks import Pick
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.sweep import Sweep

@@ -13,14 +13,14 @@ from edp.spec import UserError
 from sweeps.attacking.figures import write_attack_page
 from sweeps.attacking.models import predictions_of, train_references
 from sweeps.attacking.target import Target, of_point, trained_on
-from sweeps.execution.prepare import Prepared, encode_missing, open_corpora
-from sweeps.execution.session import ray_session
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.shell import command_line
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.parts import MAX_REFERENCES
 from sweeps.results.front import pareto_front
+from sweeps.run.prepare import Prepared, encode_missing, open_corpora
+from sweeps.run.progress import Progress
+from sweeps.run.session import ray_session
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.job_run import JobRun

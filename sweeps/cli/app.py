@@ -60,7 +60,7 @@ def run(
     overrides = with_trials(settings, trials)
     load_recipe(recipe, overrides)  # refused here, before Ray, PyTorch and MLflow are imported, which takes seconds
 
-    from sweeps.progress.live_table import Progress
+    from sweeps.run.progress import Progress
 
     if way is not None:
         with busy(LIBRARIES):
@@ -88,7 +88,7 @@ def resume(name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri
     """Goes on with a sweep where it stopped, whatever stopped it."""
     with busy(LIBRARIES):
         from sweeps.commands.run import resume_sweep
-        from sweeps.progress.live_table import Progress
+        from sweeps.run.progress import Progress
 
     sweep = resume_sweep(named(storage, name), Progress(err), tracking_uri)
     _show_sweep(sweep, as_json)

@@ -117,7 +117,7 @@ def confirm(
     with busy(LIBRARIES):
         from sweeps.commands.confirm import confirm as confirm_front
         from sweeps.commands.confirm import print_confirmation
-        from sweeps.progress.live_table import Progress
+        from sweeps.run.progress import Progress
 
     name, point = _name_and_point(storage, name, point)
     document = confirm_front(named(storage, name), seeds, Progress(err), tracking_uri, point)
@@ -155,8 +155,8 @@ def train(
 
     with busy(LIBRARIES):
         from sweeps.commands.train import train as train_config
-        from sweeps.progress.live_table import Progress
         from sweeps.results.summary import metrics_line
+        from sweeps.run.progress import Progress
 
     result = train_config(
         config,

@@ -15,7 +15,7 @@ from sweeps.cli.console import PATH, err, file_named, out, print_json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import as_path
 from sweeps.formatting.outputs import is_printed, output
-from sweeps.progress.bar import shown
+from sweeps.run.progress import shown
 from trainables.spec import ColumnsSpec, CorpusSpec
 
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")

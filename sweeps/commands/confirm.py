@@ -19,20 +19,20 @@ from rich.table import Table
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
 from sweeps.commands.run import going_on_with
-from sweeps.execution.prepare import Prepared, encode_missing, ensure_attack, open_corpora
-from sweeps.execution.resources import placement
-from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text, user_cell
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
-from sweeps.progress.live_table import Progress
-from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import write_yaml
 from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.confirmed import DECIDE, estimate, seed_folder
 from sweeps.results.front import pareto_front
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.run.prepare import Prepared, encode_missing, ensure_attack, open_corpora
+from sweeps.run.progress import Progress
+from sweeps.run.resources import placement
+from sweeps.run.session import ray_session, worker_group
+from sweeps.run.watch import stall_reporter
 from sweeps.state.lock import driver_lock
 from sweeps.state.picks import heading_of
 from sweeps.state.records import ConfirmedRun, Point

@@ -16,7 +16,7 @@ from edp.spec import EDPSpec, UserError
 from sweeps.formatting.figures import epsilon_text, number
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.outputs import output
-from sweeps.progress.bar import shown_each
+from sweeps.run.progress import shown_each
 
 _NEIGHBOURS = {
     "shuffle": "replaced by nothing, its place kept (shuffled epochs)",

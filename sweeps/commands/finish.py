@@ -5,13 +5,13 @@ from __future__ import annotations
 from mlflow.entities import DatasetInput
 
 from edp.spec import UserError
-from sweeps.execution.prepare import locate
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.summary import parent_metrics
 from sweeps.results.total import epsilon_of_sweep
+from sweeps.run.prepare import locate
+from sweeps.run.progress import Progress
 from sweeps.state.picks import final_trainings, read_picks
 from sweeps.state.records import TrialRecord
 from sweeps.state.sweep import Sweep

@@ -16,14 +16,14 @@ from sweeps.formatting.errors import one_line
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.names import check_name, folder_name
 from sweeps.formatting.shell import command_line
-from sweeps.progress.bar import spoken_of
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, write_yaml
+from sweeps.recipes.pricing import Prices, Way, is_shuffled, price
 from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.target_epsilon import ConfigurationRefused, resolve
 from sweeps.results.choice import picked_spec
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.search.plan import Prices, Way, is_shuffled, price
-from sweeps.search.target_epsilon import Refused, settle
+from sweeps.run.progress import Progress
+from sweeps.run.watch import notice
 from sweeps.state.lock import is_free
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
@@ -52,7 +52,7 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
     wanted = target if target is not None else recipe.edp.epsilon
     if wanted is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
-    with spoken_of("reading the corpus", say):
+    with notice("reading the corpus", say):
         splits = load_corpus(recipe.corpus, "corpus")
         if recipe.search.proxy is not None:
             check_public(recipe.corpus, splits, {"search.proxy": recipe.search.proxy})
@@ -253,6 +253,6 @@ def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
     if training.decay_epochs is not None:
         params["training.decay_epochs"] = training.decay_epochs
     try:
-        return settle(recipe, params, units).spec
-    except Refused as refusal:
+        return resolve(recipe, params, units).spec
+    except ConfigurationRefused as refusal:
         raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g}: {refusal}") from None

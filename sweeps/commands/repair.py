@@ -21,7 +21,7 @@ from sweeps.formatting.names import sqlite_url
 from sweeps.recipes.loading import read_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import PAPER_SPACE
-from sweeps.search.study import INITIAL_POINT
+from sweeps.run.study import INITIAL_POINT
 from sweeps.state.lock import driver_lock
 from sweeps.state.records import executed, number_of
 from sweeps.state.study import StudyGone, read_study, study_storage

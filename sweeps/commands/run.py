@@ -14,32 +14,21 @@ from rich.console import Console
 from edp.spec import UserError
 from sweeps.attacking.attack import attack_front, not_attacked
 from sweeps.commands.finish import finish
-from sweeps.execution.baseline import run_baseline
-from sweeps.execution.interrupt import Interrupts
-from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import (
-    Prepared,
-    check_encoders,
-    encode_missing,
-    ensure_attack,
-    num_privacy_units,
-    open_corpora,
-)
-from sweeps.execution.ray_liveness import ray_liveness
-from sweeps.execution.resources import Placement, placement
-from sweeps.execution.secret_trials import release_best
-from sweeps.execution.session import ray_session, worker_group
-from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.formatting.names import check_name
 from sweeps.formatting.secrets import redacted
 from sweeps.formatting.signals import exit_code, stopped_by
-from sweeps.progress.live_table import Progress
-from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.random_stopping import draw_number
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import bound_combinations
-from sweeps.search.random_stopping import check_candidates, draw_number
-from sweeps.search.target_epsilon import check_batches
+from sweeps.recipes.target_epsilon import check_batches, check_candidates
+from sweeps.run.capacity import check_memory
+from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
+from sweeps.run.progress import Progress
+from sweeps.run.resources import Placement, placement
+from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
+from sweeps.run.trials import SweepFailed, release_best, run_baseline, run_trials
+from sweeps.run.watch import ray_liveness, stall_reporter
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed, driver_lock
 from sweeps.state.records import SweepRecord
@@ -238,7 +227,6 @@ def _run(
     command: str,
 ) -> None:
     state, error, how = "failed", None, how_to_go_on(command)
-    interrupts = Interrupts(progress.say, how)
 
     def ray_died(what: str) -> None:
         progress.__exit__()
@@ -248,13 +236,16 @@ def _run(
         progress.last_words(f"{what}; {how}")
 
     try:
-        with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interrupts.catching():
+        with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interruptible():
             base = recipe.baseline()
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
             corner_trials = _corner_trials(recipe)
             encode_missing(base, prepared, corpora, progress.say, corner_trials)
             tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow))
-            with worker_group(sweep, placed, progress) as workers, interrupts.jobs(workers.stop_signal):
+            with (
+                worker_group(sweep, placed, progress) as workers,
+                stopping_jobs(workers.stop_signal, progress.say, how),
+            ):
                 ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
                 if sweep.record.baseline is None:
                     run_baseline(sweep, base, prepared, workers.run, tracker, progress)
@@ -297,7 +288,7 @@ def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: s
 
 
 def _corner_trials(recipe: Recipe) -> Iterator[TrialSpec]:
-    """Configurations at the corners of the space. Those that do not fit together are no trials, there as elsewhere."""
+    """Yield a trial of each bound combination of the space, less those whose settings do not fit together."""
     for params in bound_combinations(recipe.dimensions, recipe.shapes):
         with suppress(ValidationError):
             yield recipe.trial(params)

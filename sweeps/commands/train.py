@@ -11,27 +11,20 @@ from typing import Any
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.finish import tell_total
-from sweeps.execution.memory import check_memory
-from sweeps.execution.prepare import (
-    Prepared,
-    check_encoders,
-    encode_missing,
-    ensure_attack,
-    num_privacy_units,
-    open_corpora,
-)
-from sweeps.execution.resources import Placement, placement
-from sweeps.execution.session import ray_session, worker_group
 from sweeps.formatting.guarantee import delta_remark, measured
 from sweeps.formatting.names import check_model_name, folder_name
 from sweeps.formatting.secrets import redacted
-from sweeps.progress.live_table import Progress
-from sweeps.progress.stall_reporter import stall_reporter
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
+from sweeps.recipes.target_epsilon import check_batches
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.search.target_epsilon import check_batches
+from sweeps.run.capacity import check_memory
+from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
+from sweeps.run.progress import Progress
+from sweeps.run.resources import Placement, placement
+from sweeps.run.session import ray_session, worker_group
+from sweeps.run.watch import stall_reporter
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed
 from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin

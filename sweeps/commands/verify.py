@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from edp.spec import UserError
-from sweeps.execution.frozen_states import ensure_states
-from sweeps.execution.prepare import check_encoders
 from sweeps.recipes.loading import load_config, load_recipe, read_yaml, recipe_names
 from sweeps.recipes.recipe import Recipe, example_params
+from sweeps.run.frozen_states import ensure_states
+from sweeps.run.prepare import check_encoders
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits

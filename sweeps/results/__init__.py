@@ -1,2 +1,2 @@
 """What came out: the front and its picture, ties, costs, choices, tables in words. Reads a sweep; writes nothing of
-it. Must not import tracking or execution."""
+it. Must not import tracking or what runs."""

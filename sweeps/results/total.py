@@ -7,8 +7,8 @@ from pathlib import Path
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
 from sweeps.formatting.figures import enumerated, epsilon_text
+from sweeps.recipes.pricing import epsilon_of_best
 from sweeps.results.confirmed import CONFIRM
-from sweeps.search.random_stopping import epsilon_of_best
 from sweeps.state.picks import final_trainings
 from sweeps.state.records import TrialRecord, executed
 from sweeps.state.sweep import Sweep

@@ -207,10 +207,10 @@ class Sweep:
         return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
 
     def synced_runs(self) -> dict[int, str]:
-        """Return the run ids of the trials that MLflow has whole, by number (`sweeps.tracking.backfill`).
+        """Return the MLflow run ids of the trials that MLflow has completely, by number (`sweeps.tracking.backfill`).
 
         Raises:
-            BrokenFile: for a file that is not whole.
+            BrokenFile: if the file is incomplete.
         """
         path = self.folder / "tracked.json"
         return read_json(path, dict[int, str]) if path.exists() else {}

@@ -47,15 +47,15 @@ def send_missing(
     Returns:
         The number of trials that MLflow still lacks.
     """
-    tracked = SyncedRuns(sweep)
+    synced = SyncedRuns(sweep)
     attributes, left = _attributes(sweep, recipe), 0
     for trial in trials:
-        if trial.number in tracked.runs or trial.state == "running" or "params" not in attributes[trial.number]:
+        if trial.number in synced.runs or trial.state == "running" or "params" not in attributes[trial.number]:
             continue
         before = tracker.failures
         run_id = _send(sweep, tracker, trial, attributes[trial.number], inputs)
         if run_id is not None and tracker.failures == before:
-            tracked.add(trial.number, run_id)
+            synced.add(trial.number, run_id)
         else:
             left += 1
     return left

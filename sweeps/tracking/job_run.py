@@ -14,13 +14,12 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from sweeps.formatting.figures import privacy_statement
 from sweeps.results.summary import metrics_line
-from sweeps.search.study_trials import Outcome
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.corpora import is_generated
 from trainables.data.encoded_corpus import EncodedCorpus, Split
-from trainables.records.job import TrialError, TrialResult, TrialStopped
+from trainables.records.job import Outcome, TrialError, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.spec import CorpusSpec, TrialSpec
 

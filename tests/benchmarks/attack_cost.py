@@ -24,8 +24,8 @@ import torch.distributed as dist
 from rich.console import Console
 
 from sweeps.bench.machine import machine, versions
-from sweeps.execution.prepare import encode_missing, locate, read_missing
 from sweeps.recipes.loading import load_recipe
+from sweeps.run.prepare import encode_missing, locate, read_missing
 from trainables.attacks.shadow import fit_attack, save_attack
 from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.evaluation.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics

@@ -46,7 +46,7 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
 
     from sweeps.recipes.loading import load_recipe
     from sweeps.recipes.space import bound_combinations
-    from sweeps.search.target_epsilon import settle
+    from sweeps.recipes.target_epsilon import resolve
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.spec.trial import CanaryKind
 
@@ -66,14 +66,14 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
                 prepared = _encoded(spec, cache)
                 if target is not None:
                     examples = EncodedCorpus.open(prepared.corpus).size("train")
-                    spec = settle(recipe, {**first, "z0": 1.0}, examples).spec
+                    spec = resolve(recipe, {**first, "z0": 1.0}, examples).spec
                 for seed in range(asked.seeds):
                     seeded = spec.model_copy(update={"training": spec.training.model_copy(update={"seed": seed})})
                     yield {"kind": kind, "seed": seed} | _audited(seeded, prepared, scratch)
 
 
 def _encoded(spec: Any, cache: Path) -> Any:
-    from sweeps.execution.prepare import encode_missing, locate, read_missing
+    from sweeps.run.prepare import encode_missing, locate, read_missing
 
     prepared = locate(spec, cache)
     encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: print(line, file=sys.stderr))

@@ -92,9 +92,9 @@ def _train(
     recipe: Any, rate: float, seed: int, cache: Path, scratch: Path, *, with_valid: bool = False
 ) -> dict[str, Any]:
     """One training and its test figures; on both splits there is no validation SER."""
-    from sweeps.execution.prepare import encode_missing, locate, read_missing
     from sweeps.recipes.space import bound_combinations
-    from sweeps.search.target_epsilon import settle
+    from sweeps.recipes.target_epsilon import resolve
+    from sweeps.run.prepare import encode_missing, locate, read_missing
     from trainables.data.encoded_corpus import EncodedCorpus
     from trainables.execution.worker import run_trial
     from trainables.records.epochs import read_curve
@@ -107,7 +107,7 @@ def _train(
     prepared = locate(spec, cache)
     encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: print(line, file=sys.stderr))
     corpus = EncodedCorpus.open(prepared.corpus)
-    spec = settle(recipe, own, (corpus.with_valid_in_train() if with_valid else corpus).size("train")).spec
+    spec = resolve(recipe, own, (corpus.with_valid_in_train() if with_valid else corpus).size("train")).spec
     folder = Path(tempfile.mkdtemp(dir=scratch))
     began = time.process_time()
     result = run_trial(TrialJob(spec, prepared.corpus, folder, with_valid=with_valid), lambda epoch, metrics: None)

@@ -28,13 +28,13 @@ from rich.console import Console
 from edp.ledger import Ledger
 from sweeps.bench.machine import machine, versions
 from sweeps.commands.finish import finish
-from sweeps.execution.prepare import encode_missing, locate, read_missing
-from sweeps.execution.resources import placement
-from sweeps.execution.session import Workers
-from sweeps.execution.trials import run_trials
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
-from sweeps.search.study import open_study
+from sweeps.run.prepare import encode_missing, locate, read_missing
+from sweeps.run.progress import Progress
+from sweeps.run.resources import placement
+from sweeps.run.session import Workers
+from sweeps.run.study import open_study
+from sweeps.run.trials import run_trials
 from sweeps.state.records import SweepRecord
 from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep

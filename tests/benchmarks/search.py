@@ -47,11 +47,10 @@ from sweeps.formatting.outputs import make_folder, output
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import objective_values
 from sweeps.recipes.recipe import Recipe
-from sweeps.search.early_stopping import Stopper
-from sweeps.search.searcher import sampler
-from sweeps.search.study import enqueue_initial_points
-from sweeps.search.study_trials import StudyTrials, Suggestion
-from sweeps.search.target_epsilon import Settled, planned
+from sweeps.recipes.space import ask
+from sweeps.recipes.target_epsilon import planned
+from sweeps.run.early_stopping import Stopper
+from sweeps.run.study import enqueue_initial_points, sampler, set_outcome
 from trainables.records.epochs import point_of, worth_keeping
 from trainables.records.job import EpochResult, TrialResult
 from trainables.records.pareto import hypervolume
@@ -109,38 +108,32 @@ def run(recipe: Recipe, budget: float) -> list[tuple[float, float]]:
     """A sweep, one trial at a time, until `budget` GPU-seconds are spent: (spent, hypervolume) after each trial."""
     study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler(recipe.search))
     enqueue_initial_points(study, recipe)
-    trials = StudyTrials(study, recipe, lambda params: _settled(recipe, params))
+    objectives = recipe.search.objectives
     stopper = Stopper(recipe.search.stop, EPOCHS) if recipe.search.stop is not None else None
     rng = np.random.default_rng(recipe.search.seed)
     spent, front, history = 0.0, [], [(0.0, 0.0)]
     while spent < budget:
-        trial_id = str(len(history))
-        asked = trials.ask(trial_id)
-        assert asked is not None
-        result, curve = train(recipe, asked, stopper, rng)
+        trial = study.ask()
+        spec = recipe.trial({"tau": 0.0, **ask(recipe.dimensions, trial, recipe.shapes)})
+        result, curve = train(recipe, spec.edp, trial.number, stopper, rng)
         spent += GPU_SECONDS_PER_EPOCH * len(curve)
-        trials.tell(trial_id, result, None, curve)
-        front += [_scaled(objective_values(recipe.search.objectives, kept.metrics)) for kept in result.epochs]
+        ended = set_outcome(trial, result, None, curve, objectives)
+        study.tell(trial, ended.values, state=ended.state)
+        front += [_scaled(objective_values(objectives, kept.metrics)) for kept in result.epochs]
         history.append((spent, hypervolume(front, (1.0, 1.0, 1.0))))
     return history
 
 
-def _settled(recipe: Recipe, params: dict[str, Any]) -> Settled:
-    params = {"tau": 0.0, **params}
-    return Settled(params, recipe.trial(params))
-
-
 def train(
-    recipe: Recipe, asked: Suggestion, stopper: Stopper | None, rng: np.random.Generator
+    recipe: Recipe, edp: EDPSpec, number: int, stopper: Stopper | None, rng: np.random.Generator
 ) -> tuple[TrialResult, list[Metrics]]:
     """What a trial would report, and its result over the epochs that it keeps."""
-    edp = asked.spec.edp
     costs, curve, stopped = epsilons(edp), list[Metrics](), None
     true = true_curve(edp)
     for epoch, ((ser, auc), cost) in enumerate(zip(true, costs, strict=True), start=1):
         valid = {"valid_ser": ser + rng.normal(0, 0.012), "valid_mia_auc": auc + rng.normal(0, 0.02)}
         curve.append({**valid, "epsilon": cost})
-        stopped = stopper.after_epoch(asked.number, epoch, point_of(curve[-1])) if stopper is not None else None
+        stopped = stopper.after_epoch(number, epoch, point_of(curve[-1])) if stopper is not None else None
         if stopped is not None:
             break
     kept = [

@@ -23,7 +23,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeps.execution.prepare import locate
+from sweeps.run.prepare import locate
 from sweeps.state.sweep import Sweep
 from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of

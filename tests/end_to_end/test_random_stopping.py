@@ -9,7 +9,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps.recipes.loading import load_recipe
-from sweeps.search.random_stopping import draw_number, epsilon_of_best
+from sweeps.recipes.pricing import epsilon_of_best
+from sweeps.recipes.random_stopping import draw_number
 from tests.conftest import TINY_RECIPE, Command
 
 pytestmark = pytest.mark.usefixtures("kept_groups")

@@ -55,7 +55,7 @@ def all_keys(folder: Path, trial: dict[str, Any] = TRIAL, pretrain: dict[str, An
     """Return every key of a trial and of a pretraining, by name."""
     from sweeps.attacking.attack import _reference_key
     from sweeps.commands.pretrain import _key
-    from sweeps.execution.prepare import locate
+    from sweeps.run.prepare import locate
     from trainables.corpora import corpus_digest
     from trainables.pretraining.spec import PretrainSpec
     from trainables.spec import TrialSpec

@@ -17,9 +17,9 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from sweeps.execution.resources import placement
-from sweeps.progress.stall_reporter import wanted
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
+from sweeps.run.resources import placement
+from sweeps.run.watch import wanted
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for
 from trainables.corpora import load_corpus

@@ -2,36 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+from rich.console import Console
 
 from edp.ledger import Ledger
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.search.study import open_study
-from sweeps.search.study_trials import StudyTrials
-from sweeps.search.target_epsilon import settle
+from sweeps.run.driver import Driver
+from sweeps.run.prepare import locate
+from sweeps.run.progress import Progress
+from sweeps.run.study import open_study
+from sweeps.run.trial import Suggestion
 from sweeps.state.records import SweepRecord
 from sweeps.state.sweep import Sweep
-from trainables.records.job import EpochResult, TrialResult
+from sweeps.tracking.tracker import Tracker
+from trainables.records.epochs import LEDGER, write_curve, write_ledger
+from trainables.records.job import EpochResult, Outcome, TrialResult
 
 RECIPE = load_recipe("quickstart_paper", [])[1]
 """Of points that are made up."""
 
-METRICS = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0, "delta": 5e-4}
+METRICS = {"ser": 0.5, "mia_auc": 0.5, "epsilon": 10.0, "epsilon_paper": 5.0, "delta": 5e-4, "trial_seconds": 9.0}
 
 
 def sweep(storage: Path, *settings: str) -> tuple[Sweep, Recipe]:
     recipe = load_recipe("quickstart_paper", list(settings))[1]
+    return sweep_of(recipe, storage), recipe
+
+
+def sweep_of(recipe: Recipe, storage: Path) -> Sweep:
     made = Sweep.new(storage, "one")
     made.save_recipe(recipe)
     record = {"recipe": "quickstart_paper", "state": "running", "tracking_uri": "", "run_id": "0123456789", "wanted": 8}
     made.save(SweepRecord.model_validate({"name": "one", "pid": 1, **record}))
-    return made, recipe
+    return made
 
 
-def trials(made: Sweep, recipe: Recipe) -> StudyTrials:
-    study = open_study(made, recipe)
-    return StudyTrials(study, recipe, lambda params: settle(recipe, params, 1_350), lambda number, why: "refused-run")
+class NoTracker(Tracker):
+    """Takes runs, under made-up ids, and sends nothing."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        """The runs' names."""
+
+    def start(self, name: str, **about: Any) -> str:
+        self.started.append(name)
+        return "refused-run" if "refused" in name else "run"
+
+    def end(self, run_id: str | None, status: str = "FINISHED") -> None:
+        """Nothing to end."""
+
+
+def driver(
+    made: Sweep,
+    recipe: Recipe,
+    *,
+    study: optuna.Study | None = None,
+    tracker: Tracker | None = None,
+    progress: Progress | None = None,
+    units: int = 1_350,
+    max_running: Callable[[], int] = lambda: 1_000,
+) -> Driver:
+    """The driver of a sweep whose jobs do not run."""
+    return Driver(
+        made,
+        recipe,
+        study or open_study(made, recipe),
+        locate(recipe.baseline(), made.cache),
+        units,
+        SimpleNamespace(send=SimpleNamespace(remote=lambda reason: None)),
+        tracker=tracker,
+        progress=progress or Progress(Console(quiet=True)),
+        max_running=max_running,
+    )
+
+
+class ToldTrials:
+    """Trials that a driver suggests, and whose ends it is told without a training."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    def ask(self, trial_id: str) -> Suggestion | None:
+        answer = self.driver.suggest(trial_id)
+        return answer["suggestion"] if isinstance(answer, dict) else None
+
+    def tell(self, trial_id: str, outcome: Outcome, ledger: Ledger | None, curve: list[dict[str, float]]) -> str:
+        """End a trial that has left this ledger and this curve; return complete, stopped or failed."""
+        trial = self.driver._trials[trial_id]
+        folder = self.driver._sweep.trial_folder(trial.suggestion.number)
+        if ledger is not None:
+            write_ledger(ledger, folder)
+        else:
+            (folder / LEDGER).unlink(missing_ok=True)
+        write_curve(curve, folder)
+        self.driver.on_trial_result(trial_id, {"message": ("outcome", outcome)})
+        self.driver.on_trial_complete(trial_id)
+        state = self.driver._study.get_trials(deepcopy=False)[trial.asked.number].state
+        return {TrialState.COMPLETE: "complete", TrialState.PRUNED: "stopped"}.get(state, "failed")
+
+
+def trials(made: Sweep, recipe: Recipe, **about: Any) -> ToldTrials:
+    return ToldTrials(driver(made, recipe, **{"tracker": NoTracker(), **about}))
 
 
 def result(stopped: str | None = None, **changes: float) -> TrialResult:

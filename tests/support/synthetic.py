@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,16 @@ from rich.console import Console
 from edp.accounting.tradeoff import Gaussian
 from edp.ledger import Ledger
 from sweeps.commands.finish import finish
-from sweeps.execution.trial_life import TrialLife
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
-from sweeps.search.study import open_study
-from sweeps.search.target_epsilon import planned
+from sweeps.recipes.target_epsilon import planned
+from sweeps.run.progress import Progress
 from sweeps.state.records import SweepRecord
 from sweeps.state.storage import default_tracking_uri
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import flat
 from sweeps.tracking.tracker import Tracker
+from tests.support.studies import driver
 from trainables.records.epochs import epoch_folder, write_curve, write_ledger
 from trainables.records.job import EpochResult, TrialResult
 
@@ -115,11 +113,9 @@ def sweep_of(
 def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> None:
     """So many more trials, each with the curve of its epochs, and a folder as a trial leaves it, but for its models."""
     recipe, rng = sweep.recipe, np.random.default_rng(len(sweep.trials()))
-    store: Any = tracker  # None is never asked: without it no trial is said to have started
-    life = TrialLife(sweep, recipe, open_study(sweep, recipe), EXAMPLES, store, Progress(Console(quiet=True)), None)
+    owner = driver(sweep, recipe, tracker=tracker, units=EXAMPLES)
     for i in range(trials):
-        tune, suggestion = SimpleNamespace(trial_id=str(i)), life.ask(str(i))
-        assert suggestion is not None
+        suggestion = owner.suggest(str(i))["suggestion"]
         metrics, ledger = figures(recipe, suggestion.params, rng)
         last = recipe.training.epochs
         curve = [{"valid_ser": metrics["ser"] + 0.3 / e, "train_loss": 10.0 / e} for e in range(1, last + 1)]
@@ -132,9 +128,7 @@ def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> Non
         write_ledger(ledger, folder)
         write_curve(curve, folder)
         write_ledger(ledger.until(last // 2), epoch_folder(folder, last // 2))
-        if tracker:
-            life.on_trial_start(0, [], tune)
-            for epoch, reported in enumerate(curve, start=1):
-                life.on_trial_result(0, [], tune, {"epoch": epoch, "epoch_metrics": reported})
-        life.on_trial_result(0, [], tune, {"outcome": outcome})
-        life.on_trial_complete(0, [], tune)
+        epochs = [("epoch", one) for one in enumerate(curve, start=1)]
+        for message in (("started", None), *epochs, ("outcome", outcome)):
+            owner.on_trial_result(str(i), {"message": message})
+        owner.on_trial_complete(str(i))

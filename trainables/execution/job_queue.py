@@ -268,7 +268,7 @@ class StopSignal:
 def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
     """Start an actor of the class `kind` on the caller's node.
 
-    Ray puts an actor without CPUs on any node: one that is taken away would take a sound trial's messages with it.
+    Ray puts an actor without CPUs on any node: if that node were removed, a healthy trial would lose its messages.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actors: Any = ray.remote(kind)

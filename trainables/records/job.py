@@ -86,6 +86,10 @@ class TrialResult:
     """Why the trial ended before its last planned epoch."""
 
 
+Outcome = TrialResult | str
+"""A trial's result, or the reason why it has none."""
+
+
 class TrialError(RuntimeError):
     """The trial ended without a result; its text is the reason, in one line."""
 

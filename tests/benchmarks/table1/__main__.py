@@ -66,7 +66,7 @@ def table1(
         )
     known = known or Result([], [])
     if name is not None:
-        from sweeps.progress.live_table import Progress
+        from sweeps.run.progress import Progress
         from tests.benchmarks.table1.row import Run, check, measure
 
         words = ["--row", name]

@@ -23,10 +23,10 @@ from sweeps.attacking.target import find_target
 from sweeps.bench.machine import machine, versions
 from sweeps.commands.plan import release, run_plan, searched
 from sweeps.commands.run import going_on_with
-from sweeps.execution.prepare import check_encoders
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front
+from sweeps.run.prepare import check_encoders
+from sweeps.run.progress import Progress
 from sweeps.state.sweep import Sweep
 from tests.benchmarks.table1.points import (
     EPSILONS,

@@ -13,9 +13,9 @@ from scipy.stats import ttest_1samp
 from edp.spec import UserError
 from sweeps.commands.confirm import confirm
 from sweeps.commands.run import SweepStopped
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.confirmed import estimate, next_training
+from sweeps.run.progress import Progress
 from tests.support.synthetic import sweep_of
 
 WATCH = Progress(Console(quiet=True))

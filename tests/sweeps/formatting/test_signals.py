@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.execution.session import own_answer
 from sweeps.formatting.signals import Terminated, terminating
+from sweeps.run.session import own_answer
 
 INSIDE_RAY = """
 import os, signal, threading, time, ray
@@ -42,7 +42,7 @@ def test_also_inside_a_call_to_ray(sent: str, said: str, own_ray: None) -> None:
 WHILE_RAY_STARTS = """
 import os, signal, sys, threading
 from pathlib import Path
-from sweeps.execution.session import ray_session
+from sweeps.run.session import ray_session
 from sweeps.formatting.signals import exit_code, stopped_by, terminating
 with terminating():
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()

@@ -11,8 +11,7 @@ from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
 from sweeps.cli.app import app
 from sweeps.recipes.loading import load_recipe
-from sweeps.search.random_stopping import check_candidates
-from sweeps.search.target_epsilon import Refused, planned, settle
+from sweeps.recipes.target_epsilon import ConfigurationRefused, check_candidates, planned, resolve
 
 SEARCHED = ["edp.decay=none", "space.edp.noise_correlation.choice=[none, banded]"]
 
@@ -20,7 +19,8 @@ SEARCHED = ["edp.decay=none", "space.edp.noise_correlation.choice=[none, banded]
 def test_it_is_searched_and_both_meet_a_target_at_the_same_noise() -> None:
     _, recipe = load_recipe("atis_clc", [*SEARCHED, "edp.epsilon=8"])
     settled = [
-        settle(recipe, {"C": 1.0, "edp.noise_correlation": kind, "decay": "none"}, 2_627) for kind in ("none", "banded")
+        resolve(recipe, {"C": 1.0, "edp.noise_correlation": kind, "decay": "none"}, 2_627)
+        for kind in ("none", "banded")
     ]
     assert settled[0].params["z0"] == settled[1].params["z0"]
     trials = [one.spec for one in settled]
@@ -49,9 +49,9 @@ def test_what_has_no_price_is_refused_in_one_line(settings: list[str], says: str
 def test_a_trial_whose_band_is_longer_than_an_epoch_is_refused_before_it_starts() -> None:
     _, recipe = load_recipe("atis_clc", ["edp.decay=none", "edp.noise_correlation=banded", "edp.band=42"])
     params = {"C": 1.0, "z0": 0.5, "decay": "none"}
-    assert settle(recipe, params, 2_627).params["z0"] == 0.5
-    with pytest.raises(Refused, match=r"edp\.band = 42 is more than the steps of an epoch, 41"):
-        settle(recipe, params, 41 * 64)
+    assert resolve(recipe, params, 2_627).params["z0"] == 0.5
+    with pytest.raises(ConfigurationRefused, match=r"edp\.band = 42 is more than the steps of an epoch, 41"):
+        resolve(recipe, params, 41 * 64)
 
 
 def test_random_stopping_takes_any_band_that_its_corpus_may_have_room_for() -> None:

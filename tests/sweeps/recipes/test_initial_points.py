@@ -9,8 +9,7 @@ from edp.spec import UserError
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import ask
-from sweeps.search.searcher import sampler
-from sweeps.search.study import enqueue_initial_points
+from sweeps.run.study import enqueue_initial_points, sampler
 
 
 def recipe(*settings: str, name: str = "quickstart_paper") -> Recipe:

@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from edp.spec import UserError
-from sweeps.execution.prepare import locate
 from sweeps.recipes.loading import load_pretraining, load_recipe
 from sweeps.recipes.recipe import Recipe
+from sweeps.run.prepare import locate
 from trainables.spec import BERTSpec, CLCSpec
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.bench.methods import training_spec
-from sweeps.execution.prepare import shadow_trial
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.space import bound_combinations
+from sweeps.run.prepare import shadow_trial
 from trainables.spec import TrainingSpec
 from trainables.training.references import reference_spec
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from sweeps.execution.prepare import shadow_trial
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.parts import StopSpec
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import bound_combinations
-from sweeps.search.early_stopping import Stopper
-from sweeps.search.target_epsilon import schedule_of
+from sweeps.recipes.target_epsilon import schedule_of
+from sweeps.run.early_stopping import Stopper
+from sweeps.run.prepare import shadow_trial
 from tests.support.real_data import real_corpus
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, task_of

@@ -12,8 +12,8 @@ from edp.spec import UserError
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import ask, bound_combinations
-from sweeps.search.study import enqueue_initial_points
-from sweeps.search.target_epsilon import Refused, planned, settle
+from sweeps.recipes.target_epsilon import ConfigurationRefused, planned, resolve
+from sweeps.run.study import enqueue_initial_points
 
 EXAMPLES = 1_350
 BESIDE = (
@@ -44,7 +44,7 @@ def shape(params: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def test_every_shape_that_fits_is_a_corner_and_z0_is_solved_for_each() -> None:
     one = recipe(*BESIDE)
-    found = [settle(one, params, EXAMPLES) for params in bound_combinations(one.dimensions, one.shapes)]
+    found = [resolve(one, params, EXAMPLES) for params in bound_combinations(one.dimensions, one.shapes)]
     assert {shape(settled.params) for settled in found} == SHAPES
     clips = set()
     for settled in found:
@@ -120,12 +120,12 @@ def test_a_point_that_does_not_fit_together_is_refused() -> None:
 def test_a_batch_larger_than_the_corpus_is_refused_as_a_trial_with_the_reason() -> None:
     one = recipe("edp.epsilon=8", "training.method=dpsgd", "space.training.batch_size.choice=[64, 4096]")
     point = {"C": 1.0, "decay": "none", "tau": 0.0}
-    assert settle(one, point | {"training.batch_size": 64}, EXAMPLES).params["z0"] > 0
-    with pytest.raises(Refused, match=r"4096: the corpus has 1350 utterances.*at most that many, or full"):
-        settle(one, point | {"training.batch_size": 4096}, EXAMPLES)
+    assert resolve(one, point | {"training.batch_size": 64}, EXAMPLES).params["z0"] > 0
+    with pytest.raises(ConfigurationRefused, match=r"4096: the corpus has 1350 utterances.*at most that many, or full"):
+        resolve(one, point | {"training.batch_size": 4096}, EXAMPLES)
 
 
 def test_random_stopping_takes_mechanisms_beside_each_other_and_a_full_batch() -> None:
-    from sweeps.search.random_stopping import check_candidates
+    from sweeps.recipes.target_epsilon import check_candidates
 
     check_candidates(recipe(*BESIDE, "search.sampler=random_stopping"))

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.execution.trial_life import TrialLife
-from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
 from sweeps.results.summary import document
-from sweeps.search.study import open_study
-from sweeps.search.study_trials import StudyTrials
-from sweeps.search.target_epsilon import settle
 from sweeps.state.sweep import Sweep
-from tests.support.studies import METRICS, result, sweep, trials
+from tests.support import studies
+from tests.support.studies import METRICS, ToldTrials, result, sweep, trials
 
 HOUR = 3600.0
 
 
-def ran(tmp_path: Path, *settings: str) -> tuple[StudyTrials, list[str]]:
+def ran(tmp_path: Path, *settings: str) -> tuple[ToldTrials, list[str]]:
     """A sweep of a complete trial of one GPU-hour and a failed one of half of that."""
     made, recipe = sweep(tmp_path, "search.sampler=random", *settings)
     search = trials(made, recipe)
@@ -48,25 +41,22 @@ def test_a_driver_counts_what_it_hears_of_and_reads_the_study_no_more(
     first.ask("before")
     first.tell("before", result(**_costs(HOUR)), Ledger(), [])
     made.update(baseline=METRICS | _costs(HOUR / 4))
-    store: Any = None  # no trial is said to have started, so none has a run
-    life = TrialLife(made, recipe, open_study(made, recipe), 1_350, store, Progress(Console(quiet=True)), None)
+    driver = studies.driver(made, recipe)
     for name in ("records", "told", "synced_runs"):
         monkeypatch.setattr(Sweep, name, None)  # nothing that reads them works from here on
-    asked = life.ask("runs")
-    assert asked is not None
-    runs, reported = SimpleNamespace(trial_id="runs"), {"valid_ser": 0.5}
-    life.on_trial_result(0, [], runs, {"epoch": 1, "epoch_metrics": reported | _costs(HOUR / 8)})
-    assert life.ask("more") is not None, "1.375 of 2 hours"
-    life.on_trial_result(0, [], runs, {"epoch": 2, "epoch_metrics": reported | _costs(HOUR)})
-    assert life.ask("no more") is None, "2.25 of 2 hours, of which one trial's are not told to the study yet"
-    life.on_trial_result(0, [], runs, {"outcome": result(**_costs(HOUR * 1.5), trial_seconds=9.0)})
-    life.on_trial_complete(0, [], runs)
+    search, reported = ToldTrials(driver), {"valid_ser": 0.5}
+    assert search.ask("runs") is not None
+    driver.on_trial_result("runs", {"message": ("epoch", (1, reported | _costs(HOUR / 8)))})
+    assert search.ask("more") is not None, "1.375 of 2 hours"
+    driver.on_trial_result("runs", {"message": ("epoch", (2, reported | _costs(HOUR)))})
+    assert search.ask("no more") is None, "2.25 of 2 hours, of which one trial's are not told to the study yet"
+    search.tell("runs", result(**_costs(HOUR * 1.5), trial_seconds=9.0), None, [])
     monkeypatch.undo()
-    assert life.trials.closed == (
+    assert driver.budget_spent == (
         "budget.gpu_hours = 2 is spent (2.25): no more trials are started; "
         "another sweep may have --set budget.gpu_hours=MORE"
     )
-    assert life._spent.seconds == sweep_cost(made.trials(), made.record.baseline, recipe) == _costs(2.75 * HOUR)
+    assert driver._spent.seconds == sweep_cost(made.trials(), made.record.baseline, recipe) == _costs(2.75 * HOUR)
 
 
 def _costs(seconds: float) -> dict[str, float]:
@@ -106,14 +96,9 @@ def test_a_budget_that_is_spent_starts_no_more_trials_also_on_resume(name: str, 
         f"another sweep may have --set budget.{name}=MORE"
     ]
     made, recipe = _again(tmp_path)
-    resumed = StudyTrials(
-        open_study(made, recipe),
-        recipe,
-        lambda params: settle(recipe, params, 1_350),
-        enough=lambda: over_budget(sweep_cost(made.trials(), made.record.baseline, recipe), recipe),
-    )
+    resumed = trials(made, recipe)
     assert resumed.ask("more") is None
-    assert resumed.closed == why[0]
+    assert resumed.driver.budget_spent == why[0]
     assert len(made.trials()) == 2
 
 

@@ -17,10 +17,10 @@ from sweeps.commands.confirm import print_confirmation
 from sweeps.commands.pick import Wanted, keep
 from sweeps.formatting.figures import audited_text, epsilon_cell, params_text, shared_params
 from sweeps.recipes.loading import load_recipe
+from sweeps.recipes.target_epsilon import planned
 from sweeps.results.front import pareto_front
 from sweeps.results.summary import print_front, print_sweep, tie_lines
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.search.target_epsilon import planned
 from sweeps.state.records import Point
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_note import run_note

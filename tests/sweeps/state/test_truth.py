@@ -232,11 +232,8 @@ def test_with_the_study_and_a_ledger_gone_the_rest_comes_back_and_the_loss_is_na
 
 @pytest.mark.slow
 def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> None:
-    from optuna.trial import TrialState
-
     from sweeps.commands.repair import repair
-    from sweeps.search.study import open_study, requeue_interrupted
-    from sweeps.state.trial_file import keep_trial
+    from sweeps.run.study import open_study, requeue_interrupted
     from tests.support import studies
 
     points = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, "decay": "none"}]
@@ -244,8 +241,6 @@ def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> 
     asked = studies.trials(made, recipe)
     suggestion = asked.ask("a")
     assert suggestion is not None
-    made.trial_folder(0).mkdir(parents=True)
-    keep_trial(asked.trial("a"), made.trial_folder(0), TrialState.RUNNING)
     (made.folder / "study.db").unlink()
 
     repair(made)
@@ -263,8 +258,8 @@ def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_again(tmp_path: Path) -> None:
-    from sweeps.search.study import open_study, requeue_interrupted
-    from sweeps.search.target_epsilon import planned
+    from sweeps.recipes.target_epsilon import planned
+    from sweeps.run.study import open_study, requeue_interrupted
     from tests.support import studies
     from trainables.records.epochs import write_ledger
 

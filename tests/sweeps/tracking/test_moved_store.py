@@ -10,7 +10,7 @@ from rich.console import Console
 
 from edp.spec import UserError
 from sweeps.commands.run import resume_sweep
-from sweeps.progress.live_table import Progress
+from sweeps.run.progress import Progress
 from tests.support.synthetic import sweep_of
 
 

@@ -11,8 +11,8 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.commands.finish import finish
 from sweeps.formatting.figures import epsilon_cell
-from sweeps.progress.live_table import Progress
 from sweeps.results.front import pareto_front
+from sweeps.run.progress import Progress
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_note import run_note
 from sweeps.tracking.run_tags import charted

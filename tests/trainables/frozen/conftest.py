@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.execution.frozen_states import ensure_states
+from sweeps.run.frozen_states import ensure_states
 from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import PRIVATE, model_spec
 from trainables.corpora import load_corpus

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from edp.spec import UserError
-from sweeps.execution.frozen_states import ensure_states
+from sweeps.run.frozen_states import ensure_states
 from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
 from trainables.corpora import load_corpus
 from trainables.data import states

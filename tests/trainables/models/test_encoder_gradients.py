@@ -11,7 +11,7 @@ from transformers import AlbertConfig
 
 from edp.per_example import record_per_example
 from edp.spec import UserError
-from sweeps.execution.prepare import check_encoders
+from sweeps.run.prepare import check_encoders
 from tests.conftest import Command
 from tests.support.encoder_folders import KINDS, make_encoder
 from tests.support.gradients import relative

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edp.spec import UserError
-from sweeps.execution.prepare import encode_missing, locate, read_missing
+from sweeps.run.prepare import encode_missing, locate, read_missing
 from tests.support import tiny, writers
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe

@@ -1,0 +1,135 @@
+"""The capacity of machines: the cluster's nodes, those that it can scale to, and the memory that models need."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+import yaml
+from ray._common.utils import get_system_memory
+
+from edp.spec import UserError
+from sweeps.recipes.parts import ResourcesSpec
+from trainables.spec import BERTSpec, CLCSpec, ModelSpec, TrialSpec
+
+BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
+"""The file that the cluster launcher leaves on a head node, for its autoscaler."""
+
+_FLOAT = 4
+_MAX_ADDRESS = 2**47
+"""Bytes that a process can address: the memory of a cluster's machines is not known before Ray is asked."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster, in Ray's units."""
+
+    cpus: float
+    gpus: float
+
+    def holds(self, workers: int, cpus: float, gpus: float) -> int:
+        """Return how many groups of `workers` fit here, with so many CPUs and GPUs a worker."""
+        by_cpu = self.cpus / (workers * cpus) if cpus else float("inf")
+        by_gpu = self.gpus / (workers * gpus) if gpus else float("inf")
+        return int(min(by_cpu, by_gpu) + 1e-6)
+
+
+def nodes_now() -> list[Node]:
+    """Return the machines that are there."""
+    return [
+        Node(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0))
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def nodes_at_most(resources: ResourcesSpec, bootstrap: Path = BOOTSTRAP) -> list[Node]:
+    """Return the machines that are there, and those that the autoscaler may add.
+
+    Ray does not say what its autoscaler may add. It is read from the recipe (`resources.scales_to`), else from the
+    configuration that a managed cluster may have reported to Ray, else from the launcher's file on the head node.
+    """
+    here = nodes_now()
+    if resources.scales_to is not None:
+        wanted = resources.scales_to
+        groups = [(Node(wanted.cpus, wanted.gpus), wanted.nodes)]
+    else:
+        groups = _reported() or _of_launcher(bootstrap)
+    have = Counter(here)
+    for node, most in groups:
+        here += [node] * max(0, most - have[node])
+    return here
+
+
+def _reported() -> list[tuple[Node, int]]:
+    config = ray._private.state.state.get_cluster_config()
+    groups = config.node_group_configs if config is not None else []
+    return [
+        (Node(float(g.resources.get("CPU", 0)), float(g.resources.get("GPU", 0))), max(0, g.max_count)) for g in groups
+    ]
+
+
+def _of_launcher(path: Path) -> list[tuple[Node, int]]:
+    """Return the node types of a cluster launcher's file, without the head's."""
+    path = path.expanduser()
+    if not path.is_file():
+        return []
+    config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    most = int(config.get("max_workers", 0))
+    found = []
+    for name, kind in config.get("available_node_types", {}).items():
+        if name != config.get("head_node_type"):
+            has = kind.get("resources", {})
+            node = Node(float(has.get("CPU", 0)), float(has.get("GPU", 0)))
+            found.append((node, min(most, int(kind.get("max_workers", most)))))
+    return found
+
+
+def check_memory(trials: Iterable[TrialSpec], workers: int) -> None:
+    """Raise if a trial's weights alone, in every worker, need more memory than this machine has, or than any can have.
+
+    Such a trial would make its workers die, one after the other, after minutes.
+
+    Raises:
+        UserError: naming the sizes.
+    """
+    here = "RAY_ADDRESS" not in os.environ
+    most, where = (get_system_memory(), "this machine") if here else (_MAX_ADDRESS, "any machine")
+    processes = workers if here else 1
+    for trial in trials:
+        needed = min_weights(trial.model) * _FLOAT * processes
+        if needed > most:
+            raise UserError(
+                f"{_sizes(trial.model)}: the weights alone take {needed / 2**30:,.0f} GiB in {processes} worker(s), "
+                f"and {where} has {most / 2**30:,.0f} GiB; allowed: a smaller model"
+                + (", or fewer training.workers" if processes > 1 else "")
+            )
+
+
+def min_weights(model: ModelSpec) -> int:
+    """Return a lower bound of a model's number of weights: small parts are left out; 0 where its files say it."""
+    if isinstance(model, CLCSpec):
+        h = model.hidden_size
+        first, others = model.embedding_size + model.char_filters + h, 3 * h
+        return 8 * h * (first + (model.layers - 1) * others) + 3 * model.char_filters * model.char_embedding_size
+    adapters = 2 * (model.lora_rank or 0)
+    return adapters + (12 * model.hidden_size**2 * model.random_layers if _starts_at_random(model) else 0)
+
+
+def _starts_at_random(model: BERTSpec) -> bool:
+    if model.pretrained is None:
+        return True
+    from trainables.encoders.pretrained import pretrained_folder  # transformers takes seconds to import
+
+    return pretrained_folder(model.pretrained)[0] is None
+
+
+def _sizes(model: ModelSpec) -> str:
+    names = ("embedding_size", "char_filters", "char_embedding_size", "hidden_size", "layers", "lora_rank")
+    found = {name: getattr(model, name, None) for name in names}
+    return ", ".join(f"model.{name} = {value:g}" for name, value in found.items() if value is not None)

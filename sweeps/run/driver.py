@@ -1,0 +1,260 @@
+"""The driver of a sweep: it owns the study, asks it for configurations, starts trials, hears how they end, and alone
+writes study and MLflow.
+
+Ray Tune knows it as its searcher. Ray's own `OptunaSearch` leaves a trial RUNNING for ever when its last report holds a
+NaN, and ends the sweep when an objective is missing from any report. Here the study is told every trial's end exactly
+once, whatever the end was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+from ray.tune.search import Searcher
+
+from sweeps.recipes.loading import write_yaml
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.space import ask
+from sweeps.recipes.target_epsilon import ConfigurationRefused, resolve
+from sweeps.results.cost import Spent, over_budget
+from sweeps.run.prepare import Prepared
+from sweeps.run.progress import Progress
+from sweeps.run.prometheus import Meter
+from sweeps.run.study import set_outcome, tell_refusal
+from sweeps.run.trial import Message, Suggestion
+from sweeps.run.watch import notice
+from sweeps.state.picks import heading_of
+from sweeps.state.records import number_of
+from sweeps.state.sweep import Sweep
+from sweeps.state.trial_file import FEATURES, digests, keep_trial
+from sweeps.tracking.backfill import SyncedRuns
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run
+from sweeps.tracking.tracker import Tracker
+from trainables.records.epochs import begin_folder, by_epoch, read_curve, read_ledger
+from trainables.records.job import Outcome, TrialResult
+from trainables.records.pareto import Metrics
+from trainables.training.checkpoint import discard_checkpoint
+
+MAX_REFUSALS = 50
+"""Refused configurations in a row that end the search: there may be none within the budget."""
+MAX_FAILURES = 10
+"""Failed trials in a row that end the search: all of them probably fail for one reason."""
+
+
+@dataclass
+class _Trial:
+    """A trial that has not ended."""
+
+    suggestion: Suggestion
+    asked: optuna.Trial
+    run: JobRun | None = None
+    """None until it has started, and where trials are not tracked."""
+    seen: set[int] = field(default_factory=set)
+    """Epochs that it has reported."""
+    outcome: Outcome | None = None
+    left: bool = False
+    """Whether it was stopped before its end: `edp-sweep resume` continues it."""
+
+
+class Driver(Searcher):
+    """Owns the trials of a sweep.
+
+    Args:
+        units: training utterances of the corpus, or users where they are the unit.
+        stop_signal: an actor that stops all jobs at the end of their running epoch.
+        tracker: None where the number of trials is secret: one tracked trial would tell that there were so many.
+        meter: exports the trials' states and metrics, where trials are shown.
+        max_running: returns how many trials may run at once now.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        recipe: Recipe,
+        study: optuna.Study,
+        prepared: Prepared,
+        units: int,
+        stop_signal: Any,
+        *,
+        tracker: Tracker | None,
+        progress: Progress,
+        meter: Meter | None = None,
+        max_running: Callable[[], int],
+    ) -> None:
+        super().__init__(metric=None, mode=None)
+        self._sweep, self._recipe, self._study, self._units = sweep, recipe, study, units
+        self._stop_signal, self._max_running = stop_signal, max_running
+        self._tracker, self._progress, self._meter = tracker, progress, meter
+        self._features = prepared.corpus / FEATURES
+        self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)
+        # Read once: later costs are reported.
+        self._spent = Spent(sweep.records(study.get_trials(deepcopy=False)), sweep.record.baseline)
+        self._synced = SyncedRuns(sweep)
+        self._trials: dict[str, _Trial] = {}
+        self._failures: list[str] = []
+        self.stopped: str | None = None
+        """The reason why trials left off before their end."""
+        self.budget_spent: str | None = None
+        """The reason why no more trials start, once the recipe's `budget` is spent."""
+
+    @property
+    def gave_up(self) -> str | None:
+        """The reasons of so many failures in a row that no more trials start, each counted; None before that."""
+        if len(self._failures) < MAX_FAILURES or self._recipe.search.secret:
+            return None  # to give up would tell of a secret number of candidates, and what became of them
+        counts = Counter(self._failures).most_common()
+        return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
+
+    # Any: a dict or a string. Ray annotates `dict | None`, though it documents FINISHED, a string, as an answer.
+    def suggest(self, trial_id: str) -> Any:
+        """Return the next trial to start under Tune's `trial_id`; None if none may start now, FINISHED if none will."""
+        if sum(not trial.left for trial in self._trials.values()) >= self._max_running():
+            return None  # Tune asks again
+        if self.stopped is not None:
+            return Searcher.FINISHED
+        self.budget_spent = self.budget_spent or over_budget(self._spent.seconds, self._recipe)
+        if self.gave_up is not None or self.budget_spent is not None:
+            return Searcher.FINISHED
+        for _ in range(MAX_REFUSALS):
+            asked = self._study.ask()
+            params = ask(self._recipe.dimensions, asked, self._recipe.shapes)
+            try:
+                with notice("solving for what ε allows of a configuration", self._progress.say):
+                    resolved = resolve(self._recipe, params, self._units)
+            except ConfigurationRefused as refusal:
+                self._refuse(asked, refusal)
+                continue
+            suggestion = Suggestion(number_of(asked), resolved.params, resolved.spec)
+            self._trials[trial_id] = _Trial(suggestion, asked)
+            self._begin(suggestion, asked)
+            return {"suggestion": suggestion}
+        return Searcher.FINISHED
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Take a message of the trial's process."""
+        trial = self._trials[trial_id]
+        number = trial.suggestion.number
+        message: Message = result["message"]
+        match message:
+            case "started", _:
+                self._start(trial)
+            case "epoch", (epoch, metrics):
+                self._spent.hear(number, metrics)
+                self._epoch(trial, epoch, metrics)
+            case "news", news:
+                self._progress.news(f"trial {number}", news)
+            case "outcome", outcome:
+                trial.outcome = outcome
+            case "left", reason:
+                trial.left = True
+                self.stopped = self.stopped or reason
+                self._stop_signal.send.remote(reason)
+
+    def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+        """End a trial: its process is done, or (`error`) died or raised more often than it may."""
+        trial = self._trials[trial_id]
+        if trial.left:
+            self._show(trial.suggestion.number, "interrupted")
+            return
+        del self._trials[trial_id]
+        died = "the trial's process died; see Ray's logs" if error else "the trial ended without a result"
+        self._end(trial, trial.outcome or died)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: Tune pickles its searcher into snapshots that are never read; the study is the truth."""
+        return {}
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: the study's database is the truth."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing."""
+
+    def _refuse(self, asked: optuna.Trial, refusal: ConfigurationRefused) -> None:
+        number, run_id = number_of(asked), None
+        if self._tracker is not None:
+            run_id = open_refused_run(self._tracker, self._sweep, number, refusal.params, str(refusal))
+        self._show(number, "refused", refusal.params, reason=str(refusal))
+        tell_refusal(self._study, asked, refusal, run_id)
+
+    def _begin(self, suggestion: Suggestion, asked: optuna.Trial) -> None:
+        """Write what must be known of a trial if this process dies from now on."""
+        asked.set_user_attr("params", suggestion.params)
+        folder = self._sweep.trial_folder(suggestion.number)
+        begin_folder(folder)
+        # Of a secret number of trials the released one is called 0: its own would tell how many came before.
+        number = 0 if self._recipe.search.secret else suggestion.number
+        heading = heading_of(self._sweep.name, number, suggestion.spec.training.epochs)
+        write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
+        keep_trial(asked, folder, TrialState.RUNNING)
+        self._show(suggestion.number, "waiting", suggestion.params)
+
+    def _start(self, trial: _Trial) -> None:
+        """Open the trial's MLflow run. A trial whose process died starts again: it goes on with its run."""
+        if trial.run is not None:
+            return
+        s, known = trial.suggestion, trial.asked.user_attrs
+        self._show(s.number, "running", s.params)
+        if self._tracker is None:
+            return
+        run_id = known.get("run_id")
+        if run_id is None and "retry_of" in known:
+            run_id = self._tracker.find(self._sweep.record.run_id, "trial", s.number)
+        trial.run = open_trial_run(self._tracker, self._sweep, s.number, s.params, s.spec, self._inputs, run_id)
+        if trial.run.run_id is not None:
+            trial.asked.set_user_attr("run_id", trial.run.run_id)
+
+    def _epoch(self, trial: _Trial, epoch: int, metrics: Metrics) -> None:
+        """Track and show an epoch, unless it was reported before."""
+        if epoch in trial.seen:
+            return
+        trial.seen.add(epoch)
+        if trial.run is not None:
+            trial.run.epoch(epoch, metrics)
+        if self._meter is not None:
+            self._meter.epoch(metrics)
+        self._progress.trial_epoch(trial.suggestion.number, epoch, metrics)
+
+    def _end(self, trial: _Trial, outcome: Outcome) -> None:
+        """Write a trial's end: to its folder, so that the study can be rebuilt, to the study, and to MLflow."""
+        number, asked = trial.suggestion.number, trial.asked
+        folder, result = self._sweep.trial_folder(number), outcome if isinstance(outcome, TrialResult) else None
+        ledger, curve = result.ledger if result else read_ledger(folder), read_curve(folder)
+        if result:
+            asked.set_user_attr("tags", result.tags)
+        asked.set_user_attr("digests", digests(folder, self._features))
+        if result or curve:
+            self._spent.hear(number, result.metrics if result else curve[-1])
+        ended = set_outcome(asked, outcome, ledger, curve, self._recipe.search.objectives)
+        self._failures = [*self._failures, ended.failure] if ended.failure is not None else []
+        keep_trial(asked, folder, ended.state, ended.values)
+        self._study.tell(asked, ended.values, state=ended.state)
+        if result:
+            discard_checkpoint(folder)
+        if trial.run is not None:
+            # An epoch that ended as this process or the trial's died was not reported.
+            trial.run.epochs({n: metrics for n, metrics in by_epoch(curve).items() if n not in trial.seen})
+            trial.run.close(trial.suggestion.spec, folder, outcome, ended.name)
+            if trial.run.run_id is not None and trial.run.whole:
+                self._synced.add(number, trial.run.run_id)
+        if result:
+            self._show(number, ended.name, metrics=result.metrics, reason=result.stopped or "")
+        else:
+            self._show(number, "failed", reason=str(outcome))
+
+    def _show(
+        self,
+        number: int,
+        state: str,
+        params: dict[str, Any] | None = None,
+        metrics: Metrics | None = None,
+        reason: str = "",
+    ) -> None:
+        if self._meter is not None:
+            self._meter.trial(number, state, metrics)
+        self._progress.trial(number, state, params, metrics, reason)

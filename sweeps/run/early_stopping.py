@@ -1,0 +1,139 @@
+"""Early stopping of trials by non-dominated sorting at rungs, after MOASHA (Schmucker et al. 2021; Syne Tune).
+
+ASHA halts what is behind at an epoch; with several objectives there is no single order. MOASHA ranks the trials that
+reached a rung by the front that they are on there, and lets the best part go on. Adapted here:
+
+- Rungs are the epochs `grace_epochs * ETA**k`. At a rung a trial is compared with the points that *all* trials had
+  there, so that a later trial is compared with more points than an early one.
+- A trial on the first front of its rung is never stopped, nor one among the better half.
+- A trial is stopped only if it is also dominated *with a margin*: at that epoch or an earlier one (at no more cost),
+  some trial had a point that is nowhere worse, and somewhere better by `margin` of the range of the objective so far.
+  SER and MIA AUC are noisy on a validation split; a lead that noise explains stops no trial.
+
+The point of a trial at a rung holds its objectives, SER and leakage on the validation split, and log10 of the ε that it
+has spent by that epoch, also where the target is fixed and ε is no objective: trials with little and with much noise
+are seldom comparable, and one whose noise decays has most of its ε still to spend.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeps.recipes.parts import StopSpec
+from trainables.records.epochs import point_of, read_curve
+from trainables.records.pareto import Metrics, Objectives, Values, dominates, non_dominated, objective_value
+
+if TYPE_CHECKING:
+    from sweeps.recipes.recipe import Recipe
+
+ETA = 2
+"""Factor between the epochs of two successive rungs."""
+
+MIN_TRIALS = 4
+"""Trials that must have reached a rung before one is stopped there."""
+
+
+class Stopper:
+    """Holds the points of all trials by epoch, and judges a trial at each rung.
+
+    Args:
+        spec: the recipe's rule.
+        epochs: of a complete trial: at its last there is nothing left to stop.
+        every: epochs between reports; a rung between two reports is judged at the later one.
+    """
+
+    def __init__(self, spec: StopSpec, epochs: int, every: int = 1) -> None:
+        self._spec, self._every = spec, every
+        self._rungs = {self._reports(rung) for rung in rungs(spec.grace_epochs, epochs)} - {self._reports(epochs)}
+        self._curves: dict[int, list[Values]] = {}
+
+    def seen(self, trial: int, curve: Sequence[Values]) -> None:
+        """Set the points that a trial of an earlier session reported, the first epoch first."""
+        self._curves[trial] = list(curve)
+
+    def after_epoch(self, trial: int, epoch: int, point: Values) -> str | None:
+        """Add the point of a trial after `epoch` epochs; return the reason to stop it, if there is one."""
+        curve = self._curves.setdefault(trial, [])
+        reports = self._reports(epoch)
+        del curve[reports - 1 :]  # a trial that went on from a checkpoint repeats an epoch
+        curve.append(point)
+        return self._judge(trial, reports, point) if reports in self._rungs and len(curve) == reports else None
+
+    def _reports(self, epoch: int) -> int:
+        """Return the number of reports up to and including `epoch`."""
+        return -(-epoch // self._every)
+
+    def _judge(self, trial: int, reports: int, point: Values) -> str | None:
+        rung = {number: curve[reports - 1] for number, curve in self._curves.items() if len(curve) >= reports}
+        if len(rung) < MIN_TRIALS or _ahead(rung, trial) < len(rung) / ETA:
+            return None
+        margins = _margins([p for curve in self._curves.values() for p in curve[:reports]], self._spec.margin)
+        for number, curve in self._curves.items():
+            if number != trial and any(_beats(other, point, margins) for other in curve[:reports]):
+                return f"after {reports * self._every} epochs dominated with a margin by trial {number}"
+        return None
+
+
+def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
+    """Start an actor of the recipe's `Stopper` that knows earlier sessions' trials; None where nothing is stopped.
+
+    Args:
+        trials: folder of the trials' folders, named by number.
+    """
+    search = recipe.search
+    if search.stop is None or search.secret:
+        return None  # candidates that others stop would not be independent
+    from trainables.execution.job_queue import colocated_actor  # imports Ray, which the rule does not need
+
+    stopper = colocated_actor(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
+    for number, curve in curves_in(trials).items():
+        stopper.seen.remote(number, [rung_point(metrics, search.objectives) for metrics in curve])
+    return stopper
+
+
+def curves_in(trials: Path) -> dict[int, list[Metrics]]:
+    """Return the curves of the trials whose folders are in `trials`, by number; other files are ignored."""
+    return {int(folder.name): read_curve(folder) for folder in trials.glob("*") if folder.name.isdecimal()}
+
+
+def rung_point(metrics: Metrics, objectives: Objectives) -> Values:
+    """Return the point by which trials are compared at a rung."""
+    point = point_of(metrics, objectives)
+    if any(name.startswith("log10_epsilon") for name in objectives):
+        return point
+    # Two digits: a target ε is met to within a small tolerance, which must not decide which trial dominates.
+    return *point, round(objective_value("log10_epsilon", metrics), 2)
+
+
+def rungs(grace_epochs: int, epochs: int) -> list[int]:
+    """Return the epochs at which trials are judged: grace_epochs, twice as many, …, before the last."""
+    found = []
+    epoch = grace_epochs
+    while epoch < epochs:
+        found.append(epoch)
+        epoch *= ETA
+    return found
+
+
+def _ahead(rung: dict[int, Values], trial: int) -> int:
+    """Return how many trials of a rung are on fronts before that of `trial`; 0 on the first."""
+    left, passed = dict(rung), 0
+    while True:
+        numbers = list(left)
+        front = {numbers[i] for i in non_dominated([left[n] for n in numbers])}
+        if trial in front:
+            return passed
+        passed += len(front)
+        left = {n: p for n, p in left.items() if n not in front}
+
+
+def _beats(one: Values, other: Values, margins: Values) -> bool:
+    return dominates(one, other) and any(a < b - gap for a, b, gap in zip(one, other, margins, strict=True))
+
+
+def _margins(points: Sequence[Values], share: float) -> list[float]:
+    widths = (max(column) - min(column) for column in zip(*points, strict=True))
+    return [share * width if math.isfinite(width) else 0.0 for width in widths]

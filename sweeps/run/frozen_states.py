@@ -1,0 +1,72 @@
+"""States of a frozen encoder for all corpora of a sweep, computed once, on all CPUs of Ray where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import ray
+
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.frozen.compute_states import RunBlocks, all_state_names, in_turn, missing_states, write_states
+from trainables.spec import BERTSpec, ModelSpec
+
+Say = Callable[[str], None]
+
+
+def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say) -> None:
+    """Add the states that any of `models` reads to the encoded corpora in `folders`, of the same features and task.
+
+    Raises:
+        UserError: if an encoder cannot be found, or lacks a layer.
+    """
+    chosen = [model for model in models if isinstance(model, BERTSpec) and model.features is not None]
+    if not chosen:
+        return
+    folders = list(folders)
+    names = all_state_names(chosen, EncodedCorpus.open(folders[0]).labels)
+    lacking = [folder for folder in folders if missing_states(folder, names)]
+    if not lacking:
+        return
+    from trainables.frozen.compute_states import copy_moments, write_moments  # transformers takes seconds to import
+
+    model, source = chosen[0], lacking[0]
+    write_moments(source, model, names, _progress_of("public states", say))
+    for folder in folders:
+        if folder != source:
+            copy_moments(source, folder, names)
+    for folder in lacking:
+        name = folder.name.rpartition("-")[0]
+        write_states(folder, model, names, progress=_progress_of(f"states of {name}", say), run=_block_runner())
+
+
+def _progress_of(what: str, say: Say) -> Callable[[int, int], None]:
+    def progress(done: int, total: int) -> None:
+        say(f"{what}: {done:,} of {total:,} utterances")
+
+    return progress
+
+
+def _block_runner() -> RunBlocks:
+    """Return a function that runs blocks: one after the other here, or as tasks where Ray has more than one CPU."""
+    if not ray.is_initialized() or ray.cluster_resources().get("CPU", 1) < 2:
+        return in_turn
+    return _tasks
+
+
+def _tasks(work: Callable[[int], int], blocks: int) -> Iterable[int]:
+    if blocks == 1:
+        yield work(0)
+        return
+
+    @ray.remote(num_cpus=1, max_retries=3)
+    def one(number: int) -> int:
+        import torch
+
+        torch.set_num_threads(1)
+        return work(number)
+
+    waiting = [one.remote(number) for number in range(blocks)]
+    while waiting:
+        done, waiting = ray.wait(waiting)
+        yield from ray.get(done)

@@ -1,0 +1,261 @@
+"""Files that all trials of a sweep share: encoded corpora and the fitted attack, made once and named by content."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edp.spec import UserError
+from sweeps.run.frozen_states import ensure_states
+from sweeps.run.watch import notice
+from sweeps.state.corpora import check_corpora
+from trainables.attacks.canary import make_canaries, plant, toss_coins
+from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.corpora import corpus_digest, is_generated, load_corpus
+from trainables.corpora.labels import Labels, Task, for_task, task_of
+from trainables.corpora.types import Splits
+from trainables.data.embeddings import WordVectors
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.data.encoding import encode
+from trainables.execution.client import OnEpoch
+from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
+from trainables.records.files import read_json, reading
+from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
+from trainables.records.pareto import Metrics
+from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
+from trainables.spec.keys import NO_EFFECT, cache_key, identity
+
+Say = Callable[[str], None]
+RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
+ShowEpoch = Callable[[str, int, int, Metrics], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Places of the shared files: the folders of the encoded corpora, the fitted attack, and the canaries' coins."""
+
+    corpus: Path
+    shadow: Path
+    attack: Path
+    coins: Path | None = None
+
+
+def locate(spec: TrialSpec, cache: Path) -> Prepared:
+    """Return the places of the shared files of `spec`, whether they exist or not. Names follow from content.
+
+    Raises:
+        UserError: if a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
+    """
+    model = spec.model
+    if isinstance(model, CLCSpec):
+        features: list[Any] = [model.embeddings, model.embedding_size]
+        if model.embeddings.path is not None:
+            features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
+        field, public = "model.embeddings.corpus", model.embeddings.corpus
+    else:
+        from trainables.encoders.pretrained import check_pretrained  # transformers takes seconds to import
+
+        check_corpus(model, spec.corpus)
+        features = [model.pretrained, model.vocabulary, *check_pretrained(model)]
+        field, public = "model.vocabulary", model.vocabulary
+        if model.features is not None:
+            others = [corpus_digest(one, f"model.features.public.{i}") for i, one in enumerate(model.features.public)]
+            features.append(["states", model.layers, others])
+    common = [features, corpus_digest(public, field) if public is not None else None]
+    target = cache / f"{spec.corpus.name}-{cache_key(common, corpus_digest(spec.corpus))}"
+    coins = None
+    if spec.canaries.count:
+        canaries = cache_key(corpus_digest(spec.corpus), spec.canaries)
+        # The coins are beside the encoded corpus, not in it: training reads that folder, and must not know them.
+        target = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
+        coins = cache / f"coins-{canaries}.json"
+    task = _task(spec.corpus, target)
+    shadow_digest = corpus_digest(spec.shadow.corpus, "shadow.corpus")
+    shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, shadow_digest, task)}"
+    training = identity(shadow_trial(spec).training, NO_EFFECT | {"micro_batches"})  # which SGD has no use for
+    attack = cache / f"attack-{cache_key(shadow.name, model, training)}.json"
+    return Prepared(target, shadow, attack, coins)
+
+
+def _task(corpus: CorpusSpec, encoded: Path) -> Task:
+    """Return the corpus' task, which its shadow has too: from its encoding, if there is one, else from its files."""
+    meta = encoded / "meta.json"
+    if meta.is_file():
+        return Labels.from_dict(read_json(meta, dict[str, Any])["labels"]).task
+    return "joint" if is_generated(corpus) else _task_of_files(corpus, corpus_digest(corpus))
+
+
+@functools.cache
+def _task_of_files(corpus: CorpusSpec, digest: str) -> Task:
+    """Return the task of a corpus of files. `digest` makes the cache read files again that have changed."""
+    return task_of(load_corpus(corpus))
+
+
+def check_encoders(trials: Iterable[TrialSpec]) -> None:
+    """Raise if a trial's pretrained encoder has fewer layers than it asks for, or cannot be clipped as it asks.
+
+    Raises:
+        UserError: with the allowed values.
+    """
+    for spec in trials:
+        if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
+            from trainables.models.bert import check_encoder  # transformers takes seconds to import
+
+            check_encoder(spec.model, spec)
+
+
+def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
+    """Read the corpora that are not encoded yet completely, so that a broken file is found before anything starts.
+
+    Raises:
+        UserError: if a file is broken, naming file and line; if a private corpus is contained in one that is taken for
+            public; and if users are the unit and the corpus has none.
+    """
+    if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
+        raise UserError(
+            f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "
+            f"allowed: delete {prepared.corpus} too, and new coins are tossed"
+        )
+    wanted = {prepared.corpus: ("corpus", spec.corpus), prepared.shadow: ("shadow.corpus", spec.shadow.corpus)}
+    found = {
+        folder: load_corpus(corpus, field) for folder, (field, corpus) in wanted.items() if not _is_encoded(folder)
+    }
+    # Opened though nothing is read yet: a broken file of an encoded corpus is found before anything starts.
+    there = {folder: EncodedCorpus.open(folder) for folder in wanted if folder not in found}
+    new = found.get(prepared.corpus)
+    spec.check_users(len(new.train_users) or None if new else there[prepared.corpus].own_users)
+    if prepared.corpus in found:
+        check_utterances(spec.model, spec.corpus, found[prepared.corpus])
+    if not _searched(spec, prepared).is_file():  # also when another corpus is taken for public than before
+        check_public(spec.corpus, new or load_corpus(spec.corpus), public_corpora(spec))
+    if prepared.shadow in found:
+        task = _task(spec.corpus, prepared.corpus)
+        found[prepared.shadow] = for_task(found[prepared.shadow], task, "shadow.corpus")
+    if spec.canaries.count and prepared.corpus in found:
+        found[prepared.corpus] = make_canaries(found[prepared.corpus], spec.canaries, spec.corpus.seed)
+    return found
+
+
+def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[Prepared, dict[Path, Splits]]:
+    """Return the places of the shared files, and the corpora that are not encoded yet.
+
+    Args:
+        folder: of the sweep or training that reads them, which must have begun on the same corpora.
+
+    Raises:
+        UserError: as `check_corpora`, `locate` and `read_missing`.
+    """
+    check_corpora(folder, spec)
+    prepared = locate(spec, cache)
+    with notice("reading the corpora", say):
+        return prepared, read_missing(spec, prepared)
+
+
+def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
+    """Return the corpus' number of training utterances, or of users if they are the unit.
+
+    Planted canaries do not count: their number is secret.
+
+    Args:
+        found: the corpora that `read_missing` has read.
+    """
+    users, new = spec.edp.unit == "user", found.get(prepared.corpus)
+    if new is not None:
+        return len(new.train_users) if users else len(new.train)
+    there = EncodedCorpus.open(prepared.corpus)
+    return (there.own_users if users else None) or there.size("train") - there.planted
+
+
+def encode_missing(
+    spec: TrialSpec,
+    prepared: Prepared,
+    splits: dict[Path, Splits],
+    say: Say,
+    trials: Iterable[TrialSpec] = (),
+) -> None:
+    """Encode the corpora that `read_missing` returned, both with the same public features.
+
+    Args:
+        trials: other trials of the same corpora: all states of a frozen encoder that any of them needs are computed.
+        say: shows the progress.
+    """
+    for folder, corpus in splits.items():
+        other = prepared.shadow if folder == prepared.corpus else prepared.corpus
+        features = EncodedCorpus.open(other).features() if _is_encoded(other) else None
+        if features is None:
+            say(f"making the {spec.model.kind.upper()} model's public word features")
+        name = folder.name.rpartition("-")[0]
+
+        def progress(done: int, total: int, name: str = name) -> None:
+            say(f"encoding {name}: {done:,} of {total:,} utterances")
+
+        if folder == prepared.corpus and prepared.coins is not None:
+            corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
+        encode(corpus, spec.model, folder, features=features, progress=progress)
+    _searched(spec, prepared).touch()
+    ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
+
+
+def _searched(spec: TrialSpec, prepared: Prepared) -> Path:
+    """Return the path of an empty file: if it exists, `check_public` has passed for these corpora."""
+    public = {corpus_digest(other, field) for field, other in public_corpora(spec).items()}
+    return prepared.corpus.parent / f"searched-{cache_key(corpus_digest(spec.corpus), sorted(public))}"
+
+
+def _is_encoded(folder: Path) -> bool:
+    """Return whether a corpus is encoded in today's format: one from before users were read is encoded again."""
+    meta = folder / "meta.json"
+    return meta.is_file() and "users" in read_json(meta, dict[str, Any])
+
+
+def shadow_trial(spec: TrialSpec) -> TrialSpec:
+    """Return the shadow model's training: the target's settings on the shadow corpus, without privacy."""
+    training = spec.non_private_training()
+    if spec.shadow.epochs is not None:
+        training = training.model_copy(update={"epochs": spec.shadow.epochs})
+    # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
+    return spec.model_copy(update={"corpus": spec.shadow.corpus, "canaries": CanariesSpec(), "training": training})
+
+
+def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:
+    """Train the shadow model and fit the attack to its predictions, unless that was done before.
+
+    Args:
+        show_epoch: shows the name of what trains, its number of epochs, how many are done, and their metrics.
+
+    Raises:
+        TrialError: if the shadow model cannot be trained.
+    """
+    if prepared.attack.is_file():
+        return
+    shadow = shadow_trial(spec)
+    with blamed_on("shadow model"):
+        run_job(
+            TrialJob(shadow, prepared.shadow, folder),
+            functools.partial(show_epoch, "shadow model", shadow.training.epochs),
+        )
+    seen = folder / "attack_features.npz"
+    with reading(seen), np.load(seen) as features:
+        attack = fit_attack(features["members"], features["non_members"])
+    save_attack(attack, prepared.attack)
+
+
+@contextmanager
+def blamed_on(what: str) -> Iterator[None]:
+    """Say which training without privacy failed in the block, and where its settings are.
+
+    Raises:
+        TrialError: naming `what`; `TrialStopped` is raised unchanged.
+    """
+    try:
+        yield
+    except TrialStopped:
+        raise
+    except TrialError as error:
+        raise TrialError(f"{what}, which is trained without privacy as training.non_private says: {error}") from error

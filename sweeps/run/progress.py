@@ -1,0 +1,245 @@
+"""Progress as a person sees it: bars and a live table in a terminal, plain lines elsewhere.
+
+It goes to standard error, so that standard output holds the result alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import track
+from rich.table import Table
+
+from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_words, params_text, user_cell
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.tables import figures_table, fitting
+from trainables.records.job import News
+
+PATIENCE_S = 10.0
+"""Seconds until long work is mentioned; the next line comes after twice the time, and so on."""
+
+_SHOWN = 18
+"""Rows of the live table: the newest trials."""
+
+_COSTS = ("gpu_seconds", "worker_seconds")
+_SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
+
+
+@dataclass
+class _Row:
+    called: str
+    state: str
+    params: dict[str, Any]
+    epoch: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+
+Item = TypeVar("Item")
+
+
+def shown(
+    items: Iterable[Item], what: str, total: int, console: Console, patience_s: float = PATIENCE_S
+) -> Iterator[Item]:
+    """Yield `items`, and show how many are done: as a bar in a terminal, else as a line now and then.
+
+    Args:
+        what: names the work.
+        total: number of items.
+    """
+    if console.is_terminal:
+        yield from track(items, what, total, console=console, transient=True)
+        return
+    began, word = time.monotonic(), patience_s
+    for done, item in enumerate(items):
+        passed = time.monotonic() - began
+        if done and passed >= word:
+            word = 2 * passed
+            left = passed / done * (total - done)
+            print_line(console, f"{what}: {done:,} of {total:,}, about {left:.0f} s to go")
+        yield item
+
+
+def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterable[Item]]:
+    """Return `shown` as a function of the items alone."""
+    return lambda items: shown(items, what, len(items), console)
+
+
+class Progress:
+    """Shows trials as they go. Used as a context while trials run.
+
+    Attributes:
+        waiting: the start (`time.monotonic`) of each wait for workers, by what waits.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._rows: dict[int, _Row] = {}
+        self._live: Live | None = None
+        self.wanted, self.epochs, self.already = 0, 0, 0
+        self._began = time.monotonic()
+        self.waiting: dict[str, float] = {}
+        self._voice, self._silent = threading.RLock(), False
+
+    def waits(self, what: str) -> None:
+        """Note that something waits for its workers from now on."""
+        self.waiting[what] = time.monotonic()
+
+    def waits_no_more(self, what: str) -> None:
+        """Note that its workers are there, or that it has ended."""
+        self.waiting.pop(what, None)
+
+    def news(self, what: str, news: News) -> None:
+        """Show news of the workers of `what`."""
+        if news.waits:
+            self.waits(what)
+        elif not news.line:
+            self.waits_no_more(what)
+        if news.line:
+            self.say(f"{what}: {news.line}")
+
+    def expect(self, trials: int, already: int, epochs: int) -> None:
+        """Set how many trials there will be, how many have ended before, and the epochs of each."""
+        self.wanted, self.already, self.epochs = trials, already, epochs
+
+    def say(self, line: str) -> None:
+        """Print one line."""
+        with self._voice:
+            if not self._silent:
+                print_line(self.console, line)
+
+    def last_words(self, line: str) -> None:
+        """Print a failure that ends everything. Nothing that other threads say is shown after it."""
+        with self._voice:
+            print_line(self.console, f"edp-sweep: {line}", style="bold red")
+            self._silent = True
+
+    def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Show an epoch of a training that is no trial: the shadow model, the baseline, a single training."""
+        valid = f", validation SER {metrics['valid_ser']:.1%}" if "valid_ser" in metrics else ""
+        if dropped := metrics.get("dropped_gradients"):
+            valid += f", {dropped:.0f} gradients so far were not finite and were dropped"
+        self.say(
+            f"{what}: epoch {epoch} of {epochs}, {metrics['epoch_seconds']:.1f} s, "
+            f"loss {metrics['train_loss']:.3f}{valid}"
+        )
+
+    def trial(
+        self,
+        number: int,
+        state: str,
+        params: dict[str, Any] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        reason: str = "",
+        called: str | None = None,
+    ) -> None:
+        """Show a trial's new state.
+
+        Args:
+            called: its name, where `number` is not that of a sweep's trial.
+        """
+        row = self._rows.setdefault(number, _Row(called or str(number), state, params or {}))
+        row.state, row.reason = state, reason
+        if state == "running":
+            self.waits(f"trial {row.called}")
+        elif state != "waiting":
+            self.waits_no_more(f"trial {row.called}")
+        if params is not None:
+            row.params = params
+        if metrics is not None:
+            row.metrics = dict(metrics)
+        if self._live is not None:
+            self._live.update(self._table())
+        elif state in ("running", "interrupted", "complete", "stopped", "failed", "refused"):
+            self.say(f"trial {row.called} {state}: {self._news(row)}")
+
+    def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Show an epoch of a trial."""
+        row = self._rows[number]
+        row.epoch = epoch
+        row.metrics = {"ser": metrics["valid_ser"]}
+        row.metrics |= {name: metrics[name] for name in _SHOWN_OF_EPOCHS if name in metrics}
+        if self._live is not None:
+            self._live.update(self._table())
+
+    def __enter__(self) -> Progress:
+        self._began = time.monotonic()
+        if self.console.is_terminal:
+            self._live = Live(self._table(), console=self.console, refresh_per_second=2)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._live is not None:
+            self._live.update(self._table())
+            self._live.__exit__(*error)
+            self._live = None
+
+    def _news(self, row: _Row) -> str:
+        if row.state == "running":
+            return params_text(row.params)
+        if row.state == "interrupted":
+            return f"saved after epoch {row.epoch} of {self.epochs}"
+        if "mia_auc" not in row.metrics:  # it was not measured
+            return row.reason
+        figures = (
+            f"SER {row.metrics['ser']:.1%}, MIA AUC {row.metrics['mia_auc']:.3f}, "
+            f"{', '.join(epsilon_words(row.metrics))}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
+        )
+        return f"{row.reason}; {figures}" if row.reason else figures
+
+    def _left(self) -> str:
+        ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in self._rows.values())
+        left = self.wanted - self.already - ended
+        if not ended or left <= 0:
+            return f"{max(left, 0)} to go"
+        seconds = (time.monotonic() - self._began) / ended * left
+        return f"{left} to go, about {seconds / 60:.0f} min" if seconds > 90 else f"{left} to go, about {seconds:.0f} s"
+
+    @property
+    def _cost(self) -> str:
+        """The metric that is shown as cost: GPU-seconds where there are GPUs, else the workers'."""
+        return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in self._rows.values()) else _COSTS[1]
+
+    def _table(self) -> Table:
+        return fitting(self.console, (self._table_of(whole) for whole in (True, False)))
+
+    def _table_of(self, whole: bool) -> Table:
+        """Make the table; if it is not `whole`, without costs, and with a running trial's epochs as its state."""
+        rows = sorted(self._rows.items())[-_SHOWN:]
+        audited = any("epsilon_audited" in row.metrics for _, row in rows)
+        cost = self._cost.replace("_", "\n")
+        heads = ["trial", "state", "SER", "MIA\nAUC", "ε honest", "ε paper"]
+        if any("epsilon_user" in row.metrics for _, row in rows):
+            heads.insert(-1, "ε user")
+        if audited:
+            heads.append("ε audited")
+        if whole:
+            heads[2:2] = ["epoch"]
+            heads.append(cost)
+        caption = f"{MARK}: ε of 1e4 or more is no formal guarantee." + ("" if audited else " No audit so far.")
+        table = figures_table(f"trials ({self._left()})", caption, heads, "configuration")
+        table.columns[1].justify = "left"
+        for _, row in rows:
+            metrics, epochs = row.metrics, f"{row.epoch}/{self.epochs}"
+            cells = {
+                "trial": row.called,
+                "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
+                "epoch": epochs,
+                "SER": f"{metrics['ser']:.1%}" if "ser" in metrics else "",
+                "MIA\nAUC": f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
+                "ε honest": epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
+                "ε user": user_cell(metrics),
+                "ε paper": epsilon_cell(metrics["epsilon_paper"]) if "epsilon_paper" in metrics else "",
+                "ε audited": audited_text(metrics),
+                cost: f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
+            }
+            table.add_row(*(cells[head] for head in heads), row.reason or params_text(row.params))
+        return table

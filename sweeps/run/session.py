@@ -1,0 +1,254 @@
+"""A session of a sweep: Ray, the worker group that its jobs run on, and what ends it, Ctrl-C and SIGTERM."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import ray
+
+from edp.spec import UserError
+from sweeps.formatting.secrets import redacted
+from sweeps.formatting.signals import BY_CTRL_C, raise_terminated
+from sweeps.run.progress import Progress
+from sweeps.run.resources import Placement
+from sweeps.run.watch import notice
+from sweeps.state.sweep import Sweep
+from trainables.execution.client import OnEpoch, OnNews, run_job, under_name
+from trainables.execution.job_queue import StopSignal, colocated_actor, ending
+from trainables.execution.worker_group import WorkerGroup, run_fresh
+from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
+from trainables.training.checkpoint import discard_checkpoint
+
+_TRIES = 3
+"""Ray gives up its own start after half a minute, which a busy machine may need."""
+_ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": f"{1 << 40}", "MALLOC_ARENA_MAX": "1"}
+"""For workers that compute on a CPU: memory that a step has used stays theirs. glibc gives a large tensor's back at
+once, and the system clears each page of the next one's: an epoch of BERT in two workers took 120 s, and takes 73."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers of a session.
+
+    Attributes:
+        run: runs one job to its end.
+        stop_signal: an actor that stops all jobs at the end of their running epoch.
+        queue: of the warm group; None: every job has a group of its own.
+    """
+
+    run: Callable[[TrialJob, OnEpoch], TrialResult]
+    stop_signal: Any
+    queue: Any | None
+
+
+@contextmanager
+def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterator[Workers]:
+    """Yield the workers of a placement, for as long as the block runs.
+
+    Args:
+        progress: shows what waits for its workers, and when they died.
+    """
+    storage = sweep.folder / "ray"
+    stop_signal: Any = colocated_actor(StopSignal)
+
+    def news(what: str) -> OnNews:
+        progress.waits(what)
+        return functools.partial(progress.news, what)
+
+    def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+        name = job.output.name
+        where = f"{sweep.name}-{name}"
+        result = run_fresh(job, placed.group, storage, where, on_epoch, stop_signal=stop_signal, on_news=news(name))
+        discard_checkpoint(job.output)
+        return result
+
+    def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+        result = run_job(group.queue, job, on_epoch, on_news=news(job.output.name))
+        discard_checkpoint(job.output)
+        return result
+
+    with ending(stop_signal):
+        if placed.mode == "fresh":
+            yield Workers(fresh, stop_signal, None)
+        else:
+            with WorkerGroup(placed.group, storage, sweep.name) as group:
+                ray.get(stop_signal.add.remote(group.queue))
+                yield Workers(warm, stop_signal, group.queue)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt on Ctrl-C, and Terminated on SIGTERM, while the block runs in the main thread."""
+    with _handling(signal.SIGINT, signal.default_int_handler), _handling(signal.SIGTERM, raise_terminated):
+        yield
+
+
+@contextmanager
+def stopping_jobs(stop_signal: Any, say: Callable[[str], None], how_to_go_on: str) -> Iterator[None]:
+    """Stop jobs at the end of their running epoch on the first Ctrl-C while the block runs; raise on the second.
+
+    Args:
+        stop_signal: the actor that stops the jobs.
+        how_to_go_on: the command, in words.
+    """
+
+    def stop() -> None:
+        stop_signal.send.remote(BY_CTRL_C)
+        say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {how_to_go_on}")
+
+    asked = False
+
+    def interrupted(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        # A thread, because this handler may have interrupted a call to Ray, or a line that is being printed.
+        threading.Thread(target=stop, daemon=True).start()
+
+    with _handling(signal.SIGINT, interrupted):
+        yield
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handle a signal while the block runs; do nothing in other threads than the main one, which Python forbids."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
+def _redirected(file: TextIO) -> Iterator[None]:
+    """Redirect the file descriptor of standard error, which C++ writes to."""
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def _appended(log: Path) -> Iterator[TextIO]:
+    """Open the log to append to it; on a full disk its last lines may be lost."""
+    file = log.open("a", encoding="utf-8")
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+@contextmanager
+def own_answer(number: signal.Signals) -> Iterator[None]:
+    """Keep this process' own handler of a signal, where it has one, though the block installs another.
+
+    A signal that comes within the block is handled at its end at the latest: an exception of the other handler may be
+    lost in code that ignores exceptions, as in Ray's start.
+    """
+    before = signal.getsignal(number)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrivals, wakeup = socket.socketpair()
+    with arrivals, wakeup:
+        arrivals.setblocking(False)
+        wakeup.setblocking(False)
+        outer = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        left: SystemExit | None = None
+        try:
+            yield
+        except SystemExit as leaving:
+            left = leaving
+        finally:
+            signal.set_wakeup_fd(outer)
+            signal.signal(number, before)
+        with suppress(BlockingIOError):
+            if number in arrivals.recv(1 << 10):
+                before(number, None)
+        if left is not None:
+            raise left
+
+
+@contextmanager
+def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Connect to the cluster that RAY_ADDRESS names (`auto`: the one of this machine), or start one here.
+
+    Ray and Tune print dozens of lines, also to standard output: all of it goes to `log`, named after the sweep. `say`
+    shows a line if the start takes more than a minute.
+    """
+    started = not ray.is_initialized()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    logger = logging.getLogger("ray")
+    before = logger.handlers, logger.propagate
+    # Tune, which writes no result files here (`sweeps.run.trials`), warns at a good end that it finds none.
+    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
+    with _appended(log) as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
+        logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
+        try:
+            if started:
+                # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
+                # Ray's handler of SIGTERM ends the process without a message.
+                with own_answer(signal.SIGTERM), notice("starting Ray", say, patience_s=60):
+                    connect(os.environ.get("RAY_ADDRESS", "local"), job_config=under_name(log.stem))
+            yield
+        finally:
+            if started and not still_waits():
+                ray.shutdown()
+            logger.handlers, logger.propagate = before
+
+
+@contextmanager
+def _inherited(variables: dict[str, str]) -> Iterator[None]:
+    """Give processes that start within the block these environment variables, unless this process has them."""
+    own = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name in own:
+            os.environ.pop(name, None)
+
+
+def connect(address: str, **options: Any) -> Any:
+    """Connect to a cluster, or start one here (`local`); return what `ray.init` returns, which takes `options`.
+
+    Raises:
+        UserError: if no cluster answers at `address`.
+        TrialError: if none can be started.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            with _inherited(_ALLOCATOR):
+                return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
+        except ConnectionError:
+            raise UserError(
+                f"RAY_ADDRESS = {redacted(address)!r}: no cluster answers there; unset it to start Ray on this machine"
+            ) from None
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+            if not left:
+                raise TrialError(
+                    "Ray does not start on this machine, which may be overloaded; try again later"
+                ) from None
+    raise AssertionError("the last try has returned or raised")

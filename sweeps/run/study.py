@@ -1,0 +1,181 @@
+"""The Optuna study of a sweep: opened, given its first points, asked for configurations and told how trials ended.
+
+Only the driver of a sweep writes to its study (`sweeps.run.driver`).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.trial import TrialState
+
+from edp.ledger import Ledger
+from sweeps.recipes.parts import Objective, SearchSpec, objective_values
+from sweeps.recipes.recipe import Recipe
+from sweeps.recipes.target_epsilon import BudgetExceeded, ConfigurationRefused
+from sweeps.state.study import study_storage
+from sweeps.state.sweep import Sweep
+from trainables.records.job import Outcome
+from trainables.records.pareto import Metrics
+
+INITIAL_POINT = "initial_point"
+"""Attribute of a trial that was an initial point: the point's index."""
+_INITIAL_POINT_NAMES = (INITIAL_POINT, "guess")
+"""The attribute's names: studies of before 2026-11-25 have the second."""
+COST = "refused_epsilon"
+"""Attribute of a trial that was refused for its ε: that ε."""
+
+
+def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
+    """Return the recipe's sampler, seeded.
+
+    Args:
+        known: trials that the study has already. A sampler that starts anew must not start from the same numbers.
+    """
+    startup = min(10, max(2, search.trials // 3))
+    seed = search.seed if known == 0 else int(np.random.SeedSequence([search.seed, known]).generate_state(1)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        match search.sampler:
+            case "tpe":
+                return TPESampler(seed=seed, n_startup_trials=startup, multivariate=True, group=True)
+            case "nsga2":
+                return NSGAIISampler(seed=seed, population_size=max(4, min(50, search.trials // 3)))
+            case "gp":
+                return GPSampler(seed=seed, n_startup_trials=startup)
+            case "random":
+                return RandomSampler(seed=seed)
+            case "random_stopping":
+                return RandomSampler()  # from the operating system's entropy: candidates must be unpredictable
+
+
+def open_study(sweep: Sweep, recipe: Recipe) -> optuna.Study:
+    """Open the study of a sweep, or create it with the search's initial points.
+
+    Raises:
+        UserError: if its database cannot be opened.
+    """
+    study = optuna.create_study(
+        study_name=sweep.study_name(recipe),
+        storage=study_storage(sweep.study_url(recipe)),
+        directions=["minimize"] * len(recipe.search.objectives),
+        load_if_exists=True,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(list(recipe.search.objectives))  # for optuna-dashboard
+    study.sampler = sampler(recipe.search, len(study.get_trials(deepcopy=False)))
+    enqueue_initial_points(study, recipe)
+    return study
+
+
+def enqueue_initial_points(study: optuna.Study, recipe: Recipe) -> None:
+    """Enqueue the recipe's initial points that the study has not had yet."""
+    had = {trial.user_attrs.get(name) for trial in study.get_trials(deepcopy=False) for name in _INITIAL_POINT_NAMES}
+    for i, params in enumerate(recipe.initial_points()):
+        if i not in had:
+            study.enqueue_trial(params, user_attrs={INITIAL_POINT: i})
+
+
+def requeue_interrupted(study: optuna.Study) -> int:
+    """Enqueue the configurations of trials that were running when a sweep stopped; return how many trials have ended.
+
+    The stopped trial is told as failed, and its configuration is the next one that the study suggests.
+    """
+    trials = study.get_trials(deepcopy=False)
+    waiting = {trial.user_attrs.get("retry_of") for trial in trials if trial.state == TrialState.WAITING}
+    ended = 0
+    for trial in trials:
+        if trial.state == TrialState.RUNNING:
+            first = trial.user_attrs.get("retry_of", trial.number)
+            # Enqueued first: a driver that dies between the two leaves the trial running, and its successor waiting.
+            if first not in waiting:
+                names = ("run_id", *_INITIAL_POINT_NAMES)
+                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in names}
+                # A queued trial has no values of its own until it is asked for them; Optuna keeps what was queued.
+                queued = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+                study.enqueue_trial(queued, user_attrs={**kept, "retry_of": first})
+            study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
+            study.tell(trial.number, state=TrialState.FAIL)
+        elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):
+            ended += 1
+    return ended
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a trial, as the study is told it."""
+
+    state: TrialState
+    values: list[float] | None = None
+    """Of the objectives; only a complete trial has them."""
+    failure: str | None = None
+    """The reason of a failed trial."""
+
+    @property
+    def name(self) -> str:
+        """The state's name in records and tables."""
+        return {TrialState.COMPLETE: "complete", TrialState.PRUNED: "stopped"}.get(self.state, "failed")
+
+
+def set_outcome(
+    trial: optuna.Trial,
+    outcome: Outcome,
+    ledger: Ledger | None,
+    curve: list[Metrics],
+    objectives: tuple[Objective, ...],
+) -> Ended:
+    """Set a trial's attributes to its outcome, and return the end that the study is to be told.
+
+    A complete trial is told its last epoch's values: the sampler asked for a configuration trained for all its epochs.
+    One that was stopped early has no such values, and those of its last epoch would credit its configuration with a
+    smaller ε than it costs: it is told as pruned. TPE then counts it among the worse ones, the other samplers pass over
+    it; its kept epochs are candidates for the front all the same.
+
+    Args:
+        ledger: the mechanisms that it executed, where known.
+        curve: the metrics of its epochs.
+    """
+    trial.set_user_attr("epochs", curve)
+    if ledger is not None:
+        trial.set_user_attr("ledger", ledger.model_dump_json())
+    if isinstance(outcome, str):
+        return _failed(trial, outcome)
+    values = objective_values(objectives, outcome.metrics)
+    trial.set_user_attr("metrics", outcome.metrics)
+    bad = [name for name, value in zip(objectives, values, strict=True) if not math.isfinite(value)]
+    if bad:
+        return _failed(trial, f"{', '.join(bad)} is not finite")
+    points = [vars(e) for e in outcome.epochs if all(map(math.isfinite, objective_values(objectives, e.metrics)))]
+    trial.set_user_attr("points", points)
+    if outcome.stopped is None:
+        return Ended(TrialState.COMPLETE, values)
+    trial.set_user_attr("reason", outcome.stopped)
+    trial.set_user_attr("state", "stopped")
+    return Ended(TrialState.PRUNED)
+
+
+def _failed(trial: optuna.Trial, reason: str) -> Ended:
+    trial.set_user_attr("reason", reason)
+    return Ended(TrialState.FAIL, failure=reason)
+
+
+def tell_refusal(study: optuna.Study, trial: optuna.Trial, refusal: ConfigurationRefused, run_id: str | None) -> None:
+    """Tell the study that a configuration was refused.
+
+    Args:
+        run_id: of the MLflow run that shows the refusal.
+    """
+    trial.set_user_attr("params", refusal.params)
+    trial.set_user_attr("state", "refused")
+    trial.set_user_attr("run_id", run_id)
+    trial.set_user_attr("reason", str(refusal))
+    if isinstance(refusal, BudgetExceeded):
+        trial.set_user_attr(COST, refusal.cost)
+    study.tell(trial, state=TrialState.FAIL)

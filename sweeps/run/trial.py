@@ -1,0 +1,105 @@
+"""One trial as Ray Tune runs it: a small process that hands a job to a worker group and reports to the driver.
+
+It imports neither PyTorch nor the study: it has to start fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import ray
+from ray import tune
+
+from sweeps.recipes.parts import SearchSpec
+from sweeps.run.early_stopping import rung_point
+from trainables.execution.client import GroupSpec, run_job
+from trainables.records.job import News, Stop, TrialError, TrialJob, TrialStopped
+from trainables.records.pareto import Metrics
+from trainables.spec import TrialSpec
+
+Message = tuple[Literal["started", "epoch", "news", "outcome", "left"], Any]
+"""("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and last either
+("outcome", `Outcome`) or, for a trial that goes on when the sweep is resumed, ("left", reason)."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A trial that may start."""
+
+    number: int
+    """Of the first try, where an earlier one was interrupted: the trial goes on from its folder's checkpoint."""
+    params: dict[str, Any]
+    spec: TrialSpec
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """The settings that all trials of a sweep share: plain data, no tensors."""
+
+    search: SearchSpec
+    corpus: Path
+    attack: Path
+    coins: Path | None
+    trials: Path
+    storage: Path
+    name: str
+    group: GroupSpec
+    queue: Any | None
+    """Of the warm worker group; None: a `TorchTrainer` a trial."""
+    stop_signal: Any
+    """Stops all trials at the end of their running epoch."""
+    stopper: Any | None = None
+    """Actor of `sweeps.run.early_stopping.Stopper`; None: no trial is stopped early."""
+
+
+def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
+    """Run one trial in the process that Tune gives it.
+
+    A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it. Where this
+    process dies, Tune starts another one, which hears of the same job again or goes on from its checkpoint.
+    """
+    trial: Suggestion = config["suggestion"]
+
+    def report(message: Message) -> None:
+        tune.report({"message": message})  # a tuple: Tune would flatten a dictionary
+
+    def on_epoch(epoch: int, metrics: Metrics) -> Stop | None:
+        report(("epoch", (epoch, metrics)))
+        if context.stopper is None:
+            return None
+        point = rung_point(metrics, context.search.objectives)
+        reason = ray.get(context.stopper.after_epoch.remote(trial.number, epoch, point))
+        return Stop(reason) if reason is not None else None
+
+    def on_news(news: News) -> None:
+        report(("news", news))
+
+    job = TrialJob(
+        trial.spec,
+        context.corpus,
+        context.trials / str(trial.number),
+        context.attack,
+        context.coins,
+        gpus_per_worker=context.group.gpus_per_worker or 1.0,
+        keep=1 if context.search.secret else context.search.keep_epochs,
+        objectives=context.search.objectives,
+    )
+    report(("started", None))
+    try:
+        if context.queue is not None:
+            result = run_job(context.queue, job, on_epoch, job_id=str(job.output), on_news=on_news)
+        else:
+            from trainables.execution.worker_group import run_fresh  # imports PyTorch
+
+            where, name = context.storage, f"{context.name}-{trial.number}"
+            result = run_fresh(
+                job, context.group, where, name, on_epoch, stop_signal=context.stop_signal, on_news=on_news
+            )
+    except TrialStopped as stopped:
+        report(("left", str(stopped)))
+    except TrialError as error:
+        report(("outcome", str(error)))
+    else:
+        report(("outcome", result))

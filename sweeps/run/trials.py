@@ -1,0 +1,185 @@
+"""The trainings of a sweep: its baseline, and its trials, which Ray Tune runs and the driver owns."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import nullcontext
+
+from sweeps.run.study import COST, open_study, requeue_interrupted
+
+# Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+# On Ctrl-C Tune would return as if all trials had ended, and leave the running ones alive.
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+
+import optuna
+import ray
+from optuna.trial import TrialState
+from ray import tune
+from rich.console import Console
+
+from sweeps.formatting.guarantee import delta_remark
+from sweeps.recipes.recipe import Recipe
+from sweeps.run.driver import Driver
+from sweeps.run.early_stopping import start_stopper
+from sweeps.run.prepare import Prepared, RunJob, blamed_on
+from sweeps.run.progress import Progress
+from sweeps.run.prometheus import Meter
+from sweeps.run.resources import TUNE_CPUS, Placement, at_once
+from sweeps.run.session import Workers
+from sweeps.run.trial import TrialContext, tune_trial
+from sweeps.state.sweep import Sweep
+from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run
+from sweeps.tracking.tracker import Tracker
+from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.execution.job_queue import RETRIES, ending
+from trainables.records.job import EpochResult, TrialJob, TrialResult, TrialStopped
+from trainables.records.pareto import Metrics
+from trainables.spec import TrialSpec
+
+
+class SweepFailed(RuntimeError):
+    """A sweep came to its end without a single complete trial."""
+
+
+def run_baseline(
+    sweep: Sweep, spec: TrialSpec, prepared: Prepared, run: RunJob, tracker: Tracker, progress: Progress
+) -> None:
+    """Train plain SGD on the sweep's corpus, or go on with it, and keep its metrics in the sweep's record.
+
+    The front is compared with it. Its MLflow run stands beside the sweep's children.
+
+    Raises:
+        TrialError: with the reason.
+    """
+    folder = sweep.folder / "baseline"
+
+    def on_epoch(epoch: int, metrics: Metrics) -> None:
+        progress.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
+        tracked.epoch(epoch, metrics)
+
+    with open_baseline_run(sweep, spec, tracker, corpus_inputs(spec, prepared.corpus, prepared.shadow)) as tracked:
+        sweep.update(baseline_run_id=tracked.run_id)
+        with blamed_on("SGD baseline"):
+            result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
+        tracked.close(spec, folder, result)
+    sweep.update(baseline={"run_id": tracked.run_id, **result.metrics}, baseline_tracked=tracked.whole)
+    tracker.log(sweep.record.run_id, {f"baseline_{k}": v for k, v in result.metrics.items()})
+
+
+def run_trials(
+    sweep: Sweep,
+    recipe: Recipe,
+    prepared: Prepared,
+    placed: Placement,
+    workers: Workers,
+    tracker: Tracker,
+    progress: Progress,
+) -> None:
+    """Run the trials that the sweep still lacks.
+
+    Raises:
+        TrialStopped: if trials were stopped before their end; the study holds them as running.
+        SweepFailed: if no trial came to an end.
+    """
+    study = open_study(sweep, recipe)
+    ended = requeue_interrupted(study)
+    wanted = sweep.record.wanted
+    progress.expect(wanted, ended, recipe.training.epochs)
+    if wanted <= ended:
+        _check_complete(study, sweep)
+        return
+    corpus = EncodedCorpus.open(prepared.corpus)
+    sweep.update(examples=corpus.size("train"))
+    if remark := delta_remark(recipe.edp.delta, recipe.edp.unit, corpus.size("train")):
+        progress.say(remark)
+    if recipe.search.secret:
+        progress.say("a secret number of candidates runs now, unseen; the best one will be shown")
+        shown, meter = Progress(Console(quiet=True)), None
+    else:
+        plain = sweep.record.baseline or {}
+        shown, meter = progress, Meter(sweep.name, wanted, ended, plain.get("seconds_per_epoch"))
+    driver = Driver(
+        sweep,
+        recipe,
+        study,
+        prepared,
+        corpus.units(recipe.edp.unit),
+        workers.stop_signal,
+        tracker=None if recipe.search.secret else tracker,
+        progress=shown,
+        meter=meter,
+        max_running=at_once(placed, recipe.resources, progress.say),
+    )
+    context = TrialContext(
+        search=recipe.search,
+        corpus=prepared.corpus,
+        attack=prepared.attack,
+        coins=prepared.coins,
+        trials=sweep.folder / "trials",
+        storage=sweep.folder / "ray",
+        name=sweep.name,
+        group=placed.group,
+        queue=workers.queue,
+        stop_signal=workers.stop_signal,
+        stopper=start_stopper(recipe, sweep.folder / "trials"),
+    )
+    with shown, meter or nullcontext(), ending(context.stopper):
+        _tuner(sweep, context, driver, wanted - ended, placed.concurrency).fit()
+    reason = driver.stopped or ray.get(workers.stop_signal.sent.remote())
+    states = [trial.state for trial in study.get_trials(deepcopy=False)]
+    if reason is not None or TrialState.RUNNING in states:
+        raise TrialStopped(reason or "Ray Tune ended before its trials did")
+    if driver.budget_spent is not None:
+        progress.say(driver.budget_spent)
+    if driver.gave_up is not None:
+        raise SweepFailed(driver.gave_up)
+    _check_complete(study, sweep)
+
+
+def _tuner(sweep: Sweep, context: TrialContext, driver: Driver, trials: int, concurrency: int) -> tune.Tuner:
+    return tune.Tuner(
+        tune.with_resources(tune.with_parameters(tune_trial, context=context), {"cpu": TUNE_CPUS}),
+        tune_config=tune.TuneConfig(
+            search_alg=driver,
+            num_samples=trials,
+            max_concurrent_trials=concurrency,
+            reuse_actors=True,  # or each trial would wait for a process to import what the last one had
+        ),
+        run_config=tune.RunConfig(
+            name=f"tune-{int(time.time())}",
+            storage_path=str(sweep.folder / "ray"),
+            failure_config=tune.FailureConfig(max_failures=RETRIES),
+            verbose=0,
+        ),
+    )
+
+
+def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
+    """Raise for a study without a complete trial, also where it failed before and nothing is left to run."""
+    trials = study.get_trials(deepcopy=False)
+    if TrialState.COMPLETE not in [trial.state for trial in trials]:
+        why = [trial.user_attrs.get("reason", "") for trial in trials] or ["none was started"]
+        costs = [trial.user_attrs[COST] for trial in trials if COST in trial.user_attrs]
+        if len(costs) == len(trials) > 0:
+            why = [
+                f"the cheapest of {len(costs)} would have an epsilon of {min(costs):.4g}, and epsilon_budget = "
+                f"{sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, which sets the noise"
+            ]
+        raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1]}")
+
+
+def release_best(sweep: Sweep, tracker: Tracker) -> None:
+    """Track the best of a secret number of trials as the sweep's only one, and delete the others' files. Done once."""
+    best = sweep.trials()
+    for number in sweep.trial_folders() - {trial.folder for trial in best}:
+        shutil.rmtree(sweep.trial_folder(number))
+    for trial in best:
+        if trial.run_id is None and trial.ledger is not None:
+            run = open_trial_run(tracker, sweep, trial.number, trial.params, trial.spec)
+            kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
+            outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
+            run.close(trial.spec, sweep.trial_folder(trial.folder), outcome)
+            sweep.update(released_run_id=run.run_id)

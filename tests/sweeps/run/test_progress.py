@@ -1,0 +1,118 @@
+"""What a person sees of a sweep: a table in a terminal, plain lines elsewhere, and what waits for its workers."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from sweeps.run.progress import Progress
+
+PARAMS = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
+EPOCH = {"valid_ser": 0.25, "epsilon": 12.0, "epsilon_paper": 3.0, "gpu_seconds": 33.0, "worker_seconds": 33.0}
+RESULT = {
+    "ser": 0.2,
+    "mia_auc": 0.55,
+    "epsilon": 15.0,
+    "epsilon_paper": 4.0,
+    "trial_seconds": 40.0,
+    "gpu_seconds": 66.0,
+}
+AUDITED = RESULT | {"epsilon": 3e12, "epsilon_paper": 7.5e11, "epsilon_audited": 0.0229}
+
+
+def watched(terminal: bool) -> str:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, force_terminal=terminal, width=140))
+    progress.expect(2, 0, 3)
+    with progress:
+        progress.trial(0, "running", PARAMS)
+        assert set(progress.waiting) == {"trial 0"}
+        progress.waits_no_more("trial 0")
+        progress.trial_epoch(0, 1, EPOCH)
+        progress.trial(0, "complete", metrics=RESULT)
+        progress.trial(1, "running", PARAMS)
+        progress.trial(1, "interrupted")
+        assert not progress.waiting
+    return written.getvalue()
+
+
+def test_a_terminal_shows_states_objectives_and_gpu_seconds() -> None:
+    shown = watched(terminal=True)
+    for part in ("trial", "gpu", "seconds", "complete", "20.0%", "0.550", "66", "interrupted", "1 to go, about"):
+        assert part in shown, part
+
+
+def test_elsewhere_there_are_plain_lines() -> None:
+    lines = watched(terminal=False).splitlines()
+    assert lines[0].startswith("trial 0 running: C 1, z0 0.1, decay none")
+    assert lines[1].startswith(
+        "trial 0 complete: SER 20.0%, MIA AUC 0.550, ε honest 15, ε paper 4, ε not audited, 40 s; 1"
+    )
+    assert lines[3] == "trial 1 interrupted: saved after epoch 0 of 3"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_no_trial_of_the_sweep_has_a_name_of_its_own(terminal: bool) -> None:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, force_terminal=terminal, width=140))
+    progress.expect(1, 0, 3)
+    with progress:
+        progress.trial(0, "running", PARAMS, called="7@3, seed 1")
+        assert set(progress.waiting) == {"trial 7@3, seed 1"}
+        progress.trial(0, "complete", metrics=RESULT)
+    assert "7@3, seed 1" in written.getvalue()
+    assert terminal or "trial 7@3, seed 1 complete: SER 20.0%" in written.getvalue()
+
+
+def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early() -> None:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, width=80))
+    progress.trial(0, "stopped", PARAMS, AUDITED, reason="after 2 epochs dominated")
+    progress.trial(1, "failed", PARAMS, reason="a worker died")
+    first, second = written.getvalue().splitlines()
+    assert first.startswith(
+        "trial 0 stopped: after 2 epochs dominated; SER 20.0%, MIA AUC 0.550, ε honest 3.00e+12 (no formal guarantee), "
+        "ε paper 7.50e+11 (no formal guarantee), ε audited ≥ 0.0229, 40 s"
+    )
+    assert second == "trial 1 failed: a worker died"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_table_has_the_three_epsilons_and_cuts_nothing(width: int) -> None:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, width=width))
+    progress.expect(8, 0, 30)
+    progress.console.quiet = True
+    for number, params in enumerate((PARAMS, {"C": 0.25, "z0": 1.66e-06, "decay": "exponential", "tau": 0.35})):
+        progress.trial(number, "running", params)
+        progress.trial_epoch(number, 12, EPOCH)
+    progress.trial(0, "complete", metrics=RESULT)
+    progress.console.quiet = False
+    progress.console.print(progress._table())
+    assert "No audit so far." in written.getvalue()
+    progress.console.quiet = True
+    progress.trial(0, "complete", metrics=AUDITED)
+    progress.console.quiet = False
+    progress.console.print(progress._table())
+    shown = written.getvalue()
+    assert "†: ε of 1e4 or more is no formal guarantee." in shown
+    for part in ("ε honest", "ε paper", "ε audited", "3.0e+12 †", "7.5e+11 †", "≥ 0.0229", "12/30"):
+        assert part in shown, part
+    for word in ("0.25,", "1.66e-06,", "exponential,", "0.35"):
+        assert shown.count(word) == 2, word
+
+
+def test_last_words_come_last_whatever_other_threads_say() -> None:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, width=200))
+    threads = [threading.Thread(target=lambda n=n: [progress.say(f"{n}: {i}") for i in range(400)]) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    progress.last_words("Ray is gone")
+    progress.trial(3, "running", PARAMS)
+    for thread in threads:
+        thread.join()
+    assert written.getvalue().splitlines()[-1] == "edp-sweep: Ray is gone"
