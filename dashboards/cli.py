@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from sweeps.cli.app import app
-from sweeps.cli.console import PATH, busy, file_named, out
-from sweeps.cli.main import main
-from sweeps.cli.options import RUNS, Name, Storage, TrackingUri, named
+from sweeps.commands.app import app
+from sweeps.commands.console import PATH, busy, file_named, out
+from sweeps.commands.main import main
+from sweeps.commands.options import RUNS, Name, Storage, TrackingUri, named
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 

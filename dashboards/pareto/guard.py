@@ -18,7 +18,7 @@ from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException, NotFound
 
 from dashboards.pareto.layout import THEME
-from sweeps.cli.unexpected import unexpected
+from sweeps.commands.unexpected import unexpected
 
 _MOST_BYTES = 1_000_000
 """Of what a browser sends."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from sweeps.attacking.attack import attack
-from sweeps.attacking.target import find_target
+from sweeps.commands.attack_run import attack
+from sweeps.commands.attack_target import find_target
 from sweeps.bench.machine import machine, versions
 from sweeps.bench.table1 import (
     EPSILONS,

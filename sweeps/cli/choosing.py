@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import LIBRARIES, PATH, busy, err, file_named, out, print_json
-from sweeps.cli.options import RUNS, Json, Name, Register, Set, Storage, TrackingUri, WithEncoder, named
+from sweeps.commands.console import LIBRARIES, PATH, busy, err, file_named, out, print_json
+from sweeps.commands.options import RUNS, Json, Name, Register, Set, Storage, TrackingUri, WithEncoder, named
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import is_point
 from sweeps.formatting.outputs import is_printed

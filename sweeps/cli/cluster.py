@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sweeps.cli.console import PATH, out
+from sweeps.commands.console import PATH, out
 from sweeps.formatting.lines import print_line
 
 cluster = typer.Typer(no_args_is_help=True, help="Clusters: the files that start one.")

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from edp.spec import EDPSpec, UserError
-from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.commands.console import PATH, err, out, print_json
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.guarantee import NO_GUARANTEE

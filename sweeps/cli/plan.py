@@ -9,8 +9,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from sweeps.cli.console import err, out, print_json
-from sweeps.cli.options import with_trials
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import with_trials
 from sweeps.formatting.lines import print_line
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sweeps.cli.console import PATH, err, out, print_json
-from sweeps.cli.options import RUNS, Storage
+from sweeps.commands.console import PATH, err, out, print_json
+from sweeps.commands.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeps.cli.console import out, print_json
-from sweeps.cli.options import RUNS, Json, Name, Storage, named
+from sweeps.commands.console import out, print_json
+from sweeps.commands.options import RUNS, Json, Name, Storage, named
 from sweeps.formatting.lines import print_line
 
 

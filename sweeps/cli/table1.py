@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err, out, print_json
-from sweeps.cli.options import RUNS, Storage
+from sweeps.commands.console import PATH, err, out, print_json
+from sweeps.commands.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_output, make_folder, output
 from sweeps.formatting.shell import command_line

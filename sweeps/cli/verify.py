@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sweeps.cli.console import err, out, print_json
+from sweeps.commands.console import err, out, print_json
 from sweeps.formatting.lines import print_line
 from trainables.spec import TrialSpec
 

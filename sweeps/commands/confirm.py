@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edp.spec import UserError
-from sweeps.commands.finish import tell_total
+from sweeps.commands.lifecycle import tell_total
 from sweeps.commands.run import going_on_with
 from sweeps.execution.prepare import Prepared, encode_missing, ensure_attack, open_corpora
 from sweeps.execution.resources import placement

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from edp.spec import UserError
-from sweeps.attacking.attack import attack_front, not_attacked
-from sweeps.commands.finish import finish
+from sweeps.commands.attack_run import attack_front, not_attacked
+from sweeps.commands.lifecycle import finish
 from sweeps.execution.baseline import run_baseline
 from sweeps.execution.interrupt import Interrupts
 from sweeps.execution.memory import check_memory

@@ -10,7 +10,7 @@ from typing import Any
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.commands.finish import tell_total
+from sweeps.commands.lifecycle import tell_total
 from sweeps.execution.memory import check_memory
 from sweeps.execution.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
 from sweeps.execution.resources import Placement, placement

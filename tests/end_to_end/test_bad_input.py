@@ -95,7 +95,7 @@ def test_one_line_exit_code_2_and_nothing_made(
 
 def test_the_installed_command_does_the_same(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sweeps.cli", "run", "quikstart"],
+        [sys.executable, "-m", "sweeps.commands", "run", "quikstart"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

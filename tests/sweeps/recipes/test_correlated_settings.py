@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
-from sweeps.cli.app import app
+from sweeps.commands.app import app
 from sweeps.recipes.loading import load_recipe
 from sweeps.search.random_stopping import check_candidates
 from sweeps.search.target_epsilon import Refused, planned, settle

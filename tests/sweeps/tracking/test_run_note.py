@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.commands.finish import finish
+from sweeps.commands.lifecycle import finish
 from sweeps.formatting.figures import epsilon_cell
 from sweeps.progress.live_table import Progress
 from sweeps.results.front import pareto_front
@@ -77,7 +77,7 @@ def test_a_trial_that_others_have_beaten_since_is_no_longer_tagged_as_pareto(tmp
     before = tagged()
     tracker = Tracker(sweep.record.tracking_uri, sweep.record.recipe, tmp_path / "mlflow-artifacts")
     add_trials(sweep, 12, tracker)
-    from sweeps.cli.console import err
+    from sweeps.commands.console import err
 
     finish(sweep, sweep.recipe, tracker, "finished", Progress(err))
     front = {point.run_id for point in pareto_front(sweep.trials(), sweep.recipe.search.objectives)}

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err, file_named, out, print_json
+from sweeps.commands.console import PATH, err, file_named, out, print_json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import as_path
 from sweeps.formatting.outputs import is_printed, output

@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 
 from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
-from sweeps.attacking.target import of_point
+from sweeps.commands.attack_target import of_point
 from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
 from sweeps.commands.train import _same_people
 from sweeps.results.choice import named_point, picked_spec

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import err
+from sweeps.commands.console import err
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import as_path
 from sweeps.formatting.shell import called, command_line

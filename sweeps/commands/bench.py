@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.commands.console import PATH, err, out, print_json
 from sweeps.cli.table1 import table1
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_page, make_folder, output

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from sweeps.cli.remarks import remarks
+from sweeps.commands.remarks import remarks
 
 WARNS = """
 import logging
-from sweeps.cli.remarks import remarks
+from sweeps.commands.remarks import remarks
 logging.basicConfig()  # as a library does at import
 with remarks():
     logging.getLogger("trainables.pretraining.overlap").warning("%d of %s", 2, "sqlite://u:secret@h/x")

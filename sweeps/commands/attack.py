@@ -9,8 +9,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from sweeps.cli.console import LIBRARIES, busy, err, out, print_json
-from sweeps.cli.options import RUNS, Storage
+from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import fitting
 
@@ -33,8 +33,8 @@ def attack(
 ) -> None:
     """The full set of attacks on one trained model."""
     with busy(LIBRARIES):
-        from sweeps.attacking.attack import attack as run_attacks
-        from sweeps.attacking.target import find_target
+        from sweeps.commands.attack_run import attack as run_attacks
+        from sweeps.commands.attack_target import find_target
 
     target = find_target(run, storage, tracking_uri)
     document = run_attacks(target, references, reference_training, err)

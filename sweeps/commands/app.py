@@ -7,18 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.attack import attack
-from sweeps.cli.bench import bench
+from sweeps.commands.attack import attack
+from sweeps.commands.bench import bench
 from sweeps.cli.choosing import confirm, pick, train
 from sweeps.cli.cluster import cluster
-from sweeps.cli.console import LIBRARIES, busy, complain, err, out, print_json
-from sweeps.cli.data import data
+from sweeps.commands.console import LIBRARIES, busy, complain, err, out, print_json
+from sweeps.commands.data import data
 from sweeps.cli.epsilon import epsilon
-from sweeps.cli.options import RUNS, Json, Name, Set, Storage, TrackingUri, named, with_trials
+from sweeps.commands.options import RUNS, Json, Name, Set, Storage, TrackingUri, named, with_trials
 from sweeps.cli.plan import plan
 from sweeps.cli.pretrain import pretrain
 from sweeps.cli.repair import repair
-from sweeps.cli.stopped import Commands
+from sweeps.commands.stopped import Commands
 from sweeps.cli.verify import verify
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.shell import called, command_line

@@ -55,7 +55,7 @@ def test_what_is_no_path_is_a_mistake_of_one_line(
 def test_every_path_that_a_command_takes_is_one_of_these() -> None:
     """An option added without the check would be missing from `_paths`."""
     import dashboards.cli
-    from sweeps.cli import app, attack, bench, cluster, data, epsilon, pretrain
+    from sweeps.commands import app, attack, bench, cluster, data, epsilon, pretrain
 
     functions: list[Any] = [attack.attack, epsilon.epsilon, pretrain.pretrain]
     for group in (app.app, dashboards.cli.app, bench.bench, cluster.cluster, data.data):

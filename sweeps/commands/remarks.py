@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sweeps.cli.console import err
+from sweeps.commands.console import err
 from sweeps.formatting.lines import print_line
 
 _PACKAGES = ("edp", "trainables", "sweeps", "dashboards")

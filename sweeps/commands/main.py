@@ -11,12 +11,12 @@ import sys
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.app import app
-from sweeps.cli.console import complain
-from sweeps.cli.mistyped import mistyped
-from sweeps.cli.remarks import remarks
-from sweeps.cli.stopped import Stopped
-from sweeps.cli.unexpected import logged_threads, unexpected
+from sweeps.commands.app import app
+from sweeps.commands.console import complain
+from sweeps.commands.mistyped import mistyped
+from sweeps.commands.remarks import remarks
+from sweeps.commands.stopped import Stopped
+from sweeps.commands.unexpected import logged_threads, unexpected
 from sweeps.formatting.signals import exit_code, stopped_by, terminating
 from trainables.records.waiting import still_waits
 

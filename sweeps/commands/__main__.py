@@ -1,0 +1,5 @@
+"""`python -m sweeps.commands`."""
+
+from sweeps.commands.main import main
+
+main()
