@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from sweeps.commands.main import main
 
 from sweeps.commands.app import app
 from sweeps.commands.console import PATH, busy, file_named, out
-from sweeps.commands.main import main
 from sweeps.commands.options import RUNS, Name, Storage, TrackingUri, named
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed

@@ -1,5 +1,5 @@
 """`python -m sweeps.commands`."""
 
-from sweeps.commands.main import main
+from sweeps.commands.app import main
 
 main()

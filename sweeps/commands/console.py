@@ -1,32 +1,32 @@
-"""Standard output for results, standard error for everything else."""
+"""Standard output for results, standard error for everything else: warnings, mistakes, and what takes its time."""
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TextIO
 
-import typer
 from rich.console import Console
 
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import as_path
 
-PATH: dict[str, Any] = {"parser": as_path, "metavar": "PATH"}
-"""Of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
+LIBRARIES = "loading Ray, PyTorch and MLflow"
 
-_LONGEST = 4_000
-"""Characters of a line."""
+_MAX_LINE = 4_000
+"""Characters of a line that reports a mistake."""
+_PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 
 
 def _open_streams() -> None:
-    """Where a standard stream is closed, nothing takes its place: the next file would get its number, and every line
-    that is printed."""
+    """Put the null device in the place of each standard stream that is closed.
+
+    The next file that is opened would get the stream's number, and every line that is printed.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -39,7 +39,7 @@ def _open_streams() -> None:
 
 
 def _own_stderr() -> TextIO:
-    """Standard error under a number of its own: Ray's C++ writes to number 2, which leads to a log while Ray runs."""
+    """Return standard error under a number of its own: Ray's C++ writes to 2, which leads to a log while Ray runs."""
     try:
         return open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
     except OSError:  # closed
@@ -53,26 +53,12 @@ out = Console(file=sys.stdout, markup=False, emoji=False)
 err = Console(file=_own_stderr(), markup=False, emoji=False)
 
 
-def file_named(text: str) -> Path:
-    """A file as an option names it, as `as_path`: `folder/` would lose its slash, and be one.
-
-    Raises:
-        typer.BadParameter: for a name that ends with a slash.
-    """
-    if str(text).endswith("/"):
-        raise typer.BadParameter(f"{text} is a folder; allowed: a file")
-    return as_path(text)
-
-
-LIBRARIES = "loading Ray, PyTorch and MLflow"
-
-
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[], None]]:
-    """Tells whoever watches what the seconds go to, until they are over; in a log, nobody watches.
+    """Show in a terminal, while the block runs, what the seconds go to.
 
     Yields:
-        What ends it before, for a question to be asked.
+        A function that ends the display early, so that a question can be asked.
     """
     if err.is_terminal:
         with err.status(f"{what} …") as shown:
@@ -82,14 +68,36 @@ def busy(what: str) -> Iterator[Callable[[], None]]:
 
 
 def print_json(document: Any) -> None:
-    """One document on standard output. Infinity is written as Python's json writes and reads it."""
+    """Print one document on standard output. Infinity is written as Python's json writes and reads it."""
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def complain(line: str) -> None:
-    """A mistake or a failure, as one line, whatever stands in what was typed or read."""
-    if len(line) > _LONGEST:  # it repeats what was typed
-        line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+    """Print a mistake or a failure as one line, whatever characters were typed or read."""
+    if len(line) > _MAX_LINE:  # it repeats what was typed
+        line = f"{line[: _MAX_LINE // 2]} … {line[-_MAX_LINE // 2 :]}"
     printable = "".join(letter if letter.isprintable() else " " for letter in line)
-    with suppress(OSError):  # nobody is there to read it
+    with suppress(OSError):  # standard error has no reader
         print_line(err, f"edp-sweep: {printable}", style="bold red")
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print_line(err, f"note: {record.getMessage()}")
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print warnings of our own packages as notes on standard error while the block runs."""
+    handler = _Notes(logging.WARNING)
+    loggers = [logging.getLogger(package) for package in _PACKAGES]
+    before = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False  # or a library's handler would say it again, with the name of the module
+    try:
+        yield
+    finally:
+        for logger, propagated in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagated

@@ -11,7 +11,7 @@ from typing import Any, Self
 from mlflow.entities import DatasetInput
 
 from sweeps.formatting.figures import privacy_statement
-from sweeps.results.summary import metrics_line
+from sweeps.formatting.figures import metrics_line
 from sweeps.search.study_trials import Outcome
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker

@@ -27,7 +27,7 @@ from rich.console import Console
 
 from edp.ledger import Ledger
 from sweeps.bench.machine import machine, versions
-from sweeps.commands.lifecycle import finish
+from sweeps.commands.finish import finish
 from sweeps.execution.prepare import encode_missing, locate, read_missing
 from sweeps.execution.resources import placement
 from sweeps.execution.session import Workers

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from edp.accounting.tradeoff import Gaussian
 from edp.ledger import Ledger
-from sweeps.commands.lifecycle import finish
+from sweeps.commands.finish import finish
 from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.commands.lifecycle import finish
+from sweeps.commands.finish import finish
 from sweeps.formatting.figures import epsilon_cell
 from sweeps.progress.live_table import Progress
 from sweeps.results.front import pareto_front
