@@ -41,8 +41,10 @@ __all__ = [
 if TYPE_CHECKING:
     from sweeps.commands.confirm import confirm
     from sweeps.commands.pick import pick
-    from sweeps.commands.run import SweepFailed, SweepStopped, resume_sweep, start_sweep
+    from sweeps.commands.start import resume_sweep, start_sweep
+    from sweeps.commands.stopping import SweepStopped
     from sweeps.commands.train import train
+    from sweeps.execution.trials import SweepFailed
     from sweeps.progress.live_table import Progress
     from sweeps.recipes.loading import load_recipe
     from sweeps.recipes.recipe import Recipe
@@ -59,8 +61,10 @@ else:
         {
             "sweeps.commands.confirm": ("confirm",),
             "sweeps.commands.pick": ("pick",),
-            "sweeps.commands.run": ("SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"),
+            "sweeps.commands.start": ("resume_sweep", "start_sweep"),
+            "sweeps.commands.stopping": ("SweepStopped",),
             "sweeps.commands.train": ("train",),
+            "sweeps.execution.trials": ("SweepFailed",),
             "sweeps.progress.live_table": ("Progress",),
             "sweeps.recipes.loading": ("load_recipe",),
             "sweeps.recipes.recipe": ("Recipe",),

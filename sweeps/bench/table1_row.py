@@ -18,8 +18,6 @@ from typing import Any
 
 import torch
 
-from sweeps.commands.attack_run import attack
-from sweeps.commands.attack_target import find_target
 from sweeps.bench.machine import machine, versions
 from sweeps.bench.table1 import (
     EPSILONS,
@@ -32,8 +30,10 @@ from sweeps.bench.table1 import (
     names_of,
     paper_entries,
 )
+from sweeps.commands.attack_run import attack
+from sweeps.commands.attack_target import find_target
 from sweeps.commands.plan import release, run_plan, searched
-from sweeps.commands.run import going_on_with
+from sweeps.commands.stopping import going_on_with
 from sweeps.execution.prepare import check_encoders
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_config, load_recipe

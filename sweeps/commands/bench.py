@@ -1,8 +1,7 @@
-"""`edp-sweep bench`: what private training costs here."""
+"""`edp-sweep bench`: measures what private training costs on this machine."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import asdict
 from datetime import date
@@ -12,15 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from edp.spec import UserError
-from sweeps.commands.console import PATH, err, out, print_json
-from sweeps.cli.table1 import table1
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import PATH, Json
 from sweeps.formatting.lines import print_line
-from sweeps.formatting.outputs import check_page, make_folder, output
+from sweeps.formatting.outputs import check_page
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
-bench.command()(table1)
 
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 Sizes = Annotated[
     list[str] | None, typer.Option("--model-size", metavar="KEY=N", help="not the paper's sizes: hidden_size=12, …")
 ]
@@ -90,35 +87,6 @@ def step(
     else:
         print_rows(rows, out)
         print_line(out, machine.one_line())
-
-
-@bench.command()
-def search(
-    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="sweeps of each variant")] = 20,
-    trials: Annotated[
-        int, typer.Option(min=2, max=100_000, help="whole trials that the GPU-seconds of a sweep are worth")
-    ] = 30,
-    processes: Annotated[int, typer.Option(min=1, max=1024, help="sweeps at once")] = 2,
-    folder: Annotated[
-        Path | None, typer.Option("--output", help="folder for search.json and search.md", **PATH)
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Hypervolume against GPU-seconds on a surrogate: TPE, random, NSGA-II, with and without early stopping."""
-    from sweeps.bench.search import as_markdown, benchmark
-
-    if folder is not None:
-        make_folder(folder)
-    with err.status("starting") as status:
-        found = benchmark(seeds, trials, processes, status.update)
-    if folder is not None:
-        for name, text in (("search.json", json.dumps(found, indent=1) + "\n"), ("search.md", as_markdown(found))):
-            with output(folder / name) as file:
-                file.write(text)
-    if as_json:
-        print_json(found)
-    else:
-        print_line(out, as_markdown(found))
 
 
 @bench.command()

@@ -40,9 +40,7 @@ def init(
 ) -> None:
     """Writes a folder with the cluster's file, the Dockerfile, Grafana's dashboard and the project, to start from."""
     file = write_cluster(kind, output)
-    print_line(
-        out, f"wrote {file}; in {output}, read its first lines, edit what is marked EDIT, and: {_START[kind]}"
-    )
+    print_line(out, f"wrote {file}; in {output}, read its first lines, edit what is marked EDIT, and: {_START[kind]}")
 
 
 def write_cluster(kind: Kind, folder: Path) -> Path:

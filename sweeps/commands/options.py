@@ -101,7 +101,7 @@ def named(storage: Path, name: str | None) -> Sweep:
 
 
 def name_and_point(storage: Path, name: str | None, point: str | None) -> tuple[str | None, str | None]:
-    """Return the sweep's name and the point: `7@3` alone is a point of the newest sweep, unless a sweep is called so."""
+    """Return the sweep's name and the point: `7@3` alone is a point of the newest sweep, unless it names a sweep."""
     if name is not None and point is None and is_point(name) and not (storage / name).exists():
         return None, name
     return name, point

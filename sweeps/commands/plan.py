@@ -167,6 +167,7 @@ def run_plan(
 
     if way_name == "stand_in":
         raise UserError("plan = 'stand_in': it is called proxy now; allowed: --plan proxy")
+    way_name = PROXY if way_name == "proxy" else way_name
     stem, recipe = load_recipe(recipe_name, overrides)
     if recipe.edp.epsilon is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --set edp.epsilon=8")

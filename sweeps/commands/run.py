@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def run_command(
         from sweeps.commands.start import start_sweep
         from sweeps.progress.live_table import Progress
 
-    where = {"name": name, "storage": storage, "tracking_uri": tracking_uri, "progress": Progress(err)}
+    where: dict[str, Any] = {"name": name, "storage": storage, "tracking_uri": tracking_uri, "progress": Progress(err)}
     if plan is not None:
         found = run_plan(recipe, overrides, plan, **where)
         if as_json:

@@ -1,4 +1,4 @@
-"""`edp-sweep verify`: holds a configuration's own steps against its ledger: sensitivity, noise, and what has neither."""
+"""`edp-sweep verify`: holds a configuration's own steps against its ledger: sensitivity, and noise."""
 
 from __future__ import annotations
 

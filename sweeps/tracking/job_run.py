@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from mlflow.entities import DatasetInput
 
-from sweeps.formatting.figures import privacy_statement
-from sweeps.formatting.figures import metrics_line
+from sweeps.formatting.figures import metrics_line, privacy_statement
 from sweeps.search.study_trials import Outcome
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker

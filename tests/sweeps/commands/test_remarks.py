@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 from sweeps.commands.remarks import remarks
 
 WARNS = """

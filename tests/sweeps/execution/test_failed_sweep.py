@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from rich.console import Console
+from sweeps.results.summary import print_sweep
 
 from sweeps.execution.prepare import blamed_on
 from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.progress.live_table import Progress
-from sweeps.results.summary import print_sweep
 from sweeps.search.study import open_study
 from sweeps.search.study_trials import COST
 from tests.support import studies

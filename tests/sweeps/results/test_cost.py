@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from sweeps.results.summary import document
 
 from edp.ledger import Ledger
 from edp.spec import UserError
@@ -16,7 +17,6 @@ from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
-from sweeps.results.summary import document
 from sweeps.search.study import open_study
 from sweeps.search.study_trials import StudyTrials
 from sweeps.search.target_epsilon import settle

@@ -7,11 +7,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from sweeps.results.summary import next_steps
 
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.pick import pick
-from sweeps.results.summary import next_steps
 from sweeps.state.lock import driver_lock
 from sweeps.state.shell import train_line
 from sweeps.state.sweep import Sweep
