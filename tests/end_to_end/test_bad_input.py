@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ray
         (["run", "RECIPE", "--set", "edp.C=-1"], "edp.C = -1"),
         (["run", "RECIPE", "--set", "edp.decay=none", "--set", "edp.tau=0.5"], "tau = 0.5"),
         (["run", "RECIPE", "--set", "corpus.name=mine", "--set", "corpus.path=/not/there"], "/not/there"),
-        (["run", "RECIPE", "--set", 'corpus.path="\\0x"'], "is no path"),
+        (["run", "RECIPE", "--set", 'corpus.path="\\0x"'], "leads nowhere"),
         (["run", "RECIPE", "--set", "model.embeddings={path: nothing.vec}"], "model.embeddings.path = "),
         (["run", "RECIPE", "--set", "model.embeddings={path: other.vec}"], "other.vec has vectors of 3 dimensions"),
         (["run", "RECIPE", "--set", "model.embeddings={path: tiny.bin}"], "cannot be read as fastText vectors"),

@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from sweeps.results.summary import print_front, print_sweep, tie_lines
 
 from dashboards.report import write_report
 from sweeps.commands.confirm import print_confirmation
+from sweeps.commands.front import print_front
 from sweeps.commands.pick import Wanted, keep
+from sweeps.commands.status import print_sweep
 from sweeps.formatting.figures import audited_text, epsilon_cell, params_text, shared_params
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.front import pareto_front
+from sweeps.results.ties import tie_lines
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.search.target_epsilon import planned
 from sweeps.state.records import Point

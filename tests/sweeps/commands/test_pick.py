@@ -148,7 +148,7 @@ def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
     file = tmp_path / "picked.yaml"
     if there:
         file.touch()
-    monkeypatch.setattr("sweeps.commands.pick.write_pick", full)
+    monkeypatch.setattr("sweeps.state.picks.write_pick", full)
     with pytest.raises(OSError, match="No space left"):
         pick_point(Sweep.existing(tmp_path / "runs", "new"), {}, Wanted(file, force=True), "0")
     assert file.exists() == there

@@ -42,7 +42,7 @@ def test_a_stand_in_that_holds_the_corpus_is_refused_with_a_plan_and_without(
     path = writers.jsonl(generate("communication", 200, seed=3), tmp_path / "mine")
     settings = [f"corpus={{path: {path}}}", f"search.stand_in={{name: other, path: {path}}}"]
     words = [str(recipe), "--storage", str(tmp_path / "runs"), *(x for one in settings for x in ("--set", one))]
-    for way in ([], ["--plan", "stand_in"]):
+    for way in ([], ["--plan", "proxy"]):
         code, out, err = command("run", *words, *way)
         assert (code, out) == (2, ""), err
         assert "search.stand_in = other: " in err.splitlines()[-1]
@@ -87,9 +87,9 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
             ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
             "--trials = 3: --set search.trials=4 is",
         ),
-        (["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in=null"], "; stand_in: with search.stand_in"),
+        (["run", "RECIPE", "--plan", "proxy", "--set", "search.stand_in=null"], "; proxy: with search.stand_in"),
         (
-            ["run", "RECIPE", "--plan", "stand_in", "--set", "search.stand_in={name: health, utterances: 130}"],
+            ["run", "RECIPE", "--plan", "proxy", "--set", "search.stand_in={name: health, utterances: 130}"],
             "plan = 'stand_in': with search.stand_in = health in the corpus' place, shadow.corpus = health: it is",
         ),
     ],
@@ -118,13 +118,13 @@ def test_the_release_alone_touches_the_private_corpus(
     died.mkdir(parents=True)
     (died / LOCK).touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.commands.run.encode_missing", _ctrl_c)
+        patch.setattr("sweeps.commands.run_to_end.encode_missing", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words[:-1]])}")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.commands.plan.train", _ctrl_c)
+        patch.setattr("sweeps.commands.train.train", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == f"edp-sweep: stopped by Ctrl-C; go on with: {shlex.join(['edp-sweep', *words[:-1]])}"

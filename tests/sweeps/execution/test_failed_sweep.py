@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from rich.console import Console
-from sweeps.results.summary import print_sweep
 
+from sweeps.commands.status import print_sweep
 from sweeps.execution.prepare import blamed_on
 from sweeps.execution.trials import SweepFailed, run_trials
 from sweeps.progress.live_table import Progress

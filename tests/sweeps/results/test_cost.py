@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from sweeps.results.summary import document
 
 from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.commands.status import sweep_document as document
 from sweeps.execution.trial_life import TrialLife
 from sweeps.progress.live_table import Progress
 from sweeps.recipes.loading import load_recipe
