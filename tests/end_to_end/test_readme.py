@@ -36,7 +36,7 @@ RUN_BY = {
     "edp-sweep report": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep epsilon": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep plan": "tests/sweeps/commands/test_plan.py",
-    "edp-sweep verify": "tests/sweeps/cli/test_verify.py",
+    "edp-sweep verify": "tests/sweeps/commands/test_verify.py",
     "edp-sweep data make": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep data check": "tests/end_to_end/test_readme.py::test_what_only_reads_runs_as_it_stands_there",
     "edp-sweep data fetch": "tests/trainables/corpora/test_converted.py",
