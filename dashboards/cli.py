@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 
-from sweeps.cli.app import app
-from sweeps.cli.console import PATH, busy, file_named, out
-from sweeps.cli.main import main
-from sweeps.cli.options import RUNS, Name, Storage, TrackingUri, named
+from sweeps.commands.app import app, main
+from sweeps.commands.console import busy, out
+from sweeps.commands.options import FILE, PATH, RUNS, Name, Storage, TrackingUri, named
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import is_printed
 
@@ -58,7 +57,7 @@ def report(
     name: Name = None,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", parser=file_named, metavar="FILE", help="where to write it; - prints it"),
+        typer.Option("--output", "-o", help="where to write it; - prints it", **FILE),
     ] = Path("report.html"),
     verify: Annotated[
         bool, typer.Option("--verify", help="measure clip and noise of the chosen configuration too, in minutes")
@@ -69,11 +68,11 @@ def report(
     """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
     with busy("loading what draws the report"):
         from dashboards.report.page import write_report
-        from sweeps.cli.verify import with_bar
+        from sweeps.commands.verify import verify_with_bar
 
     sweep = named(storage, name)
     if verify:  # which has a bar of its own
-        chosen = write_report(sweep, output, tracking_uri, with_bar)
+        chosen = write_report(sweep, output, tracking_uri, verify_with_bar)
     else:
         with busy(f"writing the report on {sweep.name}"):
             chosen = write_report(sweep, output, tracking_uri)

@@ -27,7 +27,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from dashboards.pareto.app import create
 from dashboards.pareto.source import Source
 from edp.spec import UserError
-from sweeps.cli.console import err, out
+from sweeps.commands.console import err, out
 from sweeps.formatting.lines import print_line
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.store import check_there, settled_uri
@@ -149,7 +149,7 @@ def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes
     environment = {**os.environ, **settings, "MLFLOW_BACKEND_STORE_URI": uri}
     with _log_file(log) as file:
         child = subprocess.Popen(
-            [sys.executable, "-m", "dashboards.beside", sys.executable, *server, "--no-serve-artifacts"],
+            [sys.executable, "-m", "dashboards.supervise_child", sys.executable, *server, "--no-serve-artifacts"],
             stdout=file,
             stderr=subprocess.STDOUT,
             stdin=subprocess.PIPE,

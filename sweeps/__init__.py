@@ -41,7 +41,8 @@ __all__ = [
 if TYPE_CHECKING:
     from sweeps.commands.confirm import confirm
     from sweeps.commands.pick import pick
-    from sweeps.commands.run import SweepFailed, SweepStopped, resume_sweep, start_sweep
+    from sweeps.commands.start import resume_sweep, start_sweep
+    from sweeps.commands.stopping import SweepStopped
     from sweeps.commands.train import train
     from sweeps.recipes.loading import load_recipe
     from sweeps.recipes.recipe import Recipe
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from sweeps.results.front import pareto_front
     from sweeps.results.ties import ties
     from sweeps.run.progress import Progress
+    from sweeps.run.trials import SweepFailed
     from sweeps.state.records import Point, SweepRecord, TrialRecord
     from sweeps.state.sweep import Sweep, all_sweeps
 else:
@@ -59,8 +61,10 @@ else:
         {
             "sweeps.commands.confirm": ("confirm",),
             "sweeps.commands.pick": ("pick",),
-            "sweeps.commands.run": ("SweepFailed", "SweepStopped", "resume_sweep", "start_sweep"),
+            "sweeps.commands.start": ("resume_sweep", "start_sweep"),
+            "sweeps.commands.stopping": ("SweepStopped",),
             "sweeps.commands.train": ("train",),
+            "sweeps.run.trials": ("SweepFailed",),
             "sweeps.run.progress": ("Progress",),
             "sweeps.recipes.loading": ("load_recipe",),
             "sweeps.recipes.recipe": ("Recipe",),

@@ -264,7 +264,9 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
             fresh = Console(file=stream, width=200, markup=False, emoji=False)
             for place, module in list(sys.modules.items()):
-                if place.startswith(("sweeps.cli", "dashboards.cli", "tests.benchmarks")) and hasattr(module, name):
+                if place.startswith(("sweeps.commands", "dashboards.cli", "tests.benchmarks")) and hasattr(
+                    module, name
+                ):
                     monkeypatch.setattr(module, name, fresh)
         with pytest.raises(SystemExit) as ended:
             main(commands)

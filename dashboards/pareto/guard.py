@@ -19,7 +19,7 @@ from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException, NotFound
 
 from dashboards.pareto.layout import THEME
-from sweeps.cli.unexpected import unexpected
+from sweeps.commands.unexpected import unexpected
 
 _MOST_BYTES = 1_000_000
 """Upper bound on a request's size."""

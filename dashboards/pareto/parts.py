@@ -8,10 +8,10 @@ from dash import html
 
 from dashboards.pareto.cards import aria
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
+from sweeps.formatting.columns import tpr_cell
 from sweeps.formatting.figures import epsilon_text, privacy_statement, relative_change
-from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
+from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words
 from sweeps.recipes.parts import metric_of
-from sweeps.results.summary import TPR
 
 ROWS = 25
 """Rows of the table on a page."""
@@ -110,8 +110,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
 def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
     """Return lines on the measured leakage, the attack behind it, and the bound that the ledger gives."""
     metrics, lines = candidate.metrics, []
-    if TPR in metrics:
-        found = tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr"))
+    if found := tpr_cell(metrics):
         lines.append(f"The attack's TPR: {found} FPR, by {shadow_words(shadow)}.")
     if permitted := permitted_words(metrics):
         lines.append(f"{permitted[0].upper()}{permitted[1:]}.")

@@ -22,6 +22,7 @@ from dashboards.report.chosen import attacks_of, last_pick, roc_svg, served_mode
 from dashboards.report.questions import Known, Verified, questions
 from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.formatting.columns import TPR, tpr_cell
 from sweeps.formatting.figures import (
     audited_text,
     epsilon_cell,
@@ -42,8 +43,7 @@ from sweeps.results.cost import known
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.recommendation import leakage_of, recommended
-from sweeps.results.summary import TPR, tie_lines
-from sweeps.results.ties import ties
+from sweeps.results.ties import tie_lines, ties
 from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers, what_counts
 from sweeps.run.prepare import Prepared, locate
 from sweeps.state.picks import Pick
@@ -235,7 +235,7 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
         "ser": _between(metrics, "ser", percent=True),
         "mia": _between(metrics, "mia_auc"),
         "tpr": _between(metrics, TPR, percent=True),
-        "tpr_at": tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) if TPR in metrics else "",
+        "tpr_at": tpr_cell(metrics),
         "change": _change(metrics["ser"], baseline.get("ser")),
         "params": params_text(point.params),
     }

@@ -1,23 +1,50 @@
-"""A folder from which a cluster is started: its file, the image's Dockerfile, Grafana's dashboard, and the project."""
+"""`edp-sweep cluster init`: a folder from which a cluster is started.
+
+It holds the cluster's file, the image's Dockerfile, Grafana's dashboard, and the project.
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import typer
 
 from edp.spec import UserError
+from sweeps.commands.console import out
+from sweeps.commands.options import PATH
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import make_folder
 
+cluster = typer.Typer(no_args_is_help=True, help="Clusters: the files that start one.")
+
 Kind = Literal["aws", "kuberay"]
+
 _ROOT = Path(__file__).parents[2]
 _FILES = _ROOT / "sweeps" / "cluster"
 _PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 _PROJECT = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE")
+_START = {"aws": "ray up ray_cluster.yaml", "kuberay": "kubectl apply -f kuberay.yaml"}
+
+
+@cluster.callback()
+def group() -> None:
+    """Clusters: the files that start one."""
+
+
+@cluster.command()
+def init(
+    kind: Annotated[Kind, typer.Argument(help="aws: Ray's launcher; kuberay: Kubernetes")],
+    output: Annotated[Path, typer.Option(help="a new folder", **PATH)] = Path("edp-cluster"),
+) -> None:
+    """Writes a folder with the cluster's file, the Dockerfile, Grafana's dashboard and the project, to start from."""
+    file = write_cluster(kind, output)
+    print_line(out, f"wrote {file}; in {output}, read its first lines, edit what is marked EDIT, and: {_START[kind]}")
 
 
 def write_cluster(kind: Kind, folder: Path) -> Path:
-    """Fills a new folder with what starting the cluster needs.
+    """Fill a new folder with what starting the cluster needs.
 
     Returns:
         The cluster's file in it.

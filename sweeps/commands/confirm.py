@@ -1,4 +1,4 @@
-"""The front again, with new seeds: what of a point's figures was its configuration, and what was luck.
+"""`edp-sweep confirm`: the front again with new seeds, which tells luck from configuration.
 
 Weights, data order, dropout and noise are drawn afresh; the split stays, so the test utterances are the same. The
 sweep's own figures are left out of the means: the front was chosen by them, which flatters them.
@@ -11,62 +11,86 @@ import math
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from edp.spec import UserError
-from sweeps.commands.finish import tell_total
-from sweeps.commands.run import going_on_with
-from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_text, user_cell
+from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
+from sweeps.commands.options import Point as PointName
+from sweeps.commands.stopping import going_on_with
+from sweeps.formatting.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
+from sweeps.formatting.figures import epsilon_text
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from sweeps.recipes.loading import write_yaml
-from sweeps.results.choice import named_point, picked_spec
-from sweeps.results.confirmed import DECIDE, estimate, seed_folder
-from sweeps.results.front import pareto_front
-from sweeps.results.total import epsilon_of_sweep
-from sweeps.run.prepare import Prepared, encode_missing, ensure_attack, open_corpora
-from sweeps.run.progress import Progress
-from sweeps.run.resources import placement
-from sweeps.run.session import ray_session, worker_group
-from sweeps.run.watch import stall_reporter
 from sweeps.state.lock import driver_lock
-from sweeps.state.picks import heading_of
-from sweeps.state.records import ConfirmedRun, Point
-from sweeps.state.sweep import Sweep
-from sweeps.tracking.job_run import JobRun, corpus_inputs, open_job
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
-from sweeps.tracking.tracker import Tracker
-from trainables.execution.client import OnEpoch
 from trainables.records.epochs import begin_folder
 from trainables.records.files import atomic_write, read_json
 from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
 
+if TYPE_CHECKING:
+    from sweeps.run.prepare import Prepared
+    from sweeps.run.progress import Progress
+    from sweeps.state.records import Point
+    from sweeps.state.sweep import Sweep
+    from sweeps.tracking.job_run import JobRun
+    from sweeps.tracking.tracker import Tracker
+    from trainables.execution.client import OnEpoch
+
+
+def confirm_command(
+    name: Name = None,
+    point: PointName = None,
+    seeds: Annotated[int, typer.Option(min=2, max=1000, help="trainings of each point of the front")] = 3,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """The front, or one point, trained again with new seeds: means and 95 % intervals of what the search found once."""
+    with busy(LIBRARIES):
+        from sweeps.run.progress import Progress
+
+    name, point = name_and_point(storage, name, point)
+    document = confirm(named(storage, name), seeds, Progress(err), tracking_uri, point)
+    if as_json:
+        print_json(document)
+    else:
+        print_confirmation(document, out)
+    if document["failures"]:
+        raise typer.Exit(1)
+
 
 def confirm(
     sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None, named: str | None = None
 ) -> dict[str, Any]:
-    """Trains every point of the front again, or the one that is named, once a seed, and measures it as the sweep did.
+    """Train every point of the front again, or the one that is named, once a seed, and measure it as the sweep did.
 
-    What was trained by an earlier call stays: calling it again goes on where it stopped, and more seeds add to it.
+    Trainings of an earlier call stay: another call goes on where that one stopped, and more seeds add to it.
 
     Args:
-        seeds: how many, at least 2; they follow the recipe's own.
+        seeds: number of seeds, at least 2; they follow the recipe's own.
         tracking_uri: of the store, where it has moved since the sweep.
+        named: the point to confirm; None: the front.
 
     Returns:
-        What `edp-sweep confirm --json` prints.
+        The document that `edp-sweep confirm --json` prints.
 
     Raises:
         UserError: before anything starts; also while another process drives the sweep.
         TrialError: when nothing could be trained.
         SweepStopped: when it was stopped; it names the command that goes on.
     """
+    from sweeps.results.choice import named_point
+    from sweeps.results.front import pareto_front
+
     record, recipe = sweep.record, sweep.recipe
     if recipe.search.secret:
         raise UserError(
@@ -74,7 +98,7 @@ def confirm(
             "that bound; allowed: a sweep with another search.sampler"
         )
     if record.state == "running":
-        way = "" if sweep.state == "running" else f" (whatever drove it is gone; go on with: {sweep.command('resume')})"
+        way = "" if sweep.state == "running" else f" (its process is gone; go on with: {sweep.command('resume')})"
         raise UserError(
             f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended{way}"
         )
@@ -88,6 +112,12 @@ def confirm(
 
 
 def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
+    from sweeps.commands.finish import tell_total
+    from sweeps.results.choice import picked_spec
+    from sweeps.results.confirmed import seed_folder
+    from sweeps.results.total import epsilon_of_sweep
+    from sweeps.tracking.tracker import Tracker
+
     record, recipe = sweep.record, sweep.recipe
     jobs = [
         (point, _seeded(picked_spec(point), recipe.training.seed + k), seed_folder(sweep, point, k))
@@ -125,7 +155,7 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
 
 
 def _estimate(jobs: list[tuple[Point, TrialSpec, Path]]) -> str:
-    """How long they take, by what the points' own trainings took."""
+    """Return how long the jobs take, by the seconds that the points' own trainings took."""
     seconds = sum(point.metrics.get("trial_seconds", math.nan) for point, _, _ in jobs)
     return (
         f", about {timedelta(seconds=round(seconds))} (h:mm:ss) once they run"
@@ -140,7 +170,12 @@ def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
 
 
 def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
-    """Runs what is missing, one after the other; returns why some came to nothing."""
+    """Run the missing trainings, one after the other, and return why some failed."""
+    from sweeps.run.prepare import encode_missing, ensure_attack, open_corpora
+    from sweeps.run.resources import placement
+    from sweeps.run.session import ray_session, worker_group
+    from sweeps.run.watch import stall_reporter
+
     recipe = sweep.recipe
     base = recipe.baseline()
     prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
@@ -178,8 +213,12 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
 
 
 def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared) -> JobRun:
-    """The run that holds the trainings, so that the sweep's own children stay its trials: that of an earlier call, or a
-    new one."""
+    """Return the run that holds the trainings: that of an earlier call, or a new one.
+
+    The children of the sweep's own run stay its trials.
+    """
+    from sweeps.tracking.job_run import corpus_inputs, open_job
+
     return open_job(
         tracker,
         f"{sweep.name} confirm",
@@ -202,6 +241,9 @@ def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
 
 
 def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
+    from sweeps.state.picks import heading_of
+    from sweeps.tracking.job_run import open_job
+
     begin_folder(folder)
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
     write_yaml(spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
@@ -221,10 +263,14 @@ def _write(folder: Path, result: dict[str, Any]) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any]:
+    from sweeps.state.records import ConfirmedRun
+
     return read_json(folder / "result.json", ConfirmedRun).model_dump()
 
 
 def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any]:
+    from sweeps.results.confirmed import estimate
+
     found: dict[str, Any] = {}
     for objective in objectives:
         name = objective.removeprefix("log10_")
@@ -236,7 +282,7 @@ def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ..
 
 
 def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
-    """The means, on the run of the point's own trial."""
+    """Write the means to the run of the point's own trial."""
     if point.run_id is None or not found["confirmed"]:
         return
     metrics = {
@@ -249,7 +295,9 @@ def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
 
 
 def print_confirmation(document: dict[str, Any], console: Console) -> None:
-    """The means and intervals, beside what the sweep had found."""
+    """Print the means and intervals, beside what the sweep had found."""
+    from sweeps.results.confirmed import DECIDE
+
     console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
     if document["seeds"] < DECIDE:
         print_line(console, f"{document['seeds']} seeds decide nothing: take --seeds {DECIDE} or more")
@@ -261,35 +309,33 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
 
 
 def _table(document: dict[str, Any], of_sweep: bool) -> Table:
-    audited = any("epsilon_audited" in point["metrics"] for point in document["points"])
-    heads = ["trial", "seeds", "SER\nmean ±", "MIA AUC\nmean ±", "ε honest", "ε paper"]
-    if any("epsilon_user" in point["metrics"] for point in document["points"]):
-        heads.insert(-1, "ε user")
+    """Return a row a point: means of SER and MIA AUC over the new seeds, and what the sweep had found."""
+    all_metrics = [point["metrics"] for point in document["points"]]
+    means = ["SER\nmean ±", "MIA AUC\nmean ±"]
     if of_sweep:
-        heads[2:4] = ["SER\nsweep", "SER\nmean ±", "MIA AUC\nsweep", "MIA AUC\nmean ±"]
-    if audited:
-        heads.append("ε audited")
+        means = ["SER\nsweep", means[0], "MIA AUC\nsweep", means[1]]
+    heads = ["trial", "seeds", *means, *epsilon_heads(all_metrics)]
     caption = (
         ("sweep: what the sweep found. " if of_sweep else "")
-        + f"mean ±: over the new seeds, half the 95 % interval. {MARK}: ε of 1e4 or more is no formal guarantee."
-        + ("" if audited else " No audit was run.")
+        + "mean ±: over the new seeds, half the 95 % interval. "
+        + epsilon_legend(all_metrics)
     )
     title = f"Front of {document['sweep']}, trained again with {document['seeds']} seeds"
     table = figures_table(title, caption, heads)
     for point in document["points"]:
-        metrics = point["metrics"]
-        ser, auc = (point["confirmed"].get(name) for name in ("ser", "mia_auc"))
+        mean = {
+            f"{name}{end}": found[key]
+            for name, found in point["confirmed"].items()
+            for end, key in (("", "mean"), ("_lower", "lower"), ("_upper", "upper"))
+        }
         cells = {
             "trial": point["name"],
             "seeds": str(len(point["runs"])),
-            "SER\nsweep": f"{metrics['ser']:.1%}",
-            "SER\nmean ±": f"{ser['mean']:.1%} ±{50 * (ser['upper'] - ser['lower']):.1f}" if ser else "",
-            "MIA AUC\nsweep": f"{metrics['mia_auc']:.3f}",
-            "MIA AUC\nmean ±": f"{auc['mean']:.3f} ±{(auc['upper'] - auc['lower']) / 2:.3f}" if auc else "",
-            "ε honest": epsilon_cell(metrics["epsilon"]),
-            "ε user": user_cell(metrics),
-            "ε paper": epsilon_cell(metrics["epsilon_paper"]),
-            "ε audited": audited_text(metrics),
+            "SER\nsweep": ser_cell(point["metrics"]),
+            "SER\nmean ±": ser_cell(mean, interval=True),
+            "MIA AUC\nsweep": auc_cell(point["metrics"]),
+            "MIA AUC\nmean ±": auc_cell(mean, interval=True),
+            **epsilon_cells(point["metrics"]),
         }
         table.add_row(*(cells[head] for head in heads))
     return table

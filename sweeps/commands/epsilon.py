@@ -1,50 +1,151 @@
-"""What a configuration guarantees before it is trained: a document, and its curve as a page."""
+"""`edp-sweep epsilon`: what a configuration guarantees, without training it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Container
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+from pydantic import ValidationError
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
-from edp.accounting.composition import composition_of
-from edp.accounting.epsilon import epsilon_curve
-from edp.ledger import Ledger
 from edp.spec import EDPSpec, UserError
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import PATH, Json
+from sweeps.formatting.errors import one_line
 from sweeps.formatting.figures import epsilon_text, number
-from sweeps.formatting.guarantee import measured
-from sweeps.formatting.outputs import output
+from sweeps.formatting.guarantee import NO_GUARANTEE, measured
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.outputs import check_page, output
 from sweeps.run.progress import shown_each
+from trainables.spec.training import MAX_EPOCHS
 
+if TYPE_CHECKING:
+    from edp.ledger import Ledger
+
+MAX_LEVELS = 10_000
+"""Noise levels of Poisson samples: each takes milliseconds, once for each epoch that is shown."""
+_ROWS = 15
+"""Rows of the table, about."""
+
+_UNITS = {
+    "example": "one example",
+    "micro_batch": "all examples of one micro-batch",
+    "user": "one user, all of whose examples are one micro-batch",
+}
 _NEIGHBOURS = {
     "shuffle": "replaced by nothing, its place kept (shuffled epochs)",
     "poisson": "added or removed (Poisson sampling)",
 }
 
 
-MOST_LEVELS = 10_000
-"""Noise levels of Poisson samples: each takes milliseconds, once for each epoch that is shown."""
+def epsilon_command(
+    z0: Annotated[float, typer.Option(help="noise multiplier of the first epoch")],
+    epochs: Annotated[int, typer.Option(min=1, max=MAX_EPOCHS, help="of training")],
+    decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
+    tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
+    method: Annotated[
+        str | None,
+        typer.Option(help="edp, or dpsgd: micro-batches of one example, or user; with --unit user dpsgd, else edp"),
+    ] = None,
+    micro_batches: Annotated[
+        int, typer.Option(min=1, max=10**12, help="N of the paper; dpsgd: examples a step, or users")
+    ] = 8,
+    delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
+    noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
+    alpha: Annotated[str, typer.Option(help="fixed, none, public, private or paper")] = "fixed",
+    sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
+    rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson, banded)")] = 1.0,
+    unit: Annotated[str, typer.Option(help="example, micro_batch or user")] = "example",
+    clip: Annotated[str, typer.Option(help="fixed, automatic or quantile")] = "fixed",
+    noise_correlation: Annotated[str, typer.Option(help="none or banded")] = "none",
+    band: Annotated[int | None, typer.Option(help="steps that banded noise is correlated over")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page", **PATH)] = None,
+    as_json: Json = False,
+) -> None:
+    """The epsilons of a configuration: the honest one, and what the paper would claim; epoch by epoch."""
+    settings: dict[str, Any] = {
+        "z0": z0,
+        "decay": decay,
+        "tau": tau,
+        "noise": noise,
+        "alpha": alpha,
+        "sampling": sampling,
+        "unit": unit,
+        "clip": clip,
+        "noise_correlation": noise_correlation,
+        "band": band,
+        "delta": delta,
+    }
+    try:
+        spec = EDPSpec.model_validate(settings)
+    except ValidationError as error:
+        raise UserError(one_line(error)) from None
+    method = method or ("dpsgd" if unit == "user" else "edp")
+    if method not in ("edp", "dpsgd"):
+        raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
+    if unit == "user" and method == "edp":
+        raise UserError(
+            "unit = user clips every user by itself, method = edp micro-batches of several; "
+            "allowed: --method dpsgd, with the users of a step as --micro-batches"
+        )
+    if not 1e-12 <= rate <= 1:
+        raise UserError(f"rate = {rate:g}: allowed: 1e-12 to 1")
+    if rate != 1 and spec.sampling == "shuffle" and not spec.fixed_order:
+        raise UserError(
+            f"rate = {rate:g} has no meaning with sampling = shuffle, where every example takes part once an epoch; "
+            "allowed: --sampling poisson or --noise-correlation banded beside it"
+        )
+    check_page(plot)
+    from edp.ledger import planned_ledger
+    from edp.sampling import steps_at_rate
+
+    ledger = planned_ledger(
+        spec,
+        epochs=epochs,
+        micro_batches=micro_batches,
+        steps_per_epoch=steps_at_rate(rate),
+        rate=rate,
+        single_example=method == "dpsgd",
+    )
+    # The table has some rows, and no more are computed.
+    step = max(1, epochs // _ROWS)
+    rows = {epoch for epoch in range(epochs) if (epoch + 1) % step == 0 or epoch + 1 == epochs}
+    document = _document(ledger, spec, err, shown=None if as_json or plot is not None else rows)
+    if plot is not None:
+        _plot(document, plot)
+    if as_json:
+        print_json(document)
+    else:
+        _show(document, spec)
+        if plot is not None:
+            print_line(out, f"wrote {plot}")
 
 
-def epsilon_document(
+def _document(
     ledger: Ledger, spec: EDPSpec, console: Console, *, shown: Container[int] | None = None
 ) -> dict[str, Any]:
-    """What `epsilon --json` prints.
+    """Return what `--json` prints.
 
     Args:
-        console: where it shows how far it has come.
-        shown: epochs, counted from 0, that are listed; all by default. The last is among them.
+        console: shows the progress.
+        shown: epochs, counted from 0, that are listed, the last among them; None: all.
 
     Raises:
         UserError: for more noise levels than can be priced.
     """
+    from edp.accounting.composition import composition_of
+    from edp.accounting.epsilon import epsilon_curve
+
     levels = len({(s.rate, s.z) for s in composition_of(ledger).sampled})
-    if levels > MOST_LEVELS:
+    if levels > MAX_LEVELS:
         raise UserError(
             f"epochs = {levels}: with decay {spec.decay} and Poisson sampling each has a noise level of its own; "
-            f"allowed: at most {MOST_LEVELS}, or --sampling shuffle, or --decay none"
+            f"allowed: at most {MAX_LEVELS}, or --sampling shuffle, or --decay none"
         )
     curve = epsilon_curve(ledger, spec.delta, wanted=shown, each=shown_each("pricing epochs", console))
     _, epsilon, paper = curve[-1]
@@ -64,8 +165,8 @@ def epsilon_document(
     }
 
 
-def plot_epsilon(document: dict[str, Any], path: Path) -> None:
-    """Writes the curve of `epsilon_document` as a page.
+def _plot(document: dict[str, Any], path: Path) -> None:
+    """Write the curve of a document as a page.
 
     Raises:
         UserError: where it cannot be written.
@@ -87,3 +188,26 @@ def plot_epsilon(document: dict[str, Any], path: Path) -> None:
     )
     with output(path, "--plot") as file:
         figure.write_html(file, include_plotlyjs=True)
+
+
+def _show(document: dict[str, Any], spec: EDPSpec) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    for name in ("epochs", "ε honest", "ε paper"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = document["per_epoch"]
+    step = max(1, rows[-1]["epoch"] // _ROWS)
+    for row in rows:
+        if row["epoch"] % step == 0 or row is rows[-1]:
+            table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), f"{row['epsilon_paper']:.6g}")
+    out.print(table)
+    lines = [
+        f"ε = {document['epsilon']:.6g} (honest), {document['epsilon_paper']:.6g} (as the paper reckons), "
+        f"at δ = {spec.delta:g}; audited: no; that takes a run with canaries (canaries.count) and edp-sweep attack",
+        f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
+    ]
+    if spec.unit != "user":
+        lines.append("who contributed several utterances is protected less: --unit user is about all of a user's")
+    if document["epsilon"] >= NO_GUARANTEE:
+        lines.append("an ε of 1e4 or more is no formal guarantee")
+    for line in lines:
+        print_line(out, line)

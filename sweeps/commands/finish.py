@@ -1,4 +1,4 @@
-"""The end of a sweep's run, whatever it was: its front, its picture, its state, here and in MLflow."""
+"""The end of a sweep's run, whatever ended it: its front, its picture and its state, here and in MLflow."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from edp.spec import UserError
 from sweeps.recipes.recipe import Recipe
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
-from sweeps.results.summary import parent_metrics
-from sweeps.results.total import epsilon_of_sweep
+from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
 from sweeps.state.picks import final_trainings, read_picks
-from sweeps.state.records import TrialRecord
+from sweeps.state.records import Point, TrialRecord
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.job_run import corpus_inputs, send_baseline
@@ -24,7 +23,7 @@ from trainables.records.files import atomic_write
 
 
 def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress: Progress) -> None:
-    """Writes what is known of the sweep, and sends what MLflow lacks of it."""
+    """Write the front, its picture and the sweep's state, and send what MLflow lacks of it."""
     sweep.update(state=state)
     tracker.try_now()
     before = tracker.failures
@@ -46,7 +45,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
     for run in now ^ earlier:  # a sweep that went on may have left some behind
         tracker.tag(run, {"pareto": str(run in now).lower()})
-    tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
+    tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
     tracker.tag(
         record.run_id,
         {
@@ -65,16 +64,16 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
 
 
 def tell_total(sweep: Sweep, tracker: Tracker) -> None:
-    """Tells MLflow the sweep's ε after one more training on its corpus: its run, and its registered models."""
+    """Tell MLflow the sweep's ε after one more training on its corpus: its run, and its registered models."""
     recipe, trials, record = sweep.recipe, sweep.trials(), sweep.record
     front = pareto_front(trials, recipe.search.objectives)
-    tracker.log(record.run_id, parent_metrics(sweep, recipe, trials, front))
+    tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
     tracker.tag(record.run_id, {NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_of(record.run_id))})
     _tell_models(sweep, trials, tracker)
 
 
 def _tell_models(sweep: Sweep, trials: list[TrialRecord], tracker: Tracker) -> None:
-    """The sweep's ε, as the tag of what was registered of it, also while it ran."""
+    """Write the sweep's ε to the tags of the models that were registered of it, also while it ran."""
     cost = epsilon_of_sweep(sweep, trials)
     made = [*(pick.model for pick in read_picks(sweep)), *(o.model for o in final_trainings(sweep).values())]
     for model in dict.fromkeys(uri for uri in made if uri is not None):
@@ -82,9 +81,22 @@ def _tell_models(sweep: Sweep, trials: list[TrialRecord], tracker: Tracker) -> N
 
 
 def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:
-    """None where the corpora are gone: a sweep that has ended needs them no more."""
+    """Return the corpora as inputs of a run; none where they are gone: a sweep that has ended does not need them."""
     try:
         prepared = locate(recipe.baseline(), sweep.cache)
     except UserError:
         return []
     return corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)
+
+
+def _metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
+    """Return counts, and the sweep's own ε where it is known, for the parent run."""
+    costs = {
+        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+    }
+    return {
+        "trials_complete": float(sum(t.state == "complete" for t in trials)),
+        "trials_failed": float(sum(t.state == "failed" for t in trials)),
+        "front_size": float(len(front)),
+    } | {name: cost for name, cost in costs.items() if cost is not None}

@@ -1,52 +1,129 @@
-"""One configuration of a sweep: the recommended one within limits, or the one that a person names."""
+"""`edp-sweep pick`: one configuration of a sweep, the recommended one within limits, or the one that is named."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from edp.spec import UserError
-from sweeps.formatting.figures import epsilon_over, epsilon_words, users_remark
+from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.options import (
+    FILE,
+    RUNS,
+    Alias,
+    AliasOption,
+    Json,
+    Name,
+    Register,
+    Storage,
+    TrackingUri,
+    WithEncoder,
+    name_and_point,
+    named,
+    registered_alias,
+)
+from sweeps.commands.options import Point as PointName
+from sweeps.formatting.figures import epsilon_over, epsilon_words, metrics_line, params_text, users_remark
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.outputs import check_output, is_printed, output
 from sweeps.recipes.loading import as_yaml
-from sweeps.results.choice import choose, named_point, picked_spec
-from sweeps.results.recommendation import largest_epsilon
-from sweeps.state.picks import Pick, heading_of, read_picks, write_pick
-from sweeps.state.records import Point
 from sweeps.state.storage import train_line
-from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import person
-from sweeps.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from sweeps.registry.register import Registered  # which takes seconds to import
+    from sweeps.registry.register import Registered
+    from sweeps.state.picks import Pick
+    from sweeps.state.records import Point
+    from sweeps.state.sweep import Sweep
 
-Alias = Literal["candidate", "champion"]
-"""What a version is called in the registry: one to try, and the one that is served."""
+
+def pick_command(
+    name: Name = None,
+    point: PointName = None,
+    max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε")] = None,
+    max_ser: Annotated[float | None, typer.Option(help="largest SER, 0..1")] = None,
+    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC, 0..1")] = None,
+    require_guarantee: Annotated[
+        bool,
+        typer.Option("--require-guarantee", help="refuse a point without one: ε above 10, or the recipe's target"),
+    ] = False,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="where to write the configuration; - prints it", **FILE),
+    ] = Path("picked.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="replace a FILE that is there")] = False,
+    model_name: Register = None,
+    alias: AliasOption = None,
+    with_encoder: WithEncoder = False,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """One configuration, the recommended one or the one that is named, as a file that `train` accepts."""
+    printed = is_printed(output)
+    if printed and as_json:
+        raise UserError(f"--output = {str(output)!r}: --json prints there too; allowed: a file")
+    if max_mia_auc is not None and not 0 <= max_mia_auc <= 1:
+        raise UserError(f"--max-mia-auc = {max_mia_auc:g}: allowed: 0 to 1, such as 0.6")
+    called = registered_alias(model_name, alias, with_encoder)
+    name, point = name_and_point(storage, name, point)
+    limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
+    wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
+    with busy(LIBRARIES):
+        import sweeps.tracking.tracker  # noqa: F401
+    sweep = named(storage, name)
+    given = {k: v for k, v in limits.items() if v is not None}
+    with busy("registering the model" if model_name else "writing it down") as quiet:
+        picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
+    if as_json:
+        print_json({**picked.public(), "why": why, "output": str(output), "model": model.document() if model else None})
+        return
+    says = err if printed else out
+    configuration = f"trial {picked.trial}, epoch {picked.epoch} ({params_text(picked.params)})"
+    print_line(says, f"picked {configuration}: {metrics_line(picked.metrics)}")
+    print_line(says, why)
+    if not printed:
+        uri = tracking_uri or sweep.record.tracking_uri
+        print_line(says, f"wrote {output}; train it with: {train_line(output, storage=storage, tracking_uri=uri)}")
+    if model is not None:
+        print_line(says, model.line(tracking_uri or sweep.record.tracking_uri))
+
+
+def _ask(quiet: Callable[[], None], lacks: str) -> bool:
+    """Ask for confirmation. If standard input is not a terminal, warn and continue."""
+    quiet()
+    if sys.stdin is not None and sys.stdin.isatty():
+        return typer.confirm(f"{lacks}. Register it all the same?", err=True)
+    print_line(err, f"{lacks}; --require-guarantee would refuse it")
+    return True
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is done with a configuration that is picked."""
+    """What to do with a configuration that is picked."""
 
     output: Path
     model_name: str | None = None
-    """The model is registered under this name."""
+    """Name in the registry to register the model under; None: not registered."""
     alias: Alias = "candidate"
-    """The registered version's."""
+    """Alias of the registered version."""
     with_encoder: bool = False
     force: bool = False
-    """Whether a file at `output` is replaced, whatever it is."""
+    """Replace a file at `output`, whatever it is."""
     require_guarantee: bool = False
     tracking_uri: str | None = None
-    """Of the store that holds the runs, where it has moved since the sweep."""
+    """Store that holds the runs, where it has moved since the sweep."""
 
     def __post_init__(self) -> None:
         if self.model_name is not None:
@@ -54,7 +131,7 @@ class Wanted:
 
 
 def pick(sweep: Sweep, limits: dict[str, float], path: Path, tracking_uri: str | None = None) -> Point:
-    """Chooses a configuration within limits, and writes it to `path`.
+    """Choose a configuration within limits, and write it to `path`.
 
     Raises:
         UserError: as `pick_point`.
@@ -69,10 +146,10 @@ def pick_point(
     named: str | None = None,
     ask: Callable[[str], bool] = lambda question: True,
 ) -> tuple[Point, str, Registered | None]:
-    """Chooses a configuration within limits, or takes the one that is named; keeps it, and registers its model.
+    """Choose a configuration within limits, or take the one that is named; keep it, and register its model.
 
     Args:
-        ask: whether a model without a guarantee may be registered.
+        ask: called with what a model lacks of a guarantee; returns whether it may be registered all the same.
 
     Returns:
         The point, why it is that one, and the registered version.
@@ -80,6 +157,8 @@ def pick_point(
     Raises:
         UserError: when nothing fits, when a guarantee is required and there is none, or as `keep`.
     """
+    from sweeps.results.choice import choose, named_point
+
     for name, value in limits.items():
         if not 0 <= value < math.inf:
             raise UserError(f"--max-{name.replace('_', '-')} = {value}: allowed: a number of at least 0")
@@ -99,7 +178,9 @@ def pick_point(
 
 
 def without_guarantee(sweep: Sweep, point: Point) -> str | None:
-    """What a point lacks to be one with a guarantee; None for one that has it."""
+    """Return what a point lacks to be one with a guarantee; None for one that has it."""
+    from sweeps.results.recommendation import largest_epsilon
+
     most, found = largest_epsilon(sweep.recipe.edp.epsilon), point.metrics["epsilon"]
     if found <= most:
         return None
@@ -109,13 +190,17 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
 def keep(
     sweep: Sweep, point: Point, why: str, wanted: Wanted, limits: dict[str, float] | None = None
 ) -> Registered | None:
-    """Writes a chosen configuration, which `edp-sweep train` accepts; says in MLflow and in the sweep's folder who
-    chose it, when and why; and registers its model, where a name is wanted.
+    """Write a chosen configuration, which `edp-sweep train` accepts, and register its model where a name is wanted.
+
+    MLflow and the sweep's folder say who chose it, when and why.
 
     Raises:
         UserError: when the file is there already or cannot be written, the store cannot be opened, or the model cannot
             be registered, which is found out before anything is written but for a model's own faults.
     """
+    from sweeps.state.picks import Pick, read_picks, write_pick
+    from sweeps.tracking.tracker import Tracker
+
     check_output(wanted.output)
     record = sweep.record
     if not os.access(sweep.folder, os.W_OK):
@@ -168,7 +253,10 @@ def keep(
 
 
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
-    """The file's text."""
+    """Return the file's text."""
+    from sweeps.results.choice import picked_spec
+    from sweeps.state.picks import heading_of
+
     metrics, storage = point.metrics, sweep.folder.parent
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
@@ -183,7 +271,9 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
 
 
 def is_pick(sweep: Sweep, path: Path) -> bool:
-    """Whether the file is what an earlier pick of the sweep wrote, and nobody has changed it since."""
+    """Return whether the file is what an earlier pick of the sweep wrote, unchanged since."""
+    from sweeps.state.picks import read_picks
+
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -192,7 +282,7 @@ def is_pick(sweep: Sweep, path: Path) -> bool:
 
 
 def _check_there(wanted: Wanted, text: str) -> None:
-    """Refuses to replace a file that says anything else."""
+    """Raise if a file with another text is there."""
     path = wanted.output
     if wanted.force or is_printed(path) or not path.is_file():
         return

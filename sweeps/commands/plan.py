@@ -1,32 +1,31 @@
-"""`edp-sweep plan` and `edp-sweep run --plan`: one ε for choosing a configuration and releasing its model together."""
+"""`edp-sweep plan` and `run --plan`: one ε for choosing a configuration and releasing its model together."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from pydantic import ValidationError
+from rich import box
+from rich.table import Table
 
 from edp.spec import UserError
-from sweeps.commands.run import going_on_with, resume_sweep, start_sweep
-from sweeps.commands.train import train
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import Json, Set, Trials, with_trials
+from sweeps.commands.options import Recipe as RecipeName
+from sweeps.commands.stopping import going_on_with
 from sweeps.formatting.errors import one_line
 from sweeps.formatting.guarantee import measured
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import check_name, folder_name
 from sweeps.formatting.shell import command_line
 from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, write_yaml
-from sweeps.recipes.pricing import Prices, Way, is_shuffled, price
 from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.target_epsilon import ConfigurationRefused, resolve
-from sweeps.results.choice import picked_spec
-from sweeps.results.total import epsilon_of_sweep
-from sweeps.run.progress import Progress
 from sweeps.run.watch import notice
-from sweeps.state.lock import is_free
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
 from trainables.corpora.types import Splits
@@ -34,9 +33,70 @@ from trainables.pretraining.overlap import check_public
 from trainables.records.files import atomic_write, read_json_if_any
 from trainables.spec import CorpusSpec, TrialSpec
 
+if TYPE_CHECKING:
+    from sweeps.recipes.pricing import Prices, Way
+    from sweeps.run.progress import Progress
+    from sweeps.state.records import Point
+    from sweeps.state.sweep import Sweep
+
+PROXY = "proxy"
+"""Name, among the priced ways, of choosing on a proxy corpus."""
+
+
+def plan_command(
+    recipe: RecipeName,
+    epsilon: Annotated[
+        float | None, typer.Option(help="of search and release together; the recipe's by default")
+    ] = None,
+    trials: Trials = None,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """What choosing costs: the noise that is left for the release under each valid way, at one total ε."""
+    overrides = with_trials(settings, trials)
+    loaded = load_recipe(recipe, overrides)[1]
+    priced = plan(loaded, epsilon, lambda line: print_line(err, line))
+    document = {**priced.document(), "runs": list(runnable(loaded, priced)[0])}
+    if as_json:
+        print_json(document)
+        return
+    if epsilon is not None:
+        overrides.append(f"edp.epsilon={epsilon!r}")
+    _show([recipe, *(word for setting in overrides for word in ("--set", setting))], document)
+
+
+def _show(words: list[str], document: dict[str, Any]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    for head in ("way", "ε of choosing", "ε of the release", "ε in all"):
+        table.add_column(head, justify="left" if head == "way" else "right", no_wrap=True)
+    for way in document["ways"]:
+        table.add_row(
+            way["name"],
+            *(f"{way[f'epsilon_of_{key}']:.3g}" for key in ("choice", "release")),
+            f"{way['epsilon_total']:.3g}",
+        )
+    out.print(table)
+    print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. Each ε covers:")
+    for way in document["ways"]:
+        print_line(out, f"  {way['name']}: {way['covers']}")
+    if document["out_of_reach"]:
+        print_line(out, f"No noise brings these to ε = {document['target']:g}: {', '.join(document['out_of_reach'])}")
+    for cheapest in document["runs"][:1]:
+        run = shlex.join(["edp-sweep", "run", *words, "--plan", cheapest])
+        print_line(out, f"The cheapest{' that runs' if cheapest != document['cheapest'] else ''} is {cheapest}: {run}")
+
+
+def show_release(found: dict[str, Any]) -> None:
+    """Print what `run --plan` has chosen and released."""
+    chosen = ", ".join(f"{key} {value}" for key, value in found["chosen"]["params"].items() if key != "z0")
+    print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
+    print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
+    total = f"ε = {found['epsilon']:.4g} at δ = {found['delta']:g}, of search and release together"
+    print_line(out, f"{total}; covers {found['covers']}")
+
 
 def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Prices:
-    """Prices every way to choose among a recipe's trials and to release.
+    """Price every way to choose among a recipe's trials and to release.
 
     Args:
         target: ε of all of it; None: the recipe's `edp.epsilon`.
@@ -48,7 +108,9 @@ def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Pr
 
 
 def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
-    """The prices, and the number of private training utterances, or users, that they are for."""
+    """Return the prices, and the number of private training utterances, or users, that they are for."""
+    from sweeps.recipes.pricing import price
+
     wanted = target if target is not None else recipe.edp.epsilon
     if wanted is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
@@ -64,7 +126,7 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
 
 
 def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
-    """Refuses a proxy corpus that is of another task than the corpus: what is best there need not be best here."""
+    """Raise if the proxy corpus is of another task than the corpus: what is best there need not be best here."""
     task, other = task_of(splits), task_of(load_corpus(proxy, "search.proxy"))
     if task != other:
         raise UserError(
@@ -84,22 +146,27 @@ def run_plan(
     progress: Progress,
     part_of: str | None = None,
 ) -> dict[str, Any]:
-    """Searches, chooses and releases as a way of `plan` says, at the recipe's `edp.epsilon` for all of it.
+    """Search, choose and release as a way of `plan` says, at the recipe's `edp.epsilon` for all of it.
 
-    What was stopped goes on when the same command, with the same name, is started again: search and release alike. What
-    a stopped release had begun is in its ledger, and so in ε.
+    After a stop, the same command with the same name goes on, in the search as in the release. The steps that a stopped
+    release had taken are in its ledger, and so in ε.
 
     Args:
-        way_name: a way's, or `cheapest`: of those that run.
-        part_of: as `sweeps.commands.run.start_sweep`; None: this plan is all of the command.
+        way_name: a way's name, or `cheapest`, the cheapest of those that run.
+        part_of: as `sweeps.commands.start.start_sweep`; None: this plan is all of the command.
 
     Returns:
-        What `edp-sweep run --plan --json` prints.
+        The document that `edp-sweep run --plan --json` prints.
 
     Raises:
         UserError: for a way that the recipe has not, before anything is made.
         SweepStopped: when it was stopped; it names the command that goes on.
     """
+    from sweeps.results.total import epsilon_of_sweep
+    from sweeps.state.sweep import Sweep
+
+    if way_name == "stand_in":
+        raise UserError("plan = 'stand_in': it is called proxy now; allowed: --plan proxy")
     stem, recipe = load_recipe(recipe_name, overrides)
     if recipe.edp.epsilon is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --set edp.epsilon=8")
@@ -118,7 +185,7 @@ def run_plan(
     name = check_name("name", name or folder_name(stem))
     again = part_of or _command(recipe_name, overrides, way_name, name, storage, tracking_uri)
     sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, again)
-    point = _chosen(sweep, public=way.name == "proxy")
+    point = _chosen(sweep, public=way.name == PROXY)
     found: dict[str, Any] = {
         "plan": way.name,
         "covers": way.covers,
@@ -126,7 +193,7 @@ def run_plan(
         "sweep": sweep.name,
         "chosen": point.public(),
     }
-    if way.name != "proxy":
+    if way.name != PROXY:
         total = epsilon_of_sweep(sweep, sweep.trials())
         return found | {
             "epsilon": total,
@@ -139,7 +206,9 @@ def run_plan(
 
 
 def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, str]]:
-    """The ways that `run --plan` takes, the cheapest first, and why the recipe's own settings forbid others."""
+    """Return the ways that `run --plan` takes, the cheapest first, and why the recipe's settings forbid others."""
+    from sweeps.recipes.pricing import is_shuffled
+
     runs, refused = {}, {}
     for way in priced.ways:
         if way.name == "all_trials" and not is_shuffled(recipe):
@@ -152,18 +221,18 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, 
             Recipe.model_validate(apply_overrides(recipe.model_dump(mode="json"), _settings(way, recipe)))
             runs[way.name] = way
         except ValidationError as error:
-            other = recipe.search.proxy if way.name == "proxy" else None
+            other = recipe.search.proxy if way.name == PROXY else None
             where = f"with search.proxy = {other.name} in the corpus' place, " if other is not None else ""
             refused[way.name] = where + one_line(error)
     return runs, refused
 
 
 def _settings(way: Way, recipe: Recipe) -> list[str]:
-    """Of the search. A front of a private one is not released, and is chosen from by SER."""
+    """Return the settings of the search. Its front is not released, and is chosen from by SER."""
     settings = [f"edp.epsilon={way.epsilon_of_release!r}", "search.objectives=[ser]", "search.keep_epochs=1"]
     if way.name == "random_stopping":
         settings.append("search.sampler=random_stopping")
-    if way.name == "proxy":
+    if way.name == PROXY:
         assert recipe.search.proxy is not None
         settings.append(f"corpus={recipe.search.proxy.model_dump_json(exclude_none=True)}")
         settings.append("search.proxy=null")  # it is the corpus
@@ -171,14 +240,14 @@ def _settings(way: Way, recipe: Recipe) -> list[str]:
 
 
 def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Path, tracking_uri: str | None) -> str:
-    """What goes on with a plan that was stopped: `resume` would end its search, and release nothing."""
+    """Return the command that goes on with a stopped plan: `resume` would end its search, and release nothing."""
     settings = [word for setting in overrides for word in ("--set", setting)]
     words = [recipe, "--plan", way, "--name", name, *settings]
     return command_line("run", *words, storage=storage, tracking_uri=tracking_uri)
 
 
 def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
-    """The training of what `sweep` chose: as it was found, as it was left, or a new one.
+    """Train what `sweep` chose, unless that is done; go on with a training that was stopped.
 
     Returns:
         Its `output`, `metrics`, `formal_guarantee`, `run_id` and `epsilon`.
@@ -186,6 +255,8 @@ def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, 
     Raises:
         UserError: where a training of this name has other settings.
     """
+    from sweeps.commands.train import train
+
     config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
     if config.exists() and load_config(config, []) != spec:
         raise UserError(f"name: {config} was released with other settings; allowed: another --name or --storage")
@@ -209,14 +280,18 @@ def searched(
     progress: Progress,
     part_of: str | None = None,
 ) -> Sweep:
-    """The sweep of this name, run to its end: a new one, or one that was stopped.
+    """Return the sweep of this name, run to its end: a new one, or one that was stopped.
 
     Args:
-        part_of: as `sweeps.commands.run.start_sweep`.
+        part_of: as `sweeps.commands.start.start_sweep`.
 
     Raises:
         UserError: where a sweep of this name has other settings.
     """
+    from sweeps.commands.start import resume_sweep, start_sweep
+    from sweeps.state.lock import is_free
+    from sweeps.state.sweep import Sweep
+
     if is_free(sweep.folder):
         return start_sweep(
             recipe,
@@ -234,11 +309,11 @@ def searched(
 
 
 def _chosen(sweep: Sweep, *, public: bool) -> Point:
-    """The last epoch of the trial with the lowest SER.
+    """Return the last epoch of the trial with the lowest SER.
 
     Args:
-        public: whether the trials saw a public corpus. Its test split chooses then, which is larger; a private one's
-            is kept for what is reported.
+        public: the trials saw a public corpus. Its test split chooses then, which is larger than its validation split;
+            a private corpus' test split is kept for what is reported.
     """
     found = [(trial.curve, point) for trial in sweep.trials() for point in trial.points if point.last]
     if not found:
@@ -247,7 +322,10 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
 
 
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
-    """The chosen configuration on the private corpus, with the noise that it needs there."""
+    """Return the chosen configuration on the private corpus, with the noise that it needs there."""
+    from sweeps.recipes.target_epsilon import ConfigurationRefused, resolve
+    from sweeps.results.choice import picked_spec
+
     training = picked_spec(point).training
     params = {key: value for key, value in point.params.items() if key != "z0"} | {"training.epochs": training.epochs}
     if training.decay_epochs is not None:

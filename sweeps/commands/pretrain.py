@@ -1,8 +1,9 @@
-"""A pretraining from its recipe to its folder, tracked in MLflow, in this process alone."""
+"""`edp-sweep pretrain`: an encoder for private recipes to start from, trained on public corpora in this process."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import threading
@@ -11,33 +12,73 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from mlflow.exceptions import MlflowException
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from edp.spec import UserError
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import PATH, RUNS, Json, Set, Storage, TrackingUri
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import check_model_name
 from sweeps.formatting.secrets import redacted
 from sweeps.formatting.signals import interrupt_of
 from sweeps.recipes.loading import load_pretraining
-from sweeps.registry.register import Registered, ensure_model
 from sweeps.state.lock import driver_lock
-from sweeps.state.storage import check_storage, default_tracking_uri
-from sweeps.tracking.job_run import JobRun, open_job
+from sweeps.state.storage import default_tracking_uri
 from sweeps.tracking.run_tags import environment_tags, flat
-from sweeps.tracking.tracker import Tracker
 from trainables.pretraining.spec import PretrainSpec
 from trainables.records.files import disk_full, read_json_if_any, why_not
 from trainables.spec.keys import cache_key, identity
+
+if TYPE_CHECKING:
+    from sweeps.registry.register import Registered
+    from sweeps.tracking.job_run import JobRun
+    from sweeps.tracking.tracker import Tracker
 
 _LINE_S = 30.0
 _LOG_STEPS = 20
 _ARTIFACT = "encoder"
 
 Show = Callable[[int, float], None]
+
+
+def pretrain_command(
+    recipe: Annotated[str, typer.Argument(help="a pretraining recipe's name, or a path to a YAML file")],
+    settings: Set = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="new folder; STORAGE/encoders/RECIPE by default", **PATH)
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option("--register", metavar="MODEL", help="add the encoder to MLflow's registry under this name"),
+    ] = None,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """An encoder trained on public corpora, for `model.pretrained` of private recipes. Stopped, it goes on when started
+    again."""
+    load_pretraining(recipe, settings or [])  # refused before the libraries are loaded
+    found = pretrain(
+        recipe,
+        settings or [],
+        output=output,
+        storage=storage,
+        tracking_uri=tracking_uri,
+        console=err,
+        model_name=model_name,
+    )
+    if as_json:
+        print_json(found)
+        return
+    loss = found["loss"][-1][1]
+    line = f"the encoder is in {found['output']}: {found['steps']:,} steps, mean loss of the last {loss:.3f}"
+    print_line(out, f"{line}; use it with: --set {shlex.quote('model.pretrained=' + found['output'])}")
+    if found["model"] is not None:
+        print_line(out, f"registered as {found['model']['uri']}")
 
 
 def pretrain(
@@ -50,21 +91,26 @@ def pretrain(
     console: Console,
     model_name: str | None = None,
 ) -> dict[str, Any]:
-    """Trains an encoder on public corpora. What was stopped or killed goes on when it is started again; what is whole
-    is not trained again, and may still be registered.
+    """Train an encoder on public corpora.
+
+    A training that was stopped or killed goes on when it is started again. One that is whole is not trained again, and
+    may still be registered.
 
     Args:
         output: the new folder; None: named by the recipe, in the storage.
-        console: told how far it is.
-        model_name: registers the encoder under this name.
+        console: shows the progress.
+        model_name: name in the registry to register the encoder under.
 
     Returns:
-        What `edp-sweep pretrain --json` prints: `pretraining.json`, and where things are.
+        The document that `edp-sweep pretrain --json` prints: `pretraining.json`, and where things are.
 
     Raises:
         UserError: before anything was made, or when the registry does not take the encoder.
-        KeyboardInterrupt: when stopped by hand; what was done is kept.
+        KeyboardInterrupt: when stopped by hand; the steps that were done are kept.
     """
+    from sweeps.state.storage import check_storage
+    from sweeps.tracking.job_run import open_job
+    from sweeps.tracking.tracker import Tracker
     from trainables.frozen.encoder import encoder_digest
     from trainables.pretraining.data import make_pool, read_utterances
     from trainables.pretraining.run import (
@@ -131,7 +177,7 @@ def pretrain(
 
 
 def _same_before(folder: Path, spec: PretrainSpec) -> dict[str, Any] | None:
-    """What a pretraining with these settings left there; None where nothing is.
+    """Return what a pretraining with these settings left there; None where nothing is.
 
     Raises:
         UserError: for anything else that is there.
@@ -154,7 +200,7 @@ def _taken(folder: Path, what: str) -> UserError:
 
 
 def _told(tracked: JobRun, show: Show, total: int) -> Show:
-    """Shows every step, and tracks some."""
+    """Return a function that shows every step, and tracks some."""
 
     def on_step(step: int, loss: float) -> None:
         show(step, loss)
@@ -166,7 +212,7 @@ def _told(tracked: JobRun, show: Show, total: int) -> Show:
 
 @contextmanager
 def _in_new_folder(folder: Path) -> Iterator[None]:
-    """Says what keeps the encoder from its folder in the words of `--output`; a full disk has words of its own."""
+    """Report an error of writing as one of `--output`, unless the disk is full."""
     try:
         yield
     except OSError as error:
@@ -182,7 +228,7 @@ def _key(spec: PretrainSpec, digest: str, corpora: list[dict[str, str | int]]) -
 
 
 def _tags(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...]) -> dict[str, str]:
-    """Of the run: what was trained on what, each corpus with its digest."""
+    """Return the tags of the run: what was trained on what, each corpus with its digest."""
     digests = {f"corpus.{corpus['name']}": str(corpus["digest"]) for corpus in corpora}
     return {**environment_tags(), "role": "pretrain", "objective": spec.objective, "state": "running"} | digests
 
@@ -195,7 +241,7 @@ def _beginning(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...], wo
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Ctrl-C or SIGTERM once: the running step ends and is saved. Twice: at once. Gives the signals that came."""
+    """Yield the signals that came. After the first, the running step ends and is saved; a second stops at once."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -216,7 +262,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 @contextmanager
 def _shown(console: Console, total: int) -> Iterator[Show]:
-    """A bar with loss and an estimate in a terminal, a line every half minute elsewhere."""
+    """Show a bar with loss and an estimate in a terminal, a line every half minute elsewhere."""
     if console.is_terminal:
         columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
         with Progress(*columns, TimeRemainingColumn(elapsed_when_finished=True), console=console) as progress:
@@ -240,7 +286,11 @@ def _shown(console: Console, total: int) -> Iterator[Show]:
 
 
 def _register(tracker: Tracker, run_id: str | None, name: str, folder: Path, about: dict[str, Any]) -> Registered:
-    """Adds the encoder, an artifact of its run, to the registry; its tags are the corpora's digests."""
+    """Add the encoder, an artifact of its run, to the registry, with the corpora's digests as tags."""
+    from mlflow.exceptions import MlflowException
+
+    from sweeps.registry.register import Registered, ensure_model
+
     if run_id is None:
         raise UserError(f"--register = {name!r}: the tracking store did not take the run")
     tags = {f"corpus.{corpus['name']}": corpus["digest"] for corpus in (*about["corpora"], *about["earlier_corpora"])}

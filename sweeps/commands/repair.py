@@ -1,4 +1,4 @@
-"""A study made anew from what its trials have left in their folders."""
+"""`edp-sweep repair`: a study that is gone or broken, made anew from what its trials have left in their folders."""
 
 from __future__ import annotations
 
@@ -9,35 +9,52 @@ from collections import Counter
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import optuna
-from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ValidationError
 
 from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.commands.console import out, print_json
+from sweeps.commands.options import RUNS, Json, Name, Storage, named
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import sqlite_url
 from sweeps.recipes.loading import read_yaml
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import PAPER_SPACE
-from sweeps.run.study import INITIAL_POINT
 from sweeps.state.lock import driver_lock
-from sweeps.state.records import executed, number_of
-from sweeps.state.study import StudyGone, read_study, study_storage
-from sweeps.state.sweep import Sweep
-from sweeps.state.trial_file import read_trial
 from trainables.records.epochs import LEDGER, read_curve, write_ledger
 from trainables.records.files import BrokenFile
 from trainables.spec import TrialSpec
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+    from sweeps.state.sweep import Sweep
 
 _GONE = "its figures were in the study alone, which is gone"
 _GAP = 1_000
 """Numbers that a trial may be ahead of the folders: each interruption takes one."""
 
 
+def repair_command(name: Name = None, storage: Storage = RUNS, as_json: Json = False) -> None:
+    """Makes a sweep's study anew from its trials' folders, where study.db is gone or broken, and says what is lost."""
+    found = repair(named(storage, name))
+    if as_json:
+        print_json(found)
+        return
+    counts = ", ".join(f"{n} {state}" for state, n in found["trials"].items()) or "no trials"
+    lines = [f"{'rebuilt the study' if found['rebuilt'] else 'the study is whole'}: {counts}"]
+    if found["kept"] is not None:
+        lines.append(f"what stood there is now {found['kept']}")
+    if found["ledgers"]:
+        lines.append(f"wrote back the ledgers of trials {', '.join(map(str, found['ledgers']))}")
+    for line in (*lines, *(f"lost: {what}" for what in found["lost"])):
+        print_line(out, line)
+
+
 def repair(sweep: Sweep) -> dict[str, Any]:
-    """Makes the study of a sweep anew, where it is gone or lacks trials, and writes back ledgers that it has a copy of.
+    """Make the study of a sweep anew, where it is gone or lacks trials, and write back ledgers that it has a copy of.
 
     What stood in the study's place is kept beside it. Refused configurations and those that wait leave no folder: the
     former cost nothing, the latter are queued again by `resume`.
@@ -49,6 +66,8 @@ def repair(sweep: Sweep) -> dict[str, Any]:
     Raises:
         UserError: when the sweep runs, its recipe or record is broken, or its database is not its own.
     """
+    from sweeps.state.records import number_of
+
     with driver_lock(sweep.folder, sweep.name):
         recipe, lost = sweep.recipe, _set_aside(sweep)
         known = _readable(sweep, recipe)
@@ -71,7 +90,7 @@ def repair(sweep: Sweep) -> dict[str, Any]:
 
 
 def _set_aside(sweep: Sweep) -> list[str]:
-    """Renames files that are broken and can be done without; returns what is lost by it.
+    """Rename files that are broken and can be done without, and return what is lost by it.
 
     What MLflow has is found out again, and an epoch's report is a picture of what the ledger knows.
     """
@@ -89,13 +108,15 @@ def _set_aside(sweep: Sweep) -> list[str]:
 
 
 def _aside(place: Path) -> Path:
-    """Gives a file another name, beside the old one."""
+    """Give a file another name, beside the old one."""
     free = (place.with_name(f"{place.name}.broken-{i}") for i in itertools.count(1))
     return place.rename(next(other for other in free if not other.exists()))
 
 
 def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
-    """The study's trials; None where they cannot be read."""
+    """Return the study's trials; None where they cannot be read."""
+    from sweeps.state.study import StudyGone, read_study
+
     try:
         found = read_study(sweep.study_url(recipe), sweep.study_name(recipe))
         sweep.records(found)
@@ -109,7 +130,9 @@ def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
 
 
 def _from_folders(sweep: Sweep, recipe: Recipe, known: list[FrozenTrial], lost: list[str]) -> list[FrozenTrial]:
-    """Every trial by its number: as its folder says, else as the study does, else a place that stays empty."""
+    """Return every trial by its number: as its folder says, else as the study does, else a place that stays empty."""
+    from optuna.trial import TrialState, create_trial
+
     folders = sorted(sweep.trial_folders())
     found: dict[int, FrozenTrial] = {}
     for number in folders:
@@ -122,6 +145,11 @@ def _from_folders(sweep: Sweep, recipe: Recipe, known: list[FrozenTrial], lost: 
 
 
 def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: list[str]) -> FrozenTrial:
+    from optuna.trial import TrialState, create_trial
+
+    from sweeps.state.records import executed, number_of
+    from sweeps.state.trial_file import read_trial
+
     folder = sweep.trial_folder(number)
     trial: FrozenTrial | None = None
     try:
@@ -145,11 +173,13 @@ def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: lis
 
 
 def _fits(trial: FrozenTrial, recipe: Recipe) -> bool:
-    return trial.state != TrialState.COMPLETE or len(trial.values) == len(recipe.search.objectives)
+    return trial.state.name != "COMPLETE" or len(trial.values) == len(recipe.search.objectives)
 
 
 def _configuration(folder: Path, recipe: Recipe) -> dict[str, Any]:
-    """What `config.yaml` says of a trial: what was searched, and which of the initial points it was."""
+    """Return what `config.yaml` says of a trial: what was searched, and which of the initial points it was."""
+    from sweeps.run.study import INITIAL_POINT
+
     try:
         spec = TrialSpec.model_validate(read_yaml(folder / "config.yaml"))
         names = {name: f"edp.{name}" for name in PAPER_SPACE} | {n: n for n in recipe.dimensions if "." in n}
@@ -162,7 +192,7 @@ def _configuration(folder: Path, recipe: Recipe) -> dict[str, Any]:
 
 
 def _replace(sweep: Sweep, recipe: Recipe, trials: list[FrozenTrial], there: bool) -> Path | None:
-    """Puts a study of `trials` where the sweep's belongs; returns the new place of the file that was there."""
+    """Put a study of `trials` where the sweep's belongs, and return the new place of the file that was there."""
     if recipe.search.study is not None:
         if there:
             raise UserError(
@@ -182,6 +212,10 @@ def _replace(sweep: Sweep, recipe: Recipe, trials: list[FrozenTrial], there: boo
 
 
 def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> None:
+    import optuna
+
+    from sweeps.state.study import study_storage
+
     storage = study_storage(url)
     study = optuna.create_study(
         study_name=name, storage=storage, directions=["minimize"] * len(recipe.search.objectives)
@@ -193,7 +227,9 @@ def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> Non
 
 
 def _write_back(sweep: Sweep, known: list[FrozenTrial]) -> list[int]:
-    """Writes the study's copy of a ledger where the folder has lost its own; returns whose."""
+    """Write the study's copy of a ledger where the folder has lost its own, and return the trials' numbers."""
+    from sweeps.state.records import executed, number_of
+
     found = []
     for trial in known:
         copy, folder = trial.user_attrs.get("ledger"), sweep.trial_folder(number_of(trial))

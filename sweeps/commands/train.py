@@ -1,4 +1,4 @@
-"""One configuration, trained and measured as a trial is."""
+"""`edp-sweep train`: one configuration, trained and measured as a trial is; also the final model."""
 
 from __future__ import annotations
 
@@ -6,42 +6,98 @@ import math
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.commands.finish import tell_total
+from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.options import (
+    PATH,
+    RUNS,
+    AliasOption,
+    Json,
+    Register,
+    Set,
+    Storage,
+    TrackingUri,
+    WithEncoder,
+    registered_alias,
+)
+from sweeps.formatting.figures import metrics_line
 from sweeps.formatting.guarantee import delta_remark, measured
+from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import check_model_name, folder_name
 from sweeps.formatting.secrets import redacted
 from sweeps.recipes.loading import load_config, write_yaml
 from sweeps.recipes.parts import ResourcesSpec, SearchSpec
-from sweeps.recipes.target_epsilon import check_batches
-from sweeps.registry.register import Registered, register
-from sweeps.results.total import epsilon_of_sweep
-from sweeps.run.capacity import check_memory
-from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
-from sweeps.run.progress import Progress
-from sweeps.run.resources import Placement, placement
-from sweeps.run.session import ray_session, worker_group
-from sweeps.run.watch import stall_reporter
 from sweeps.state.corpora import keep_corpora
 from sweeps.state.lock import claimed
-from sweeps.state.picks import Origin, origin_of, sweep_named_in, write_origin
 from sweeps.state.storage import default_tracking_uri
-from sweeps.state.sweep import Sweep
-from sweeps.tracking.job_run import JobRun, corpus_inputs, open_job
 from sweeps.tracking.run_tags import flat, trial_tags
-from sweeps.tracking.store import check_store
-from sweeps.tracking.tracker import Tracker
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Splits
-from trainables.data.encoded_corpus import EncodedCorpus
 from trainables.pretraining.overlap import is_shared
 from trainables.records.epochs import write_ledger
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
+
+if TYPE_CHECKING:
+    from sweeps.registry.register import Registered
+    from sweeps.run.prepare import Prepared
+    from sweeps.run.progress import Progress
+    from sweeps.run.resources import Placement
+    from sweeps.state.picks import Origin
+    from sweeps.state.sweep import Sweep
+    from sweeps.tracking.job_run import JobRun
+    from sweeps.tracking.tracker import Tracker
+
+
+def train_command(
+    config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it", **PATH)],
+    settings: Set = None,
+    on: Annotated[
+        Literal["train", "train+valid"], typer.Option(help="the final model also learns from the latter")
+    ] = "train",
+    standard_split: Annotated[
+        bool,
+        typer.Option("--standard-split", help="the corpus' published split; short for --set corpus.split=published"),
+    ] = False,
+    model_name: Register = None,
+    alias: AliasOption = None,
+    with_encoder: WithEncoder = False,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """One configuration, trained and measured as a trial is."""
+    called = registered_alias(model_name, alias, with_encoder)
+    overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
+    load_config(config, overrides)  # refused before the libraries are loaded
+
+    with busy(LIBRARIES):
+        from sweeps.run.progress import Progress
+
+    result = train(
+        config,
+        overrides,
+        storage=storage,
+        tracking_uri=tracking_uri,
+        progress=Progress(err),
+        with_valid=on == "train+valid",
+        model_name=model_name,
+        with_encoder=with_encoder,
+        alias=called,
+    )
+    if as_json:
+        print_json(result)
+        return
+    print_line(out, metrics_line(result["metrics"]))
+    print_line(out, f"model and ledger in {result['output']}; MLflow run {result['run_id']}")
+    if result["model"] is not None:
+        print_line(out, f"registered as {result['model']['uri']}")
 
 
 def train(
@@ -57,22 +113,34 @@ def train(
     alias: str = "candidate",
     name: str | None = None,
 ) -> dict[str, Any]:
-    """Trains `config` on the path that a sweep's trial takes, and tracks it as a run of experiment `train`.
+    """Train `config` on the path that a sweep's trial takes, and track it as a run of experiment `train`.
 
     Args:
-        with_valid: the final model: the validation utterances are trained on too. The test split stays untouched.
-        model_name: registers the model under this name.
+        with_valid: train on the validation utterances too, as the final model does. The test split stays untouched.
+        model_name: name in the registry to register the model under.
         with_encoder: as `sweeps.registry.register.register`.
         alias: likewise.
-        name: of the folder; one of a training that was stopped is gone on with. None: a new folder.
+        name: of the folder; a training in it that was stopped goes on. None: a new folder.
 
     Returns:
-        What `edp-sweep train --json` prints.
+        The document that `edp-sweep train --json` prints.
 
     Raises:
         UserError: before anything was made.
         TrialError: when the training failed, with the reason.
     """
+    from sweeps.recipes.target_epsilon import check_batches
+    from sweeps.registry.register import register
+    from sweeps.run.capacity import check_memory
+    from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
+    from sweeps.run.resources import placement
+    from sweeps.run.session import ray_session
+    from sweeps.state.picks import origin_of, sweep_named_in
+    from sweeps.state.sweep import Sweep
+    from sweeps.tracking.job_run import open_job
+    from sweeps.tracking.store import check_store
+    from sweeps.tracking.tracker import Tracker
+
     spec = load_config(config, overrides)
     if model_name is not None:
         check_model_name(model_name)
@@ -149,7 +217,13 @@ def _trained(
     progress: Progress,
     with_valid: bool,
 ) -> TrialResult:
-    """Encodes what is missing, and trains on the workers that fit."""
+    """Encode what is missing, and train on the workers that fit."""
+    from sweeps.run.prepare import encode_missing, ensure_attack
+    from sweeps.run.session import worker_group
+    from sweeps.run.watch import stall_reporter
+    from sweeps.tracking.job_run import corpus_inputs
+    from trainables.data.encoded_corpus import EncodedCorpus
+
     if with_valid and spec.canaries.count:
         say = "of the {:,} planted canaries half are trained on; --set canaries.count=0 leaves them out"
         progress.say(say.format(spec.canaries.count))
@@ -171,7 +245,9 @@ def _trained(
 
 
 def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
-    """What the folder holds before anything is trained."""
+    """Write what the folder holds before anything is trained."""
+    from sweeps.state.picks import write_origin
+
     if not (made.folder / "config.yaml").exists():
         write_ledger(Ledger(), made.folder)  # so that a folder without one has lost it
         keep_corpora(made.folder, spec)
@@ -183,7 +259,11 @@ def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
 def _tell_sweep(
     origin: Origin, made: Sweep, model: Registered | None, storage: Path, tracker: Tracker, progress: Progress
 ) -> None:
-    """That its configuration was trained again: it counts in the sweep's ε."""
+    """Tell the sweep that its configuration was trained again, which counts in its ε."""
+    from sweeps.commands.finish import tell_total
+    from sweeps.state.picks import write_origin
+    from sweeps.state.sweep import Sweep
+
     if model is not None:
         write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
     try:
@@ -193,11 +273,13 @@ def _tell_sweep(
 
 
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
-    """Whether it trains on the sweep's own corpus, privately: what it executes is then part of the sweep's ε.
+    """Return whether it trains privately on the people of the sweep's corpus, and so is part of the sweep's ε.
 
-    A sample of it, split otherwise, from another place or in another format, is of the same people, and so is what
-    holds some of it. Where that is not known it is so.
+    A sample of the corpus, split otherwise, from another place or in another format, is of the same people, and so is
+    a corpus that holds some of it. Where that cannot be found out, the answer is yes.
     """
+    from sweeps.state.sweep import Sweep
+
     if spec.training.method == "sgd":
         return False
     try:
@@ -209,14 +291,17 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
         if corpus_digest(mine) == corpus_digest(theirs):
             return True
         if is_generated(mine) or is_generated(theirs):
-            return False  # nobody's words, of which many are in every such corpus
+            return False  # generated sentences belong to no person, and recur in every such corpus
         return is_shared(load_corpus(mine), load_corpus(theirs))
     except UserError:
         return True
 
 
 def _cost(origin: Origin | None, storage: Path) -> float | None:
-    """ε of the sweep that the configuration was picked of, this training among it; NaN where it is not known."""
+    """Return ε of the sweep that the configuration was picked of, with this training; NaN where it is not known."""
+    from sweeps.results.total import epsilon_of_sweep
+    from sweeps.state.sweep import Sweep
+
     if origin is None:
         return None
     try:

@@ -1,45 +1,63 @@
-"""Measures whether a configuration's own steps are what its ledger says: sensitivity, noise, and what has neither."""
+"""`edp-sweep verify`: holds a configuration's own steps against its ledger: sensitivity, and noise."""
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edp.spec import UserError
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import Json, Set
+from sweeps.formatting.lines import print_line
 from sweeps.recipes.loading import load_config, load_recipe, read_yaml, recipe_names
 from sweeps.recipes.recipe import Recipe, example_params
-from sweeps.run.frozen_states import ensure_states
-from sweeps.run.prepare import check_encoders
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
-from trainables.data.embeddings import WordVectors
-from trainables.data.encoding import encode
 from trainables.records.job import TrialError, TrialFailed
 from trainables.spec import CLCSpec, TrialSpec
-from trainables.training.process import alone
+
+if TYPE_CHECKING:
+    from trainables.data.embeddings import WordVectors
 
 EXAMPLES = 32
-"""Utterances of the corpus that the step which is measured holds at most."""
+"""Number of utterances of the corpus that a measured step holds at most."""
 _GENERATED = 20_000
-"""Utterances that are generated at most: all intents and slots of a grammar are in them."""
+"""Number of utterances that are generated at most: all intents and slots of a grammar are in them."""
 _OF_RECIPES = Recipe.model_fields.keys() - TrialSpec.model_fields.keys()
-"""What only a recipe has, not a configuration that `pick` wrote."""
+"""Settings that only a recipe has, not a configuration that `pick` wrote."""
 _CLIPS = 16
 _USERS = 8
-"""Where they are the unit: of each as many utterances."""
+"""Number of users where they are the unit: of each as many utterances."""
 
 Say = Callable[[str], None]
 
 
+def verify_command(
+    config: Annotated[str, typer.Argument(help="a configuration that `pick` wrote, or a recipe's name or path")],
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Measures clip and noise of a few steps against the ledger; exit code 1 where they are not what it says."""
+    document = verify_with_bar(load(config, settings or []))
+    if as_json:
+        print_json(document)
+    else:
+        _show(document)
+    if document["violations"]:
+        raise typer.Exit(1)
+
+
 def load(config: str, overrides: list[str]) -> TrialSpec:
-    """The configuration of a file that `pick` wrote, or some configuration of a recipe's space.
+    """Return the configuration of a file that `pick` wrote, or some configuration of a recipe's space.
 
     Raises:
         UserError: as `load_recipe`.
@@ -50,11 +68,23 @@ def load(config: str, overrides: list[str]) -> TrialSpec:
     return recipe.trial(example_params(recipe))
 
 
+def verify_with_bar(spec: TrialSpec) -> dict[str, Any]:
+    """Return what `--json` prints of a configuration, measured under a progress bar."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("steps", total=None)
+        return verify(
+            spec,
+            lambda line: bar.update(task, description=line),
+            lambda done, total: bar.update(task, description="steps", completed=done, total=total),
+        )
+
+
 def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Runs steps of `spec` on a few utterances of its corpus, with its model, and holds them against the ledger.
+    """Run steps of `spec` on a few utterances of its corpus, with its model, and hold them against the ledger.
 
     Args:
-        say: told what is prepared.
+        say: called with what is prepared.
         progress: called with the steps run and in all.
 
     Returns:
@@ -65,9 +95,13 @@ def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> d
         TrialError: for one that cannot be trained.
     """
     spec = small(spec)
-    check_encoders([spec])
-    from trainables.training.verification import verify as measure  # torch takes seconds to import
+    from sweeps.run.frozen_states import ensure_states
+    from sweeps.run.prepare import check_encoders
+    from trainables.data.encoding import encode
+    from trainables.training.process import alone
+    from trainables.training.verification import verify as measure
 
+    check_encoders([spec])
     splits = load_corpus(spec.corpus, "corpus")
     spec.check_users(len(splits.train_users) or None)
     labels = Labels.of([*splits.train, *splits.valid, *splits.test])  # all, for a model of its own size
@@ -93,7 +127,7 @@ def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> d
 
 
 def small(spec: TrialSpec, most: int = EXAMPLES) -> TrialSpec:
-    """The same mechanism in one worker, on steps of at most so many utterances, or users, and a few micro-batches.
+    """Return the same mechanism in one worker, on steps of at most `most` utterances or users, in a few micro-batches.
 
     Raises:
         UserError: for what has no mechanism, or one that a single step does not show.
@@ -119,7 +153,7 @@ def small(spec: TrialSpec, most: int = EXAMPLES) -> TrialSpec:
 
 
 def _cut(splits: Splits, spec: TrialSpec) -> Splits:
-    """A few utterances; where users are the unit, of those who have most."""
+    """Keep a few utterances; where users are the unit, of those who have most."""
     train = splits.train[:EXAMPLES]
     if spec.edp.unit == "user":
         most = [user for user, _ in splits.train_users.most_common(_USERS)]
@@ -129,9 +163,13 @@ def _cut(splits: Splits, spec: TrialSpec) -> Splits:
 
 
 def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:
-    """Word vectors drawn at random: no clip may depend on what public inputs are, and training them takes minutes."""
+    """Draw word vectors at random: no clip may depend on what public inputs are, and training them takes minutes."""
     if not isinstance(spec.model, CLCSpec):
         return None
+    import numpy as np
+
+    from trainables.data.embeddings import WordVectors
+
     words = sorted({token.lower() for one in splits.train[:EXAMPLES] for token in one.tokens})
     rng = np.random.default_rng(0)
     shape = spec.model.embedding_size
@@ -140,3 +178,19 @@ def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:
         rng.standard_normal((len(words), shape)).astype(np.float32),
         rng.standard_normal((50, shape)).astype(np.float32),
     )
+
+
+def _show(document: dict[str, Any]) -> None:
+    sensitivity, noise = document["sensitivity"], document["noise_std"]
+    endless = math.isinf(sensitivity["declared"])
+    lines = [
+        f"sensitivity  at most {sensitivity['declared']:.6g} declared, {sensitivity['measured']:.6g} measured over "
+        f"{document['pairs']} pairs of neighbours",
+        f"noise        std {noise['declared']:.6g} declared, {noise['measured']:.6g} measured",
+        *(["             nothing bounds one unit: the layer scales are read off the data"] if endless else []),
+        *(f"VIOLATION    {one['parameter']}: {one['what']}" for one in document["violations"]),
+    ]
+    if not document["violations"]:
+        lines.append("no violation: every trainable parameter is clipped and noised as the ledger says")
+    for line in lines:
+        print_line(out, line)

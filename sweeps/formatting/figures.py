@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edp.spec import EDPSpec
@@ -78,6 +78,18 @@ def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
         f"ε paper {epsilon_text(paper)}",
         f"ε audited {audited}" if audited else "ε not audited",
     ]
+
+
+def users_notes(models: Iterable[Mapping[str, Any]]) -> str:
+    """Return the sentence below a table of models of whose users nothing is known; "" where users are known."""
+    remarks = {remark for metrics in models for remark in users_remark(metrics)}
+    return "".join(f" {remark.capitalize()}." for remark in remarks)
+
+
+def metrics_line(metrics: Mapping[str, Any]) -> str:
+    """Return the figures of a trained model in one line."""
+    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
+    return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
 
 def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:

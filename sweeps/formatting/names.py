@@ -5,8 +5,6 @@ A name that held a `/` would reach into another folder: `base/` is the folder of
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import reprlib
 from pathlib import Path, PurePath
@@ -16,8 +14,6 @@ from sweeps.formatting.secrets import redacted
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
-_COMPONENT, _WHOLE = 255, 4095
-"""Bytes of a path's part, and of a path: what the usual file systems take."""
 _SHOWN = 300
 """Characters of a path in a message."""
 
@@ -65,25 +61,20 @@ def is_point(text: str) -> bool:
 
 
 def as_path(text: str | Path) -> Path:
-    """`text` as a path that the system can be asked for.
+    """Return `text` as a path, which may lead to nothing yet.
 
     Raises:
-        UserError: for what is empty, too long, holds a NUL byte, or leads through a folder that is somebody else's.
+        UserError: for an empty one, and for one that the system cannot follow, with its reason.
     """
     given = str(text)
-    raw = os.fsencode(given) if _encodable(given) else b"\0"
-    if not given or b"\0" in raw:
-        raise UserError(f"{short(given)} is no path; allowed: characters other than NUL, at least one")
-    if len(raw) > _WHOLE or any(len(part) > _COMPONENT for part in raw.split(b"/")):
-        raise UserError(
-            f"{short(given, _SHOWN)} leads nowhere (File name too long); allowed: {_COMPONENT} bytes between slashes, "
-            f"{_WHOLE} in all"
-        )
     try:
-        Path(given).resolve()
-        Path(given).exists()
-    except (OSError, RuntimeError) as error:  # a working folder that is gone, or not one's own; a loop of links
-        reason = error.strerror if isinstance(error, OSError) else os.strerror(errno.ELOOP)
+        if not given:
+            raise ValueError("it is empty")
+        Path(given).stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:  # too long, a loop of links, another user's folder; a NUL byte
+        reason = getattr(error, "strerror", None) or error
         raise UserError(
             f"{short(given, _SHOWN)} leads nowhere ({reason}); allowed: a path that can be followed"
         ) from None
@@ -96,14 +87,6 @@ def sqlite_url(path: Path) -> str:
     Nothing else is quoted: MLflow makes the folder of a file that is not there yet from the URL as it stands.
     """
     return "sqlite:///" + "".join(f"%{ord(letter):02X}" if letter in "%?#$" else letter for letter in str(path))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class _Short(reprlib.Repr):

@@ -1,4 +1,4 @@
-"""Files that a user names to be written: regular ones, whole or not at all; or standard output, which is printed on."""
+"""Files that a user names to be written, whole or not at all; or standard output, which is printed on."""
 
 from __future__ import annotations
 
@@ -6,41 +6,36 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TextIO
 
 from edp.spec import UserError
 from trainables.records.files import atomic_write, why_not
 
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (lambda mode: not stat.S_ISREG(mode), "a device"),
-)
 
 
 def is_printed(path: Path) -> bool:
-    """Whether `path` stands for standard output."""
+    """Return whether `path` stands for standard output."""
     return str(path) in _STDOUT
 
 
 def check_output(path: Path, option: str = "--output") -> None:
-    """Refuses what cannot be written as a regular file, before anything is made.
+    """Raise if `path` cannot be written as a regular file, before anything is made.
 
     Raises:
-        UserError: for a folder, a device, a pipe, a socket, a place without a folder or without permission.
+        UserError: for what is not a file, a place without a folder or without permission.
     """
     if not is_printed(path):
         with _complaints(path, option):
-            _target(path, option)
+            _target(path)
 
 
 @contextmanager
 def output(path: Path, option: str = "--output") -> Iterator[TextIO]:
-    """What is written to the text becomes the file at `path` when the block ends well; a link to a file stays a link.
+    """Yield a text that becomes the file at `path` when the block ends well; a link to a file stays a link.
 
     Raises:
         UserError: as `check_output`, and for what the disk does not take.
@@ -50,7 +45,7 @@ def output(path: Path, option: str = "--output") -> Iterator[TextIO]:
         sys.stdout.flush()
         return
     with _complaints(path, option):
-        target = _target(path, option)
+        target = _target(path)
         with atomic_write(target) as partial:
             with partial.open("w", encoding="utf-8") as file:
                 yield file
@@ -59,7 +54,7 @@ def output(path: Path, option: str = "--output") -> Iterator[TextIO]:
 
 
 def check_page(plot: Path | None) -> None:
-    """Refuses a `--plot` that names no page: figures are written as HTML.
+    """Raise if `--plot` names no page: figures are written as HTML.
 
     Raises:
         UserError: for another ending, and as `check_output`.
@@ -72,7 +67,7 @@ def check_page(plot: Path | None) -> None:
 
 
 def make_folder(path: Path, option: str = "--output") -> None:
-    """Makes a folder for what is written, where it is not there.
+    """Make a folder for what is written, where it is not there.
 
     Raises:
         UserError: when it cannot be made.
@@ -84,24 +79,20 @@ def make_folder(path: Path, option: str = "--output") -> None:
         raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: a folder that can be written") from None
 
 
-def _target(path: Path, option: str) -> Path:
-    """The file behind `path`."""
+def _target(path: Path) -> Path:
+    """Return the regular file behind `path`, in a folder where a file can be made.
+
+    Raises:
+        OSError: with the system's reason against it.
+        ValueError: for what is not a file, such as a folder or a device, which a rename would replace.
+    """
     target = Path(os.path.realpath(path))
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise UserError(
-                f"{option} = {str(path)!r}: its folder is not there; allowed: a file in a folder that is"
-            ) from None
-        writable = os.access(target.parent, os.W_OK | os.X_OK)
-    else:
-        if kind := next((words for is_kind, words in _KINDS if is_kind(mode)), None):
-            raise UserError(f"{option} = {str(path)!r} is {kind}; allowed: a file, or - to print it")
-        writable = os.access(target, os.W_OK) and os.access(target.parent, os.W_OK | os.X_OK)
-    if not writable:
-        raise UserError(f"{option} = {str(path)!r}: permission denied; allowed: a file that can be written")
-    return target
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError("it is not a file")
+        target.open("ab").close()
+    with TemporaryFile(dir=target.parent):
+        return target
 
 
 @contextmanager

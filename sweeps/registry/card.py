@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from sweeps.formatting.columns import tpr_cell
 from sweeps.formatting.figures import epsilon_text, privacy_statement, utility_words
-from sweeps.formatting.leakage import tpr_text
 from sweeps.state.picks import Pick
 from sweeps.tracking.job_run import PLAIN
 from trainables.corpora import is_generated
 from trainables.records.pareto import Metrics
 from trainables.spec import TrialSpec
-
-_TPR = "mia_tpr_at_1pct_fpr"
 
 
 def model_card(
@@ -70,8 +68,8 @@ def _useful(metrics: Metrics) -> str:
 
 def _leaks(metrics: Metrics) -> str:
     words = f"an attack tells members from others with an AUC of {metrics['mia_auc']:.3f} (0.5 is guessing)"
-    if _TPR in metrics:
-        words += f", TPR {tpr_text(metrics[_TPR], metrics.get('mia_realised_1pct_fpr'))}"
+    if found := tpr_cell(metrics):
+        words += f", TPR {found}"
     return words
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from sweeps.formatting.figures import enumerated
 from sweeps.recipes.parts import Objective, objective_values
 from sweeps.state.records import Point, TrialRecord
 from trainables.records.pareto import dominates
@@ -77,6 +78,21 @@ def ties(
             if tied:
                 found.setdefault(point.name, []).append(other.name)
     return found
+
+
+def tie_lines(tied: dict[str, list[str]], on_front: set[str]) -> list[str]:
+    """Return what `ties` found, in words. Two points that are each ahead in something are named once."""
+    lines, order = [], list(tied)
+    for i, (name, others) in enumerate(tied.items()):
+        alike = [other for other in others if name in tied.get(other, [])]
+        ahead = [other for other in others if other not in alike]
+        said = enumerated([other for other in alike if other in order[i + 1 :]])
+        if said:
+            lines.append(f"Trial {name} differs from {said} by less than the measurement's noise.")
+        if ahead:
+            verb = "beats" if name in on_front else "is behind"
+            lines.append(f"Trial {name} {verb} {enumerated(ahead)} by less than the measurement's noise.")
+    return lines
 
 
 def _in_order(points: Iterable[Point]) -> list[Point]:

@@ -16,7 +16,8 @@ from rich.live import Live
 from rich.progress import track
 from rich.table import Table
 
-from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, epsilon_words, params_text, user_cell
+from sweeps.formatting.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
+from sweeps.formatting.figures import epsilon_words, params_text
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import figures_table, fitting
 from trainables.records.job import News
@@ -214,17 +215,13 @@ class Progress:
     def _table_of(self, whole: bool) -> Table:
         """Make the table; if it is not `whole`, without costs, and with a running trial's epochs as its state."""
         rows = sorted(self._rows.items())[-_SHOWN:]
-        audited = any("epsilon_audited" in row.metrics for _, row in rows)
+        models = [row.metrics for _, row in rows]
         cost = self._cost.replace("_", "\n")
-        heads = ["trial", "state", "SER", "MIA\nAUC", "ε honest", "ε paper"]
-        if any("epsilon_user" in row.metrics for _, row in rows):
-            heads.insert(-1, "ε user")
-        if audited:
-            heads.append("ε audited")
+        heads = ["trial", "state", "SER", "MIA\nAUC", *epsilon_heads(models)]
         if whole:
             heads[2:2] = ["epoch"]
             heads.append(cost)
-        caption = f"{MARK}: ε of 1e4 or more is no formal guarantee." + ("" if audited else " No audit so far.")
+        caption = epsilon_legend(models, "No audit so far.")
         table = figures_table(f"trials ({self._left()})", caption, heads, "configuration")
         table.columns[1].justify = "left"
         for _, row in rows:
@@ -233,12 +230,9 @@ class Progress:
                 "trial": row.called,
                 "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
                 "epoch": epochs,
-                "SER": f"{metrics['ser']:.1%}" if "ser" in metrics else "",
-                "MIA\nAUC": f"{metrics['mia_auc']:.3f}" if "mia_auc" in metrics else "",
-                "ε honest": epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
-                "ε user": user_cell(metrics),
-                "ε paper": epsilon_cell(metrics["epsilon_paper"]) if "epsilon_paper" in metrics else "",
-                "ε audited": audited_text(metrics),
+                "SER": ser_cell(metrics),
+                "MIA\nAUC": auc_cell(metrics),
+                **epsilon_cells(metrics),
                 cost: f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
             }
             table.add_row(*(cells[head] for head in heads), row.reason or params_text(row.params))

@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
-from sweeps.formatting.figures import privacy_statement
-from sweeps.results.summary import metrics_line
+from sweeps.formatting.figures import metrics_line, privacy_statement
 from sweeps.state.sweep import Sweep
 from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from sweeps.formatting.figures import MARK, audited_text, epsilon_cell, params_text, user_cell
-from sweeps.formatting.leakage import tpr_text
+from sweeps.formatting.columns import TPR, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell, tpr_cell
+from sweeps.formatting.figures import params_text, users_notes
 from sweeps.formatting.shell import command_line
 from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import SHAPE
-from sweeps.results.summary import TPR, about_users
 from sweeps.results.total import cost_line
 from sweeps.state.records import Point, TrialRecord
 from sweeps.state.storage import train_line
@@ -53,8 +52,9 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     models = sum(len(trial.points) for trial in trials)
     every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
-    users = any("epsilon_user" in point.metrics for point in front)
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
+    metrics = [point.metrics for point in front]
+    heads = ["trial", "SER", "MIA AUC", *(["MIA TPR"] if rare else []), *epsilon_heads(metrics), "configuration"]
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
     train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
     lines = [
@@ -62,15 +62,13 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
-        f"| trial | SER | MIA AUC |{' MIA TPR at FPR ≤ 1 % |' if rare else ''} ε (honest) | "
-        f"{'ε (of a user) | ' if users else ''}ε (paper) | ε (audited) | configuration |",
-        f"|---|---|---|{'---|' * (rare + users)}---|---|---|---|",
-        *([_row("SGD", sweep.record.baseline, "plain SGD", rare, users)] if sweep.record.baseline else []),
-        *(_row(point.name, point.metrics, params_text(point.params), rare, users) for point in shown),
+        f"| {' | '.join(heads)} |",
+        f"|{'---|' * len(heads)}",
+        *([_row(heads, "SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
+        *(_row(heads, point.name, point.metrics, params_text(point.params)) for point in shown),
         "",
         (more if len(shown) < len(front) else "")
-        + f"`2@3`: trial 2 after epoch 3. {MARK}: ε of 1e4 or more is no formal guarantee. "
-        f"{cost_line(sweep, trials)}.{about_users(front)}",
+        + f"`2@3`: trial 2 after epoch 3. {epsilon_legend(metrics)} {cost_line(sweep, trials)}.{users_notes(metrics)}",
         "",
         _searched(recipe),
         "",
@@ -83,23 +81,16 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     return "\n".join(lines)
 
 
-def _row(name: str, metrics: Mapping[str, Any], configuration: str, rare: bool, users: bool) -> str:
-    cells = (
-        name,
-        f"{metrics['ser']:.2%}",
-        f"{metrics['mia_auc']:.3f}",
-        *([_tpr(metrics)] if rare else []),
-        epsilon_cell(metrics["epsilon"]),
-        *([user_cell(metrics) or "–"] if users else []),
-        epsilon_cell(metrics["epsilon_paper"]),
-        audited_text(metrics) or "–",
-        configuration,
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-def _tpr(metrics: Mapping[str, Any]) -> str:
-    return tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) if TPR in metrics else "–"
+def _row(heads: list[str], name: str, metrics: Mapping[str, Any], configuration: str) -> str:
+    cells = {
+        "trial": name,
+        "SER": ser_cell(metrics),
+        "MIA AUC": auc_cell(metrics),
+        "MIA TPR": tpr_cell(metrics),
+        **epsilon_cells(metrics),
+        "configuration": configuration,
+    }
+    return f"| {' | '.join(cells[head] or '–' for head in heads)} |"
 
 
 def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:

@@ -40,8 +40,8 @@ from edp.ledger import Ledger
 from edp.mechanism import noise_multiplier
 from edp.spec import EDPSpec
 from sweeps.bench.step import end_with_parent
-from sweeps.cli.console import err, out, print_json
-from sweeps.cli.main import main
+from sweeps.commands.app import main
+from sweeps.commands.console import err, out, print_json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import make_folder, output
 from sweeps.recipes.loading import load_recipe

@@ -16,8 +16,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
-from sweeps.attacking.models import train_references
-from sweeps.attacking.target import find_target
+from sweeps.commands.attack_models import train_references
+from sweeps.commands.attack_target import find_target
 from sweeps.recipes.parts import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.tiny import corpus, spec

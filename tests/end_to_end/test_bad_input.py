@@ -75,7 +75,7 @@ def refused(words: str, says: str, folder: Path, command: Command, monkeypatch: 
 
 def test_the_installed_command_does_the_same(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sweeps.cli", "run", "quikstart"],
+        [sys.executable, "-m", "sweeps.commands", "run", "quikstart"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -53,7 +53,7 @@ CHANGED_BY: dict[str, set[str]] = {
 
 def all_keys(folder: Path, trial: dict[str, Any] = TRIAL, pretrain: dict[str, Any] = PRETRAIN) -> dict[str, str]:
     """Return every key of a trial and of a pretraining, by name."""
-    from sweeps.attacking.attack import _reference_key
+    from sweeps.commands.attack_run import _reference_key
     from sweeps.commands.pretrain import _key
     from sweeps.run.prepare import locate
     from trainables.corpora import corpus_digest

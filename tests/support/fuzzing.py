@@ -107,7 +107,7 @@ class Ended:
 
 @functools.cache
 def _with_consoles() -> list[ModuleType]:
-    own = [module for name, module in sys.modules.items() if name.startswith(("sweeps.cli", "dashboards.cli"))]
+    own = [module for name, module in sys.modules.items() if name.startswith(("sweeps.commands", "dashboards.cli"))]
     return [module for module in own if hasattr(module, "out") or hasattr(module, "err")]
 
 

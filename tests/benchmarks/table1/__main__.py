@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import err, out, print_json
-from sweeps.cli.main import main
-from sweeps.cli.options import RUNS, Storage
+from sweeps.commands.app import main
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import RUNS, Storage
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_output, make_folder, output
 from sweeps.formatting.secrets import redacted

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from sweeps.attacking.attack import attack
-from sweeps.attacking.target import find_target
 from sweeps.bench.machine import machine, versions
+from sweeps.commands.attack_run import attack
+from sweeps.commands.attack_target import find_target
 from sweeps.commands.plan import release, run_plan, searched
-from sweeps.commands.run import going_on_with
+from sweeps.commands.stopping import going_on_with
 from sweeps.recipes.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front
 from sweeps.run.prepare import check_encoders

@@ -12,7 +12,7 @@ from scipy.stats import ttest_1samp
 
 from edp.spec import UserError
 from sweeps.commands.confirm import confirm
-from sweeps.commands.run import SweepStopped
+from sweeps.commands.stopping import SweepStopped
 from sweeps.recipes.loading import load_recipe
 from sweeps.results.confirmed import estimate, next_training
 from sweeps.run.progress import Progress
@@ -71,7 +71,7 @@ def test_who_stops_it_is_told_how_to_go_on(tmp_path: Path, monkeypatch: pytest.M
     def ctrl_c(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sweeps.commands.confirm.ray_session", ctrl_c)
+    monkeypatch.setattr("sweeps.run.session.ray_session", ctrl_c)
     made = sweep_of(tmp_path, "done", 2)
     with pytest.raises(SweepStopped, match=r"stopped by Ctrl-C; go on with: edp-sweep confirm done 0 --seeds 4 --st"):
         confirm(made, 4, WATCH, named="0")

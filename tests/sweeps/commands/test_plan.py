@@ -117,13 +117,13 @@ def test_the_release_alone_touches_the_private_corpus(
     died.mkdir(parents=True)
     (died / LOCK).touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.commands.run.encode_missing", _ctrl_c)
+        patch.setattr("sweeps.commands.run_to_end.encode_missing", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words[:-1]])}")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.commands.plan.train", _ctrl_c)
+        patch.setattr("sweeps.commands.train.train", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == f"edp-sweep: stopped by Ctrl-C; go on with: {shlex.join(['edp-sweep', *words[:-1]])}"

@@ -118,7 +118,7 @@ def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
     number: signal.Signals, place: Path, whole: Path, tmp_path: Path, kill: Callable[[int, int], None]
 ) -> None:
     recipe, storage = write_recipe(place, tmp_path / "tiny.yaml"), tmp_path / "runs"
-    words = [sys.executable, "-m", "sweeps.cli", "pretrain", str(recipe), "--storage", str(storage)]
+    words = [sys.executable, "-m", "sweeps.commands", "pretrain", str(recipe), "--storage", str(storage)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as first:
         while not list(storage.glob("cache/*/checkpoint.pt")):
             assert first.poll() is None, "ended before it was stopped"

@@ -59,8 +59,8 @@ def test_a_name_is_one_part_of_a_path_and_stays_what_it_is(text: str) -> None:
         assert check_model_name(text) == check_name("name", text) == text
 
 
-@pytest.mark.parametrize("path", ["", "\0", "a\0b", "x" * 256, "a/" + "x" * 256 + "/b", "a/" * 3000, "\ud800"])
-def test_what_is_no_path_is_refused_before_the_system_is_asked(path: str) -> None:
+@pytest.mark.parametrize("path", ["", "a\0b", "x" * 256, "\ud800"])
+def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(UserError, match="allowed: "):
         as_path(path)
 

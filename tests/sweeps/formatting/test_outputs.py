@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,43 +19,35 @@ from tests.support.synthetic import sweep_of
 
 
 @pytest.fixture
-def special(tmp_path: Path) -> Iterator[dict[str, Path]]:
-    """A path of each kind that is no regular file."""
+def special(tmp_path: Path) -> dict[str, Path]:
+    """Return paths where no file can be written, by what is said of each."""
     (tmp_path / "folder.html").mkdir()
     os.mkfifo(tmp_path / "pipe.html")
     os.symlink("/dev/null", tmp_path / "device.html")
     os.symlink(tmp_path / "loop.html", tmp_path / "loop.html")
     (tmp_path / "file").write_text("")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "socket.html"))
-        yield {
-            "is a folder": tmp_path / "folder.html",
-            "is a pipe": tmp_path / "pipe.html",
-            "is a device": tmp_path / "device.html",
-            "is a socket": tmp_path / "socket.html",
-            "Too many levels": tmp_path / "loop.html",
-            "its folder is not there": tmp_path / "nowhere" / "x.html",
-            "Not a directory": tmp_path / "file" / "x.html",
-            "File name too long": tmp_path / f"{'x' * 300}.html",
-            "null": tmp_path / "x\0.html",
-        }
+    return {
+        "folder.html'.* not a file": tmp_path / "folder.html",
+        "pipe.html'.* not a file": tmp_path / "pipe.html",
+        "device.html'.* not a file": tmp_path / "device.html",
+        "Too many levels": tmp_path / "loop.html",
+        "No such file": tmp_path / "nowhere" / "x.html",
+        "Not a directory": tmp_path / "file" / "x.html",
+        "File name too long": tmp_path / f"{'x' * 300}.html",
+    }
 
 
-def test_what_is_no_regular_file_is_refused_and_left_alone(special: dict[str, Path]) -> None:
+def test_what_is_no_regular_file_is_refused_and_left_alone(special: dict[str, Path], tmp_path: Path) -> None:
+    before = {path: os.lstat(path).st_mode for path in tmp_path.iterdir()}
     for says, path in special.items():
-        kind = (
-            None if "\0" in str(path) or len(path.name) > 255 or not os.path.lexists(path) else os.lstat(path).st_mode
-        )
         with pytest.raises(UserError, match=says):
             check_output(path)
         with pytest.raises(UserError, match=says), output(path) as file:
             file.write("x")
-        if kind is not None:
-            assert os.lstat(path).st_mode == kind
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert {path: os.lstat(path).st_mode for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ["/dev/null", "/dev/stderr", "/proc/self/mem", "/dev/full"])
+@pytest.mark.parametrize("name", ["/dev/null", "/proc/self/mem", "/dev/full"])
 def test_a_device_is_never_replaced(name: str) -> None:
     before = os.stat(name).st_mode
     with pytest.raises(UserError), output(Path(name)) as file:
@@ -110,8 +101,6 @@ def test_every_command_that_writes_a_file_refuses_the_same(
     sweep_of(tmp_path / "runs", "base", 4, tracked=False)
     storage = ("--storage", str(tmp_path / "runs"))
     for says, path in special.items():
-        if "\0" in str(path):
-            continue
         for words in (
             ("pick", "base", "--output", str(path), *storage),
             ("report", "base", "--output", str(path), *storage),
@@ -120,7 +109,7 @@ def test_every_command_that_writes_a_file_refuses_the_same(
         ):
             code, out, err = command(*words)
             assert (code, out, err.count("\n")) == (2, "", 1), (words, out, err)
-            assert says in err, words
+            assert re.search(says, err), words
             assert words[-1] in err or str(path) in err or "too long" in err
     code, _, err = command("pick", "base", "--output", f"{tmp_path}/new/", *storage)
     assert (code, err.count("\n")) == (2, 1)
@@ -157,7 +146,8 @@ def test_a_path_is_shown_as_it_is_named(tmp_path: Path, command: Command, monkey
 
 @pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_without_a_traceback() -> None:
-    words = [sys.executable, "-m", "sweeps.cli", "data", "make", "video", "--utterances", "100000", "--output", "-"]
+    line = "data make video --utterances 100000 --output -"
+    words = [sys.executable, "-m", "sweeps.commands", *line.split()]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as made:
         assert made.stdout is not None
         assert made.stderr is not None

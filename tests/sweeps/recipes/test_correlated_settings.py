@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
-from sweeps.cli.app import app
+from sweeps.commands.app import app
 from sweeps.recipes.loading import load_recipe
 from sweeps.recipes.target_epsilon import ConfigurationRefused, check_candidates, planned, resolve
 

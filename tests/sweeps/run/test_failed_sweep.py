@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 from rich.console import Console
 
-from sweeps.results.summary import print_sweep
+from sweeps.commands.status import print_sweep
 from sweeps.run.prepare import blamed_on
 from sweeps.run.progress import Progress
 from sweeps.run.study import COST, open_study

@@ -11,7 +11,7 @@ import pytest
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.pick import pick
-from sweeps.results.summary import next_steps
+from sweeps.commands.run import next_steps
 from sweeps.state.lock import driver_lock
 from sweeps.state.storage import train_line
 from sweeps.state.sweep import Sweep
@@ -36,10 +36,10 @@ def test_a_driver_that_is_gone_is_told_from_one_that_runs(tmp_path: Path, comman
     assert (document["state"], document["trials"][0]["state"]) == ("interrupted", "interrupted")
     first, second, *_ = command("status", "one", *where)[1].splitlines()
     assert first == "sweep one: interrupted; 1 interrupted of 8"
-    assert second == f"whatever drove it is gone; go on with: edp-sweep resume one --storage {tmp_path}"
+    assert second == f"its process is gone; go on with: edp-sweep resume one --storage {tmp_path}"
     code, _, err = command("confirm", "one", *where)
     assert code == 2
-    assert f"whatever drove it is gone; go on with: edp-sweep resume one --storage {tmp_path}" in err
+    assert f"its process is gone; go on with: edp-sweep resume one --storage {tmp_path}" in err
     made.update(state="stopped")
     assert made.state == "stopped"
     assert [trial.state for trial in made.trials()] == ["interrupted"], "nobody drives it, so no trial of it runs"

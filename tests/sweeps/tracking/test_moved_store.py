@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from edp.spec import UserError
-from sweeps.commands.run import resume_sweep
+from sweeps.commands.start import resume_sweep
 from sweeps.run.progress import Progress
 from tests.support.synthetic import sweep_of
 

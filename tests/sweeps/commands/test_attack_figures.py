@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from sweeps.attacking.figures import bars_figure, epsilon_figure, roc_figure, write_attack_page
-from sweeps.cli import attack as cli_attack
+from sweeps.commands import attack as cli_attack
+from sweeps.commands.attack_figures import bars_figure, epsilon_figure, roc_figure, write_attack_page
 from trainables.attacks import every_attack
 from trainables.attacks.roc import AttackResult, measure
 

@@ -1,4 +1,4 @@
-"""`edp-sweep attack`: what can be found out about who was trained on."""
+"""`edp-sweep attack`: every attack on one trained model, as a table, a document and a page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import typer
 from rich import box
 from rich.table import Table
 
-from sweeps.cli.console import LIBRARIES, busy, err, out, print_json
-from sweeps.cli.options import RUNS, Storage
+from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
+from sweeps.formatting.figures import epsilon_words, users_remark
+from sweeps.formatting.leakage import audit_words, compared_words, permitted_words, tpr_text
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.tables import fitting
 
+_LIMITS = (("1pct_fpr", "TPR at most 1 % FPR"), ("01pct_fpr", "at most 0.1 % FPR"))
 
-def attack(
+
+def attack_command(
     run: Annotated[
         str,
         typer.Argument(
@@ -28,16 +32,16 @@ def attack(
         typer.Option(help="sgd: without privacy, one set for a whole sweep; own: as the model under attack"),
     ] = "sgd",
     storage: Storage = RUNS,
-    tracking_uri: Annotated[str | None, typer.Option(help="MLflow tracking store")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
 ) -> None:
     """The full set of attacks on one trained model."""
     with busy(LIBRARIES):
-        from sweeps.attacking.attack import attack as run_attacks
-        from sweeps.attacking.target import find_target
+        from sweeps.commands.attack_run import attack
+        from sweeps.commands.attack_target import find_target
 
     target = find_target(run, storage, tracking_uri)
-    document = run_attacks(target, references, reference_training, err)
+    document = attack(target, references, reference_training, err)
     if as_json:
         print_json(document)
     else:
@@ -45,10 +49,7 @@ def attack(
 
 
 def show_attacks(document: dict[str, Any]) -> None:
-    """The figures as a table, and the page with the pictures."""
-    from sweeps.formatting.figures import epsilon_words, users_remark
-    from sweeps.formatting.leakage import audit_words, compared_words, permitted_words
-
+    """Print the figures as a table, and the path of the page with the pictures."""
     out.print(fitting(out, (_table(document, limits) for limits in (_LIMITS, _LIMITS[:1], ()))))
     known = {name: value for name, value in document.items() if value is not None}
     why = "" if "epsilon_audited" in known else " (the recipe has no canaries)"
@@ -64,13 +65,8 @@ def show_attacks(document: dict[str, Any]) -> None:
         print_line(out, line)
 
 
-_LIMITS = (("1pct_fpr", "TPR at most 1 % FPR"), ("01pct_fpr", "at most 0.1 % FPR"))
-
-
 def _table(document: dict[str, Any], limits: Sequence[tuple[str, str]]) -> Table:
-    """A row an attack: its AUC, and its TPR at each of `limits`."""
-    from sweeps.formatting.leakage import tpr_text
-
+    """Return a row an attack: its AUC, and its TPR at each of `limits`."""
     table = Table(
         title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )

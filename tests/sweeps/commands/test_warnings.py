@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from sweeps.cli.remarks import remarks
+from sweeps.commands.console import warnings_as_notes
 
 WARNS = """
 import logging
-from sweeps.cli.remarks import remarks
+from sweeps.commands.console import warnings_as_notes
 logging.basicConfig()  # as a library does at import
-with remarks():
+with warnings_as_notes():
     logging.getLogger("trainables.pretraining.overlap").warning("%d of %s", 2, "sqlite://u:secret@h/x")
     logging.getLogger("trainables.pretraining.overlap").info("nothing to a person")
     logging.getLogger("somebody.else").warning("theirs")
@@ -28,7 +28,7 @@ def test_a_warning_is_one_line_without_the_name_of_a_module_even_where_a_library
 
 
 def test_afterwards_logging_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    with remarks():
+    with warnings_as_notes():
         pass
     logging.getLogger("sweeps").warning("heard")
     assert "heard" in caplog.text

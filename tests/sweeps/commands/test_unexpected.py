@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.cli import main as cli
+from sweeps.commands import app as cli
 from tests.conftest import Command
 
 ROOT = Path(__file__).parents[3]

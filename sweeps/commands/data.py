@@ -1,4 +1,4 @@
-"""`edp-sweep data`: corpora fetched, generated, checked."""
+"""`edp-sweep data`: fetches, generates and checks corpora."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Annotated, Any, get_args
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err, file_named, out, print_json
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import FILE, PATH, Json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.names import as_path
 from sweeps.formatting.outputs import is_printed, output
@@ -21,7 +22,6 @@ from trainables.spec import ColumnsSpec, CorpusSpec
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
 
 FORMATS = get_args(CorpusSpec.model_fields["format"].annotation)[1:]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
 @data.command()
@@ -61,9 +61,7 @@ def make(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     path: Annotated[
         Path | None,
-        typer.Option(
-            "--output", parser=file_named, metavar="FILE", help="JSON lines file, or - to print; NAME.jsonl by default"
-        ),
+        typer.Option("--output", help="JSON lines file, or - to print; NAME.jsonl by default", **FILE),
     ] = None,
 ) -> None:
     """Writes a generated corpus as JSON lines: tokens, tags, intent."""

@@ -1,6 +1,6 @@
 """Runs a command for as long as whoever started this holds the other end of its standard input:
 
-    python -m dashboards.beside COMMAND…
+    python -m dashboards.supervise_child COMMAND…
 
 A server that is started beside another process would outlive its `kill -9`. The kernel closes that process' end of the
 pipe, whatever ended it; this one then ends the command, and all that the command has started in its process group.

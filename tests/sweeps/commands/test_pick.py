@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 
 from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
-from sweeps.attacking.target import of_point
+from sweeps.commands.attack_target import of_point
 from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
 from sweeps.commands.train import _same_people
 from sweeps.results.choice import named_point, picked_spec
@@ -158,7 +158,7 @@ def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
     file = tmp_path / "picked.yaml"
     if there:
         file.touch()
-    monkeypatch.setattr("sweeps.commands.pick.write_pick", full)
+    monkeypatch.setattr("sweeps.state.picks.write_pick", full)
     with pytest.raises(OSError, match="No space left"):
         pick_point(Sweep.existing(tmp_path / "runs", "new"), {}, Wanted(file, force=True), "0")
     assert file.exists() == there

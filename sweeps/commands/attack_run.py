@@ -10,9 +10,9 @@ from rich.console import Console
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.attacking.figures import write_attack_page
-from sweeps.attacking.models import predictions_of, train_references
-from sweeps.attacking.target import Target, of_point, trained_on
+from sweeps.commands.attack_figures import write_attack_page
+from sweeps.commands.attack_models import predictions_of, train_references
+from sweeps.commands.attack_target import Target, of_point, trained_on
 from sweeps.formatting.guarantee import measured
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.shell import command_line

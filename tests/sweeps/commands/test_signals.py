@@ -11,7 +11,7 @@ import pytest
 
 _WAITS = """
 import signal, sys
-from sweeps.cli import main as cli
+from sweeps.commands import app as cli
 
 @cli.app.command()
 def wait():

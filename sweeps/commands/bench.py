@@ -1,4 +1,4 @@
-"""`edp-sweep bench`: what private training costs here."""
+"""`edp-sweep bench`: measure what private training costs on this machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from edp.spec import UserError
-from sweeps.cli.console import PATH, err, out, print_json
+from sweeps.commands.console import err, out, print_json
+from sweeps.commands.options import PATH, Json
 from sweeps.formatting.lines import print_line
 from sweeps.formatting.outputs import check_page
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
 
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 Sizes = Annotated[
     list[str] | None, typer.Option("--model-size", metavar="KEY=N", help="not the paper's sizes: hidden_size=12, …")
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.attacking.models import epochs_done
+from sweeps.commands.attack_models import epochs_done
 from tests.support.frozen_heads import model_spec, trial_spec
 from trainables.training.references import ReferenceModel
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edp.spec import UserError
-from sweeps.attacking.target import find_target, trained_on
+from sweeps.commands.attack_target import find_target, trained_on
 from sweeps.recipes.loading import write_yaml
 from tests.support.tiny import spec
 from tests.support.toy import CLC, encoded

@@ -1,1 +1,0 @@
-"""Every attack on one trained model, and the models that attacks need. Must not import commands."""

@@ -1,5 +1,0 @@
-"""`python -m sweeps.cli`."""
-
-from sweeps.cli.main import main
-
-main()

@@ -1,0 +1,5 @@
+"""`python -m sweeps.commands`."""
+
+from sweeps.commands.app import main
+
+main()

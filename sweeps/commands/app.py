@@ -1,0 +1,154 @@
+"""The Typer application that holds all commands, and `main`, which runs what was typed.
+
+Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a run failed, 2 a mistake of the
+user's, 130 stopped by Ctrl-C, 143 by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from pydantic import ValidationError
+from typer.core import TyperGroup
+
+from edp.spec import UserError
+from sweeps.commands.attack import attack_command
+from sweeps.commands.bench import bench
+from sweeps.commands.cluster import cluster
+from sweeps.commands.confirm import confirm_command
+from sweeps.commands.console import complain, warnings_as_notes
+from sweeps.commands.data import data
+from sweeps.commands.epsilon import epsilon_command
+from sweeps.commands.front import front_command
+from sweeps.commands.pick import pick_command
+from sweeps.commands.plan import plan_command
+from sweeps.commands.pretrain import pretrain_command
+from sweeps.commands.repair import repair_command
+from sweeps.commands.run import resume_command, run_command
+from sweeps.commands.status import list_command, status_command
+from sweeps.commands.stopping import Stopped
+from sweeps.commands.train import train_command
+from sweeps.commands.unexpected import logged_threads, unexpected
+from sweeps.commands.verify import verify_command
+from sweeps.formatting.signals import exit_code, stopped_by, terminating
+from trainables.records.job import still_waits
+
+
+class _Commands(TyperGroup):
+    """Typer would turn an interrupt of a command into an exit without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise Stopped(stopped_by(stop)) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="edp-sweep",
+    help="Sweeps that choose a private fine-tuning configuration: usefulness (SER), leakage (MIA) and guarantee (ε).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data, name="data")
+app.add_typer(bench, name="bench")
+app.add_typer(cluster, name="cluster")
+for _name, _command in (  # in the order of `--help`
+    ("run", run_command),
+    ("resume", resume_command),
+    ("list", list_command),
+    ("status", status_command),
+    ("front", front_command),
+    ("pick", pick_command),
+    ("confirm", confirm_command),
+    ("train", train_command),
+    ("attack", attack_command),
+    ("plan", plan_command),
+    ("verify", verify_command),
+    ("epsilon", epsilon_command),
+    ("pretrain", pretrain_command),
+    ("repair", repair_command),
+):
+    app.command(_name)(_command)
+
+
+def main() -> None:
+    """Run `edp-sweep` with the words of the command line, and exit."""
+    with logged_threads(), terminating(), warnings_as_notes():
+        code = _run()
+    try:
+        sys.stdout.flush()
+    except OSError:  # its reader has gone, or its disk is full
+        _discard_stdout()
+        code = code or 1
+    if still_waits():
+        os._exit(code)
+    raise SystemExit(code)
+
+
+def _run() -> int:
+    """Run the command and return the exit code."""
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except UserError as error:
+        complain(str(error))
+        return 2
+    except typer.TyperException as error:
+        if message := mistyped(error):
+            complain(message)
+        return 2
+    except Stopped as stop:
+        complain(str(stop))
+        return stop.code
+    except (KeyboardInterrupt, typer.Abort) as stop:  # before a command has begun
+        complain(stopped_by(stop))
+        return exit_code(stopped_by(stop))
+    except BrokenPipeError:  # `edp-sweep list | head`
+        _discard_stdout()
+        return 1
+    except Exception as error:
+        return _failed(error)
+
+
+def mistyped(error: typer.TyperException) -> str:
+    """Return one line for an unknown command or option, or a wrong value; "" where Typer has printed the help."""
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")
+    problem, parameter = error.__cause__, getattr(error, "param", None)
+    if isinstance(problem, ValidationError) and parameter is not None:
+        first = problem.errors()[0]
+        says = first["msg"].removeprefix("Value error, ")
+        value = "" if repr(first["input"]) in says else f" = {first['input']!r}"
+        return f"{max(parameter.opts, key=len)}{value}: {says[0].lower()}{says[1:]}"
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message
+    allowed: list[str] = []
+    if message.startswith("No such command"):
+        allowed = context.command.list_commands(context)
+    elif hasattr(error, "option_name"):
+        allowed = [name for one in context.command.get_params(context) for name in one.opts if name.startswith("--")]
+    return f"{message.rstrip('.')}; allowed: {', '.join(allowed)}" if allowed else message
+
+
+def _failed(error: Exception) -> int:
+    """Report a failed run, or a fault of the program, in one line."""
+    from sweeps.run.trials import SweepFailed
+    from trainables.records.files import disk_full
+    from trainables.records.job import TrialError
+
+    if isinstance(error, TrialError | SweepFailed):
+        complain(f"failed: {error}")
+    else:
+        complain(disk_full(error) or unexpected(error))
+    return 1
+
+
+def _discard_stdout() -> None:
+    """Send what is still to be written nowhere, also when the interpreter ends."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)

@@ -1,0 +1,166 @@
+"""`edp-sweep front`: the Pareto-optimal configurations of a sweep, as a table or a document."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.commands.console import out, print_json
+from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.formatting.columns import (
+    TPR,
+    auc_cell,
+    epsilon_cells,
+    epsilon_heads,
+    epsilon_legend,
+    ser_cell,
+    tpr_cell,
+)
+from sweeps.formatting.figures import params_text, relative_change, shared_params, users_notes
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.tables import figures_table, fitting
+
+if TYPE_CHECKING:
+    from sweeps.state.records import Point, TrialRecord
+    from sweeps.state.sweep import Sweep
+
+
+def front_command(
+    name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
+) -> None:
+    """The Pareto-optimal configurations."""
+    sweep = named(storage, name)
+    if as_json:
+        print_json(front_document(sweep))
+    else:
+        print_front(sweep, out)
+
+
+def front_document(sweep: Sweep) -> dict[str, Any]:
+    """Return what `--json` prints; `sweeps.results.ties.ties` says what `tied_with` means."""
+    from sweeps.results.cost import sweep_cost
+    from sweeps.results.front import pareto_front
+    from sweeps.results.recommendation import recommended
+    from sweeps.results.ties import ties
+    from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep
+
+    recipe, trials = sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    tied = ties(trials, front, recipe.search.objectives)
+    on_front = {point.name for point in front}
+    return {
+        "sweep": sweep.name,
+        "objectives": list(recipe.search.objectives),
+        "front": [point.public() | {"tied_with": tied.get(point.name, [])} for point in front],
+        "dominated_but_tied": [
+            point.public() | {"tied_with": tied[point.name]}
+            for trial in trials
+            for point in trial.points
+            if point.name in tied and point.name not in on_front
+        ],
+        **recommended(sweep).document(),
+        "cost": sweep_cost(trials, sweep.record.baseline, recipe),
+        "baseline": baseline_document(sweep),
+        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+    }
+
+
+def baseline_document(sweep: Sweep) -> dict[str, Any] | None:
+    """Return the figures and the run of plain SGD, which has no guarantee."""
+    found = sweep.record.baseline
+    return found and {**found, "formal_guarantee": False}
+
+
+def print_front(sweep: Sweep, console: Console) -> None:
+    """Print the front, and the ε of the whole sweep, to which trials that failed or were stopped have added too."""
+    from sweeps.results.front import pareto_front
+    from sweeps.results.recommendation import recommended
+    from sweeps.results.ties import tie_lines, ties
+    from sweeps.results.total import cost_line
+
+    recipe, trials = sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    if front:
+        tied = ties(trials, front, recipe.search.objectives)
+        # Changes go first where a terminal is too narrow: a figure without its interval misleads. The epsilons stay.
+        layouts = ((True, True), (True, False), (False, False))
+        tables = (_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in layouts)
+        console.print(fitting(console, tables))
+        for line in tie_lines(tied, {point.name for point in front}):
+            print_line(console, f"~ {line}")
+        print_line(console, recommended(sweep).why)
+    else:
+        print_line(console, "no complete trial yet, so no front")
+    print_line(console, cost_line(sweep, trials))
+
+
+def _table(
+    sweep: Sweep,
+    trials: list[TrialRecord],
+    front: list[Point],
+    tied: dict[str, list[str]],
+    *,
+    intervals: bool,
+    changes: bool,
+) -> Table:
+    """Return the front, with the changes against the SGD baseline that the paper's Table 1 reports."""
+    baseline = sweep.record.baseline or {}
+    models = sum(len(trial.points) for trial in trials)
+    rare = TPR in sweep.recipe.search.objectives
+    shared = shared_params([point.params for point in front])
+    alike = f" All have {params_text(shared)}." if shared else ""
+    heads = ["trial", *(["SER", "ΔSER", "MIA AUC", "ΔMIA"] if changes else ["SER", "MIA AUC"])]
+    heads += [*(["MIA TPR"] if rare else []), *epsilon_heads(point.metrics for point in front)]
+    table = figures_table(
+        f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
+        _caption(front, intervals=intervals, changes=changes, tied=bool(tied), rare=rare) + alike,
+        heads,
+        "configuration",
+    )
+    if baseline:
+        sgd = _cells("SGD", baseline, {}, intervals)
+        table.add_row(*(sgd[head] for head in heads), "", end_section=True)
+    for point in front:
+        cells = _cells(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals)
+        own = {name: value for name, value in point.params.items() if name not in shared}
+        table.add_row(*(cells[head] for head in heads), params_text(own, short=True))
+    return table
+
+
+def _cells(name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool) -> dict[str, str]:
+    """Return a model's cells by the heads of their columns."""
+    return {
+        "trial": name,
+        "SER": ser_cell(metrics, interval=intervals),
+        "ΔSER": _change(metrics["ser"], baseline.get("ser")),
+        "MIA AUC": auc_cell(metrics, interval=intervals),
+        "ΔMIA": _change(metrics["mia_auc"], baseline.get("mia_auc")),
+        "MIA TPR": tpr_cell(metrics, interval=intervals),
+        **epsilon_cells(metrics),
+    }
+
+
+def _change(value: float, baseline: float | None) -> str:
+    if baseline is None:
+        return ""
+    change = relative_change(value, baseline)
+    return "" if math.isnan(change) else f"{change:+.1f}%"
+
+
+def _caption(front: list[Point], *, intervals: bool, changes: bool, tied: bool, rare: bool) -> str:
+    above = any(point.metrics["ser"] > 1 for point in front)
+    metrics = [point.metrics for point in front]
+    return (
+        ("2@3: trial 2 after epoch 3. " if any("@" in point.name for point in front) else "")
+        + ("Δ: against the SGD baseline. " if changes else "")
+        + ("±: half the 95 % interval. " if intervals else "")
+        + ("~: hangs on noise. " if tied else "")
+        + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
+        + ("SER above 100 %: more errors than there are slots and intents. " if above else "")
+        + epsilon_legend(metrics)
+        + users_notes(metrics)
+    )

@@ -1,0 +1,131 @@
+"""Arguments and options that several commands have, and the sweep that a command is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from edp.spec import UserError
+from sweeps.commands.console import err
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.names import as_path, is_point
+from sweeps.formatting.shell import command_line
+
+if TYPE_CHECKING:
+    from sweeps.state.sweep import Sweep
+
+RUNS = Path("runs")
+Alias = Literal["candidate", "champion"]
+"""What a version is called in the registry: one to try, and the one that is served."""
+
+PATH: dict[str, Any] = {"parser": as_path, "metavar": "PATH"}
+"""Of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
+
+
+def file_named(text: str) -> Path:
+    """Return a file's path.
+
+    Raises:
+        typer.BadParameter: for a name that ends with a slash, which a path would lose.
+    """
+    if str(text).endswith("/"):
+        raise typer.BadParameter(f"{text} is a folder; allowed: a file")
+    return as_path(text)
+
+
+FILE: dict[str, Any] = {"parser": file_named, "metavar": "FILE"}
+"""Of every option that is a file to be written."""
+
+
+def storage_folder(text: str | Path) -> Path:
+    """Return the folder that sweeps live in.
+
+    Raises:
+        UserError: for a file, or an address.
+    """
+    if "://" in str(text):
+        raise UserError(f"storage = {str(text)!r}: it is an address; allowed: a folder, such as one that is mounted")
+    folder = as_path(text)
+    if folder.is_file():
+        raise UserError(f"storage = {str(folder)!r}: it is a file; allowed: a folder")
+    return folder
+
+
+Name = Annotated[str | None, typer.Argument(help="of a sweep; by default the newest")]
+Recipe = Annotated[str, typer.Argument(help="a recipe's name, or a path to a YAML file")]
+Point = Annotated[str | None, typer.Argument(metavar="[POINT]", help="a trial, 7, or its model after an epoch, 7@3")]
+Trials = Annotated[int | None, typer.Option(help="how many trials; short for --set search.trials=N")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.epochs=2; may be repeated"),
+]
+Storage = Annotated[Path, typer.Option(help="folder that sweeps live in", parser=storage_folder, metavar="PATH")]
+TrackingUri = Annotated[
+    str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Register = Annotated[
+    str | None,
+    typer.Option("--register", metavar="MODEL", help="add the model to MLflow's registry under this name"),
+]
+AliasOption = Annotated[
+    Alias | None,
+    typer.Option("--alias", help="what --register calls the version: models:/MODEL@ALIAS; by default candidate"),
+]
+WithEncoder = Annotated[
+    bool,
+    typer.Option("--with-encoder", help="--register takes a frozen public encoder along; else a server must have it"),
+]
+
+
+def named(storage: Path, name: str | None) -> Sweep:
+    """Return the sweep of this name; without one the newest, which is said.
+
+    Raises:
+        UserError: where there is none.
+    """
+    from sweeps.state.sweep import Sweep, newest
+
+    if name is not None:
+        return Sweep.existing(storage, name)
+    found = newest(storage)
+    if found is None:
+        start = command_line("run", "quickstart", storage=storage)
+        raise UserError(
+            f"name: none is given, and {storage} holds no sweep; allowed: a sweep (start one with: {start})"
+        )
+    print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
+    return found
+
+
+def name_and_point(storage: Path, name: str | None, point: str | None) -> tuple[str | None, str | None]:
+    """Return the sweep's name and the point: `7@3` alone is a point of the newest sweep, unless it names a sweep."""
+    if name is not None and point is None and is_point(name) and not (storage / name).exists():
+        return None, name
+    return name, point
+
+
+def with_trials(settings: list[str] | None, trials: int | None) -> list[str]:
+    """Return the settings, with `--trials` as one of them.
+
+    Raises:
+        UserError: where both say how many.
+    """
+    said = [setting for setting in settings or [] if setting.partition("=")[0].strip() == "search.trials"]
+    if trials is not None and said:
+        raise UserError(f"--trials = {trials}: --set {said[-1]} is given too; allowed: one of them")
+    return [*(settings or []), *([f"search.trials={trials}"] if trials is not None else [])]
+
+
+def registered_alias(model_name: str | None, alias: Alias | None, with_encoder: bool) -> Alias:
+    """Return the alias of the version that `--register` adds.
+
+    Raises:
+        UserError: for options of a registered version without `--register`.
+    """
+    for option, given in (("--alias", alias is not None), ("--with-encoder", with_encoder)):
+        if given and model_name is None:
+            raise UserError(f"{option}: it is of a version in the registry; allowed: --register MODEL beside it")
+    return alias or "candidate"

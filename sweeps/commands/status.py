@@ -1,0 +1,117 @@
+"""`edp-sweep status` and `list`: what a sweep has done, and the sweeps of a storage folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from edp.spec import UserError
+from sweeps.commands.console import complain, err, out, print_json
+from sweeps.commands.front import baseline_document, print_front
+from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.formatting.lines import print_line
+from sweeps.formatting.shell import command_line
+
+if TYPE_CHECKING:
+    from sweeps.state.sweep import Sweep
+
+_FEW = 5
+"""Numbers of trials that are named; of more, how many."""
+
+
+def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
+    """The sweeps of a storage folder."""
+    from sweeps.state.sweep import all_sweeps
+
+    found, broken = [], []
+    for sweep in all_sweeps(storage):
+        about: dict[str, Any] = {"sweep": sweep.name, "state": "broken", "recipe": None, "trials": None, "error": None}
+        try:
+            record = sweep.record
+            about |= {"state": sweep.state, "recipe": record.recipe, "trials": len(sweep.trials())}
+            about["error"] = record.error
+        except UserError as error:
+            about |= {"state": "broken", "error": str(error)}
+            broken.append(f"{sweep.name} cannot be read: {error}")
+        found.append(about)
+    if as_json:
+        print_json(found)
+    for one in found if not as_json else ():
+        trials = f"{one['trials']} trials" if one["trials"] is not None else ""
+        print_line(out, f"{one['sweep']}  {one['state']}  {trials}".rstrip())
+    for line in broken:
+        complain(line)
+    if broken:
+        raise typer.Exit(2)
+    if not found and not as_json:
+        start = command_line("run", "quickstart", storage=storage)
+        print_line(err, f"no sweeps in {storage}; start one with: {start}")
+
+
+def status_command(
+    name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
+) -> None:
+    """What a sweep has done; also while it runs, from another shell."""
+    sweep = named(storage, name)
+    if as_json:
+        print_json(sweep_document(sweep))
+    else:
+        print_sweep(sweep, out)
+
+
+def sweep_document(sweep: Sweep) -> dict[str, Any]:
+    """Return what `status`, `run` and `resume` print with `--json`."""
+    from sweeps.results.cost import sweep_cost, trial_cost
+    from sweeps.results.front import pareto_front
+    from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep
+
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
+    return {
+        "sweep": sweep.name,
+        "state": sweep.state,
+        "error": record.error,
+        "tracking_uri": record.tracking_uri,
+        "run_id": record.run_id,
+        "objectives": list(recipe.search.objectives),
+        "trials": [t.public() | {"cost": trial_cost(t, recipe)} for t in trials],
+        "cost": sweep_cost(trials, record.baseline, recipe),
+        "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
+        "baseline": baseline_document(sweep),
+        "front": list(dict.fromkeys(point.trial for point in front)),
+        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
+        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+    }
+
+
+def print_sweep(sweep: Sweep, console: Console) -> None:
+    """Print state, trials and front."""
+    from sweeps.results.cost import cost_text, over_budget, sweep_cost
+
+    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
+    counts = {
+        state: sum(t.state == state for t in trials)
+        for state in ("complete", "stopped", "failed", "refused", "running", "interrupted")
+    }
+    shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
+    wanted = "a secret number" if recipe.search.secret else str(record.wanted)
+    state = sweep.state
+    print_line(console, f"sweep {sweep.name}: {state}; {shown} of {wanted}")
+    if state == "interrupted":
+        print_line(console, f"its process is gone; go on with: {sweep.command('resume')}")
+    if record.error is not None:
+        print_line(console, f"  {state}: {record.error}")
+    same: dict[tuple[str, str | None], list[int]] = {}
+    for trial in trials:
+        if trial.state in ("stopped", "failed", "refused"):
+            same.setdefault((trial.state, trial.reason), []).append(trial.number)
+    for (ended, reason), numbers in same.items():
+        few = ", ".join(map(str, numbers[:_FEW])) + (f" and {len(numbers) - _FEW} more" if len(numbers) > _FEW else "")
+        print_line(console, f"  trial{'s' * (len(numbers) > 1)} {few} {ended}: {reason}")
+    spent = sweep_cost(trials, record.baseline, recipe)
+    print_line(console, f"cost of trials and baseline: {cost_text(spent)}")
+    if (over := over_budget(spent, recipe)) is not None:
+        print_line(console, over)
+    print_front(sweep, console)

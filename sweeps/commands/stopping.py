@@ -1,0 +1,42 @@
+"""Exceptions of a command that was stopped: they say why it ended, and how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sweeps.formatting.signals import exit_code, stopped_by
+
+
+class Stopped(RuntimeError):
+    """A command was stopped before its end. The text says by what.
+
+    Attributes:
+        code: exit code of a process that ends with it.
+    """
+
+    def __init__(self, reason: str, how_to_go_on: str = "") -> None:
+        super().__init__(f"{reason}; {how_to_go_on}" if how_to_go_on else reason)
+        self.code = exit_code(reason)
+
+
+class SweepStopped(Stopped):
+    """A sweep, or the command that runs it, was stopped before its end. The text also says how to go on."""
+
+
+def how_to_go_on(command: str) -> str:
+    """Return the words that name the command which goes on."""
+    return f"go on with: {command}"
+
+
+@contextmanager
+def going_on_with(command: str) -> Iterator[None]:
+    """Name `command` as the one that goes on when the block is stopped.
+
+    Raises:
+        SweepStopped: in the place of a KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise SweepStopped(stopped_by(interrupt), how_to_go_on(command)) from None
