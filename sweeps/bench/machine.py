@@ -13,7 +13,7 @@ from edp.noise.compiled import kernel
 
 
 def machine() -> dict[str, str | int | float | bool]:
-    """Processor, cores, memory, load at the time, GPU, and whether noise comes from the compiled kernel."""
+    """Return processor, cores, memory, current load, GPU, and whether noise comes from the compiled kernel."""
     found: dict[str, str | int | float | bool] = {
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
@@ -28,7 +28,7 @@ def machine() -> dict[str, str | int | float | bool]:
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that a step runs through."""
+    """Return the versions of Python and of the packages that a step runs through."""
     found = {"python": platform.python_version()}
     for name in ("torch", "numpy", "transformers", "opacus"):
         try:
@@ -39,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def one_line() -> str:
-    """Machine and versions for people."""
+    """Return machine and versions as one line of text."""
     m = machine()
     gpu = f", {m['gpu']}" if "gpu" in m else ""
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())

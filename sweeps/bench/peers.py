@@ -174,7 +174,7 @@ class PeerModel(nn.Module):
         self.slots = nn.Linear(size, len(labels.tags))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Loss of each utterance, (B,)."""
+        """Return the loss of each utterance, (B,)."""
         inputs = batch.inputs
         assert batch.tags_bt is not None
         assert batch.intent_b is not None
@@ -201,7 +201,7 @@ class PeerModel(nn.Module):
         return intent_b + slot_bt.sum(1)
 
     def _words(self, inputs: WordInputs) -> Tensor:
-        """(B, T, E): an utterance's words stand one after the other, a blank between them, for one convolution."""
+        """Return (B, T, E). One convolution reads all words of an utterance, with a blank between them."""
         chars_btc = nn.functional.pad(inputs.chars_uc, (0, 1))[inputs.word_bt]
         b, t, c = chars_btc.shape
         real_b1n = (chars_btc > 0).view(b, 1, t * c)

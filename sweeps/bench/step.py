@@ -76,11 +76,11 @@ def measure(
     notes: Callable[[str], str | None],
     say: Say,
 ) -> list[Row]:
-    """The rows of a cell.
+    """Return the rows of a cell.
 
     Args:
         steps: a turn's training steps.
-        notes: what to say of a method that did run.
+        notes: a remark on a method that did run, or None.
 
     Raises:
         RuntimeError: with a worker's traceback.
@@ -217,7 +217,7 @@ def _take_turns(
 
 
 def _is_slow(method: str, times: _Times) -> bool:
-    """Agreed by all workers: rank 0's clock counts."""
+    """Return whether a method is slow, by the clock of rank 0, so that all workers agree."""
     first = times.wall[method][0] / times.wall[compared_with(method)][0]
     agreed = [first]
     dist.broadcast_object_list(agreed, src=0)
@@ -225,7 +225,7 @@ def _is_slow(method: str, times: _Times) -> bool:
 
 
 def _turn(step: Step, steps: int, device: torch.device) -> tuple[float, float]:
-    """Wall and CPU seconds of some steps of this worker."""
+    """Return wall and CPU seconds of `steps` steps of this worker."""
     dist.barrier()
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -74,7 +74,7 @@ Metrics = dict[str, float]
 
 
 def true_curve(edp: EDPSpec, epochs: int = EPOCHS) -> list[tuple[float, float]]:
-    """SER and MIA AUC after each epoch, without measurement noise."""
+    """Return SER and MIA AUC after each epoch, without measurement noise."""
     found, learnt = [], 0.0
     for epoch in range(epochs):
         z = noise_multiplier(edp, epoch)
@@ -87,7 +87,7 @@ def true_curve(edp: EDPSpec, epochs: int = EPOCHS) -> list[tuple[float, float]]:
 
 
 def epsilons(edp: EDPSpec) -> list[float]:
-    """Honest ε after each epoch, from the table of its 1/z² summed over epochs: all that ε of shuffled epochs sees."""
+    """Return the honest ε after each epoch, from a table over Σ 1/z², which alone decides ε of shuffled epochs."""
     z = np.array([noise_multiplier(edp, epoch) for epoch in range(EPOCHS)])
     where = np.log10(np.cumsum(z**-2.0))
     return [float(v) for v in 10 ** np.interp(where, *_epsilon_table())]
@@ -95,7 +95,7 @@ def epsilons(edp: EDPSpec) -> list[float]:
 
 @functools.cache
 def _epsilon_table() -> tuple[Any, Any]:
-    """log10 of 1/z² and of the ε that one epoch at z costs; good to 1e-3 of ε between its places."""
+    """Return log10 of 1/z² and of the ε of one epoch at z; interpolation is good to 1e-3 of ε."""
     recipe = load_recipe("atis_clc", ["training.epochs=1"])[1]
     places = np.linspace(-1, 28, 291)
     ledgers = (
@@ -105,7 +105,7 @@ def _epsilon_table() -> tuple[Any, Any]:
 
 
 def run(recipe: Recipe, budget: float) -> list[tuple[float, float]]:
-    """A sweep, one trial at a time, until `budget` GPU-seconds are spent: (spent, hypervolume) after each trial."""
+    """Run trials one at a time until `budget` GPU-seconds are spent; return (spent, hypervolume) after each."""
     study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler(recipe.search))
     enqueue_initial_points(study, recipe)
     objectives = recipe.search.objectives
@@ -127,7 +127,7 @@ def run(recipe: Recipe, budget: float) -> list[tuple[float, float]]:
 def train(
     recipe: Recipe, edp: EDPSpec, number: int, stopper: Stopper | None, rng: np.random.Generator
 ) -> tuple[TrialResult, list[Metrics]]:
-    """What a trial would report, and its result over the epochs that it keeps."""
+    """Return the result of a trial over the epochs that it keeps, and its curve."""
     costs, curve, stopped = epsilons(edp), list[Metrics](), None
     true = true_curve(edp)
     for epoch, ((ser, auc), cost) in enumerate(zip(true, costs, strict=True), start=1):
@@ -152,7 +152,7 @@ def train(
 
 
 def _kept(curve: list[Metrics], most: int) -> list[int]:
-    """As a trial decides it: epoch by epoch."""
+    """Return the epochs that a trial keeps, decided epoch by epoch as a trial does."""
     here: list[int] = []
     for i in range(len(curve)):
         here.append(i)
@@ -165,17 +165,17 @@ def _scaled(values: list[float]) -> tuple[float, ...]:
 
 
 def at(history: list[tuple[float, float]], spent: float) -> float:
-    """Hypervolume of the trials that had ended when `spent` GPU-seconds were."""
+    """Return the hypervolume of the trials that had ended after `spent` GPU-seconds."""
     return max(volume for when, volume in history if when <= spent + 1e-6)
 
 
 def reached(history: list[tuple[float, float]], volume: float) -> float:
-    """GPU-seconds after which a hypervolume was reached; infinite where it never was."""
+    """Return the GPU-seconds after which a hypervolume was reached, infinity if it never was."""
     return min((when for when, found in history if found >= volume), default=math.inf)
 
 
 def _one(name: str, seed: int, trials: int, budget: float) -> list[tuple[float, float]]:
-    """One sweep of a variant."""
+    """Run one sweep of a variant."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     kind, stop = VARIANTS[name]
     words = [f"search.sampler={kind}", f"search.seed={seed}", f"search.trials={trials}", f"training.epochs={EPOCHS}"]
@@ -183,15 +183,15 @@ def _one(name: str, seed: int, trials: int, budget: float) -> list[tuple[float, 
 
 
 def quartiles(values: list[float]) -> list[float]:
-    """First quartile, median, third quartile."""
+    """Return first quartile, median, third quartile."""
     return [round(float(v), 4) for v in np.quantile(values, [0.25, 0.5, 0.75])]
 
 
 def benchmark(seeds: int, trials: int, processes: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """All variants over all seeds, with the GPU-seconds that `trials` whole trials take.
+    """Run all variants over all seeds, with the GPU-seconds that `trials` whole trials take.
 
     Args:
-        say: told how far it is.
+        say: receives the progress as text.
     """
     budget = trials * EPOCHS * GPU_SECONDS_PER_EPOCH
     histories: dict[str, list[list[tuple[float, float]]]] = {}
@@ -227,7 +227,7 @@ def benchmark(seeds: int, trials: int, processes: int, say: Callable[[str], None
 
 
 def as_markdown(found: dict[str, Any]) -> str:
-    """The table of `benchmark`."""
+    """Return the table of a result of `benchmark`."""
     shares = list(found["rows"][0]["hypervolume"])
     lines = [
         f"Hypervolume (median, quartiles) over {found['seeds']} seeds when a share of {found['gpu_seconds']:,.0f} "

@@ -32,12 +32,12 @@ class Labels:
 
     @property
     def has_intents(self) -> bool:
-        """Whether there are several: one for all utterances is nothing to learn."""
+        """True with several intents: one for all utterances is nothing to learn."""
         return len(self.intents) > 1
 
     @property
     def has_slots(self) -> bool:
-        """Whether there is a tag beside `O`."""
+        """True with a tag other than `O`."""
         return len(self.tags) > 1
 
     @property
@@ -61,7 +61,7 @@ class Labels:
 
     @classmethod
     def of(cls, utterances: Iterable[Utterance]) -> Labels:
-        """Every intent and slot type of the utterances, sorted."""
+        """Return every intent and slot type of the utterances, sorted."""
         intents: set[str] = set()
         tags: set[str] = set()
         for utterance in utterances:
@@ -70,17 +70,17 @@ class Labels:
         return cls(tuple(sorted(intents)), _tags_of(sorted({tag[2:] for tag in tags if tag != "O"})))
 
     def to_dict(self) -> dict[str, list[str]]:
-        """For JSON."""
+        """Return a document for JSON."""
         return {"intents": list(self.intents), "tags": list(self.tags)}
 
     @classmethod
     def from_dict(cls, values: dict[str, list[str]]) -> Labels:
-        """Read what `to_dict` gave."""
+        """Build labels from a document of `to_dict`."""
         return cls(tuple(values["intents"]), tuple(values["tags"]))
 
 
 def task_of(splits: Splits) -> Task:
-    """The task of a corpus.
+    """Return the task of a corpus.
 
     Raises:
         UserError: where there is nothing to learn.
@@ -89,18 +89,18 @@ def task_of(splits: Splits) -> Task:
 
 
 def labels_of(splits: Splits) -> Labels:
-    """The labels of train, valid and test together."""
+    """Return the labels of train, valid and test together."""
     return Labels.of(utterance for part in (splits.train, splits.valid, splits.test) for utterance in part)
 
 
 def for_task(splits: Splits, task: Task, field: str) -> Splits:
-    """The splits with the labels that `task` has, and no others: what a shadow model of such a corpus is trained on.
+    """Return the splits with the labels of `task` alone, for a shadow model of such a corpus.
 
     Args:
-        field: where the recipe names the corpus, for what is said of it.
+        field: the recipe's name of the corpus, for error messages.
 
     Raises:
-        UserError: for a corpus that lacks some of them.
+        UserError: for a corpus without the labels of `task`.
     """
     labels = labels_of(splits)
     for has, lacking, kind in ((labels.has_intents, "slots", "intents"), (labels.has_slots, "intents", "slots")):
@@ -122,5 +122,5 @@ def _tags_of(types: Iterable[str]) -> tuple[str, ...]:
 
 
 def words_of(name: str) -> list[str]:
-    """The words that a label's name is made of, in lower case: `toloc.city_name` has toloc, city, name."""
+    """Return the words of a label's name, in lower case: `toloc.city_name` has toloc, city, name."""
     return re.findall(r"[^\W_]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())

@@ -24,14 +24,16 @@ _PARTS = ("train", "valid", "test")
 
 
 def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
-    """Reads or generates a corpus whole and splits it 45:5:50 by `spec.seed`; published splits are pooled, unless
-    `spec.split` asks for them: they may have an utterance in two parts, and labels that train lacks.
+    """Read or generate a corpus, and split it 45:5:50 by `spec.seed`.
+
+    Published splits are pooled, unless `spec.split` asks for them: they may have an utterance in two parts, and labels
+    that train lacks.
 
     `spec.utterances` is how many a generated corpus has (10,000 if unset); of any other corpus it is the
     size of a random sample.
 
     Args:
-        field: where the recipe names it, for what is said of it.
+        field: the recipe's name of the corpus, for error messages.
 
     Raises:
         UserError: for every fault in the corpus: one line that names the file and the line it stands on.
@@ -51,7 +53,7 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
 
 
 def check_corpus(spec: CorpusSpec) -> CorpusSummary:
-    """Loads a corpus, with every check that training would make, and counts what is in it.
+    """Load a corpus with every check that training makes, and count its utterances and labels.
 
     Raises:
         UserError: as `load_corpus`, and where there is nothing to learn.
@@ -76,8 +78,10 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
 
 
 def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
-    """A key for what `load_corpus(spec)` returns: it changes with the content of the files or the grammar,
-    with the sample and with the seed; it does not change with the place where the files are.
+    """Return a key of the splits that `load_corpus(spec)` returns.
+
+    It changes with the content of the files or the grammar, with the sample and with the seed; it does not change with
+    the folder of the files.
 
     Args:
         field: as for `load_corpus`.
@@ -103,7 +107,7 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
 
 
 def _published(spec: CorpusSpec, field: str) -> Splits:
-    """The parts as the corpus is published: folders of that name, or files."""
+    """Return the parts as the corpus is published: folders of that name, or files."""
     parts: dict[str, list[Utterance]] = {name: [] for name in _PARTS}
     wanted = f"{field}.split = published: {spec.name}"
     if is_generated(spec):
@@ -121,17 +125,17 @@ def _published(spec: CorpusSpec, field: str) -> Splits:
 
 
 def _part_of(file: Path) -> str | None:
-    """Which published part a file belongs to: the one that it, or else its folder, is called."""
+    """Return the published part that a file, or else its folder, is named after; None if there is none."""
     return next((name for name in (file.name.partition(".")[0], file.parent.name) if name in _PARTS), None)
 
 
 def is_generated(spec: CorpusSpec) -> bool:
-    """Whether the corpus comes from a grammar, and so holds nobody's words."""
+    """Return whether the corpus comes from a grammar, and so holds no person's words."""
     return spec.path is None and spec.name in GENERATED
 
 
 def _all_utterances(spec: CorpusSpec, field: str) -> tuple[list[Record], list[Utterance]]:
-    """Every utterance, and for a corpus of files where it stands."""
+    """Return the records of a corpus of files (with file and line), and the utterances of any corpus."""
     if is_generated(spec):
         return [], generate(spec.name, _generated(spec, field), spec.seed)
     records = read_records(find_corpus(spec, field), spec.format, spec.columns)
@@ -147,7 +151,7 @@ def _all_utterances(spec: CorpusSpec, field: str) -> tuple[list[Record], list[Ut
 
 
 def _generated(spec: CorpusSpec, field: str) -> int:
-    """How many utterances a generated corpus is asked for.
+    """Return the number of utterances of a generated corpus.
 
     Raises:
         UserError: for more than memory may hold.

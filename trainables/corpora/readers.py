@@ -35,7 +35,7 @@ from trainables.spec import ColumnsSpec
 
 
 def read_corpus(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Utterance]:
-    """All utterances under `path`, published splits pooled, copies kept, in the order of the files' names.
+    """Return all utterances under `path`, published splits pooled, copies kept, in the order of the files' names.
 
     Raises:
         UserError: for a path that holds no corpus, and for every fault in it, naming file and line.
@@ -44,7 +44,7 @@ def read_corpus(path: Path, format: str, columns: ColumnsSpec | None = None) -> 
 
 
 def read_records(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Record]:
-    """`read_corpus`, with the file and line of every utterance.
+    """Return the utterances of `read_corpus` with their files and lines.
 
     Raises:
         UserError: as `read_corpus`.
@@ -65,7 +65,7 @@ def read_records(path: Path, format: str, columns: ColumnsSpec | None = None) ->
 
 
 def _three_file(folder: Path) -> Iterator[Record]:
-    """Parallel lines: tokens in `seq.in`, tags in `seq.out`, the intent in `label`."""
+    """Read parallel lines: tokens in `seq.in`, tags in `seq.out`, the intent in `label`."""
     columns = [read_lines(folder / name) for name in THREE_FILES]
     shortest = min(len(column) for column in columns)
     for line in range(shortest):
@@ -86,8 +86,7 @@ _ANNOTATION = re.compile(r"\[\s*([^\s\[\]:]+)\s*:\s*([^\[\]]*?)\s*\]")
 
 
 def _nlu_eval(path: Path) -> Iterator[Record]:
-    """Rows of NLU-Evaluation-Data: `[type : words]` marks a slot; the intent is `scenario` and `intent`
-    joined."""
+    """Read rows of NLU-Evaluation-Data: `[type : words]` marks a slot; `scenario` and `intent` make the intent."""
     header, rows = read_csv(path, read_text(path), ";")
     needed = ("scenario", "intent", "answer_annotation")
     missing = [name for name in needed if name not in header]
@@ -128,8 +127,10 @@ _NOT_IN_A_WORD = re.compile("[ \t\r\n\ud800-\udfff]")
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    """One object a line with `tokens`, `tags`, `intent`, perhaps `user`; other keys are ignored, blank lines are
-    skipped. Where the first has only one of tags and intent, none has both."""
+    """Read one object a line with `tokens`, `tags`, `intent`, perhaps `user`; skip other keys and blank lines.
+
+    If the first has only one of tags and intent, none has both.
+    """
     needed: tuple[str, ...] = ()
     for line, text in enumerate(read_lines(path), start=1):
         if not text.strip():
@@ -188,7 +189,7 @@ _NEW_DOCUMENT = "-DOCSTART-"  # of CoNLL-2003: a line that is nobody's words
 
 
 def _conll(path: Path) -> Iterator[Record]:
-    """Blocks of lines, a blank line between: first the intent, if there are intents, then a token a line.
+    """Read blocks of lines with blank lines between: first the intent, if there are intents, then a token a line.
 
         # intent: book_flight        (or: # intent = book_flight; if there are intents)
         # user: u17                  (if users are known)

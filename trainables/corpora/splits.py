@@ -40,7 +40,7 @@ class LabelWithoutTrainError(UserError):
 
 
 def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
-    """Splits 45:5:50, counted in distinct utterances; copies go where their first goes, also those in another case.
+    """Split 45:5:50, counted in distinct utterances; copies go to the same part, also those in another case.
 
     The result depends on the utterances and the seed alone, not on the utterances' order. Every intent and
     every tag occurs in train.
@@ -68,13 +68,13 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
 
 
 def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> list[Utterance]:
-    """A random sample of `count` utterances, at most as many as there are, by a seeded hash."""
+    """Return a random sample of at most `count` utterances, by a seeded hash."""
     ordered = [utterance for group in _by_tokens(utterances, f"sample {seed}") for utterance in group]
     return ordered[:count]
 
 
 def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance]]:
-    """Groups of utterances with the same tokens but for case and Unicode form, in the order of a keyed hash of them."""
+    """Group utterances with the same tokens but for case and Unicode form, in the order of a keyed hash."""
     groups: dict[tuple[str, ...], list[Utterance]] = {}
     first: dict[tuple[str, ...], tuple[str, ...]] = {}  # of a group, whatever the utterances' order
     for utterance in utterances:
@@ -92,25 +92,25 @@ def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance
 
 
 def _folded(word: str) -> str:
-    """A word in one case and one Unicode form: an encoder may read all of them alike."""
+    """Return a word in one case and one Unicode form: an encoder may read all of them alike."""
     if word.isascii():
         return word.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
 def _labels(group: Iterable[Utterance]) -> set[str]:
-    """A group's intents and tags as strings; no tag begins with `intent`."""
+    """Return a group's intents and tags as strings; no tag begins with `intent`."""
     return {label for utterance in group for label in (f"intent {utterance.intent}", *utterance.tags)}
 
 
 def _all_labels(groups: Iterable[Iterable[Utterance]]) -> set[str]:
-    """`_labels` of all groups together, quick for a million of them: few sequences of tags are distinct."""
+    """Return `_labels` of all groups together, fast for a million: few sequences of tags are distinct."""
     labelled = {(utterance.tags, utterance.intent) for group in groups for utterance in group}
     return {label for tags, intent in labelled for label in (f"intent {intent}", *tags)}
 
 
 def _give_train_every_label(groups: list[list[Utterance]], n_train: int) -> None:
-    """Exchanges groups in place until the first `n_train` have every label."""
+    """Exchange groups in place until the first `n_train` have every label."""
     if _all_labels(groups[:n_train]) == _all_labels(groups):
         return
     in_train = Counter(label for group in groups[:n_train] for label in _labels(group))

@@ -39,7 +39,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def csv_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
-    """A CSV file with a header; commas, semicolons or tabs between columns, whichever the header has most of."""
+    """Read a CSV file with a header; of comma, semicolon and tab, the most frequent in the header separates columns."""
     text = read_text(path)
     header, rows = read_csv(path, text, max(",;\t", key=text.partition("\n")[0].count))
     chosen = _chosen(header, columns, path)
@@ -48,7 +48,7 @@ def csv_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
 
 
 def read_csv(path: Path, text: str, delimiter: str) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """The header, and rows by its columns with the line that each ends on.
+    """Return the header, and rows by its columns with the line that each ends on.
 
     Raises:
         UserError: for what is not CSV, or a row of another length than the header.
@@ -62,7 +62,7 @@ def read_csv(path: Path, text: str, delimiter: str) -> tuple[list[str], Iterator
 
 
 def _why(error: csv.Error) -> str:
-    """Of a lone carriage return Python says how to open the file."""
+    """Return the fault; for a lone carriage return Python only says how to open the file."""
     if "new-line character" in str(error):
         return "a line ends with a carriage return alone; save it with line feeds"
     return str(error)
@@ -84,7 +84,7 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[s
 
 
 def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
-    """A Parquet file, or an Arrow stream as `datasets` writes it."""
+    """Read a Parquet file, or an Arrow stream as `datasets` writes it."""
     import pyarrow  # takes half a second, and only who has such a file needs it
     import pyarrow.parquet
 
@@ -108,8 +108,10 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """What the numbers of a column are called, as `datasets` notes it in the schema: of the column, or of its items.
-    What is noted otherwise is no name, and a number without one is refused where it stands."""
+    """Return the names of the numbers in a column or in its lists, as `datasets` notes them in the schema.
+
+    A number without a name is an error of its row.
+    """
     if not metadata or b"huggingface" not in metadata:
         return {}
     try:
@@ -129,7 +131,7 @@ def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
 
 
 def _chosen(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: bool = True) -> dict[str, str]:
-    """The column of each kind that the table has; `in_lines`: the header is the first line of a text.
+    """Return the column of each kind that the table has; `in_lines`: the header is the first line of a text.
 
     Raises:
         UserError: for a column that is asked for and not there or there twice, no text, or neither intent nor tags.
@@ -210,7 +212,7 @@ def _label(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> str
 
 
 def _named(item: Any, column: str, names: dict[str, list[str]]) -> str:
-    """A string as it is; a number as what it is called."""
+    """Return a string as it is, and a number's name."""
     if isinstance(item, str):
         return item
     known = names.get(column, [])

@@ -111,18 +111,18 @@ class Result:
     measurements: list[Measurement]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a document for JSON."""
         return asdict(self)
 
 
 def names_of(row: str) -> tuple[str, str]:
-    """Corpus and model of a row, as the paper writes them."""
+    """Return corpus and model of a row, as the paper writes them."""
     model, _, corpus = row.partition("_")
     return CORPORA[corpus], MODELS[model]
 
 
 def named_row(row: str | None, corpus: str | None, model: str | None) -> str:
-    """The row that is asked for, by its name, or by corpus and model as the paper or a recipe writes them.
+    """Return the name of a row, given by its name or by corpus and model as the paper or a recipe writes them.
 
     Raises:
         UserError: for what is no row.
@@ -148,17 +148,17 @@ def _known(option: str, word: str, names: dict[str, str]) -> str:
 
 
 def is_generated(row: str) -> bool:
-    """Whether the corpus of a row is a generated one, which stands in the place of a private one of the paper's."""
+    """Return whether the corpus of a row is generated, in the place of a private one of the paper's."""
     return row.partition("_")[2] not in PUBLIC
 
 
 def delta_of(row: str) -> float:
-    """The paper's δ: 5e-4 for the public corpora, 5e-5 for those of a million utterances."""
+    """Return the paper's δ: 5e-4 for the public corpora, 5e-5 for those of a million utterances."""
     return 5e-5 if is_generated(row) else 5e-4
 
 
 def paper_entries(row: str) -> list[Entry]:
-    """The paper's three points of a row."""
+    """Return the paper's three points of a row."""
     corpus, model = names_of(row)
     ser, auc, cells = PAPER[row]
     delta = delta_of(row)
@@ -181,7 +181,7 @@ def paper_entries(row: str) -> list[Entry]:
 
 
 def printed_ledger(claimed: float, delta: float) -> Ledger:
-    """A run of the algorithm as printed, with 8 micro-batches and public scales, whose `epsilon_paper` is `claimed`.
+    """Return the ledger of a run as printed whose `epsilon_paper` is `claimed`: 8 micro-batches, public scales.
 
     One epoch stands for all: shuffled epochs compose through Σ 1/z², which is 2ρ, and ε = ρ + 2 √(ρ ln 1/δ) gives ρ.
     """
@@ -193,7 +193,7 @@ def printed_ledger(claimed: float, delta: float) -> Ledger:
 
 
 def merged(known: Result, entries: Sequence[Entry], measurement: Measurement) -> Result:
-    """`known` with these entries in the place of what it had of the same points; rows in the paper's order."""
+    """Return `known` with its entries of the same points replaced; rows in the paper's order."""
     place = {names_of(row): i for i, row in enumerate(ROWS)}
     order = {point: i for i, point in enumerate(POINTS)}
     own = (measurement.corpus, measurement.model)
@@ -210,7 +210,7 @@ def merged(known: Result, entries: Sequence[Entry], measurement: Measurement) ->
 
 
 def read_result(path: Path) -> Result | None:
-    """A result that was written before; None where there is none.
+    """Return a result that was written before, None if there is none.
 
     Raises:
         UserError: for a file that is not whole, or has a row that the paper has not.

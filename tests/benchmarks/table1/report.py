@@ -36,7 +36,7 @@ _RECOMMENDED = "private_8"
 
 
 def as_markdown(result: Result) -> str:
-    """A table for each row that was measured, and what it comes to."""
+    """Return a table and its verdicts for each row that was measured."""
     parts = [_row_markdown(result, row) for row in _measured(result)]
     return "\n".join(parts) if parts else "No row was measured.\n"
 
@@ -70,7 +70,7 @@ def _row_markdown(result: Result, row: str) -> str:
 
 
 def _how_lira(measurements: Sequence[Measurement]) -> str:
-    """What LiRA compares the points with."""
+    """Name the models that LiRA compares the points with."""
     kinds = {"sgd": "trained without privacy", "own": "trained as the point's own"}
     notes = [note for about in measurements for note in about.points]
     found = {kind: "; ".join(_NAMES[note.point] for note in notes if note.references == kind) for kind in kinds}
@@ -79,7 +79,7 @@ def _how_lira(measurements: Sequence[Measurement]) -> str:
 
 
 def _how(about: Measurement, entries: Sequence[Entry]) -> list[str]:
-    """Date, machine and command of points that were measured together."""
+    """Return date, machine and command of points that were measured together."""
     command = next(one.command for one in entries if one.point == about.points[0].point)
     where = f"{about.machine.get('processor')} with {about.machine.get('cores')} cores"
     return [
@@ -114,7 +114,7 @@ def _delta(value: float, baseline: float) -> str:
 
 
 def _percent(mean: float, values: Sequence[float]) -> str:
-    """A mean, with half the 95 % interval where several seeds give one."""
+    """Return a mean, with half the 95 % interval if there are several seeds."""
     digits = 1 if mean >= 0.01 else 2  # of generated corpora SGD's SER is a tenth of a per cent
     if len(values) < 2:
         return f"{100 * mean:.{digits}f}"
@@ -123,8 +123,10 @@ def _percent(mean: float, values: Sequence[float]) -> str:
 
 
 def verdicts(entries: Sequence[Entry]) -> list[str]:
-    """Whether our points are at or below each of the paper's in SER and MIA AUC, and by how much, in points of a per
-    cent. An attack that is worse than guessing counts as guessing."""
+    """Say whether our points are at or below each of the paper's in SER and MIA AUC, and by how many per cent points.
+
+    An attack that is worse than guessing counts as guessing.
+    """
 
     def gaps_of(ours: Entry, theirs: Entry) -> tuple[float, float]:
         return ours.ser - theirs.ser, max(ours.mia_auc, 0.5) - max(theirs.mia_auc, 0.5)
@@ -145,7 +147,7 @@ def verdicts(entries: Sequence[Entry]) -> list[str]:
 
 
 def figure(result: Result) -> str:
-    """SER against ε as SVG, a panel for each row that was measured."""
+    """Draw SER against ε as SVG, a panel for each row that was measured."""
     rows = _measured(result)
     count = len(rows)
     across = min(3, max(1, count))
@@ -192,13 +194,13 @@ def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
 
 
 def _measured(result: Result) -> list[str]:
-    """The rows of which something was measured, in the paper's order."""
+    """Return the rows with a measurement, in the paper's order."""
     known = {(about.corpus, about.model) for about in result.measurements}
     return [row for row in ROWS if names_of(row) in known]
 
 
 def _of(result: Result, row: str) -> list[Entry]:
-    """The points of a row."""
+    """Return the points of a row."""
     return [one for one in result.rows if (one.corpus, one.model) == names_of(row)]
 
 
@@ -207,7 +209,7 @@ def _row(one: Entry) -> str:
 
 
 def _baseline(one: Entry, sgd: Entry | None) -> tuple[float, float] | None:
-    """SER and MIA AUC of the SGD that a point is held against; of SGD itself, and where it is not measured, None."""
+    """Return SER and MIA AUC of the SGD that a point is compared with; None for SGD itself, or if it is not known."""
     if one.point.startswith("paper_"):
         return _baseline_of_paper(_row(one))
     return (sgd.ser, sgd.mia_auc) if sgd is not None and one is not sgd else None

@@ -106,7 +106,7 @@ class Run:
         return self.row.partition("_")[2]
 
     def trials_of(self, part: str) -> int:
-        """Trials of a search of one of `PARTS`."""
+        """Return the trials of a search of one of `PARTS`."""
         if self.trials is not None:
             return self.trials
         few = _LONG_TRIALS if part == "mechanism" else {}
@@ -114,17 +114,17 @@ class Run:
 
     @property
     def generated(self) -> bool:
-        """Whether the corpus is a generated one."""
+        """True for a generated corpus."""
         return is_generated(self.row)
 
     @property
     def corpus_name(self) -> str:
-        """The corpus, and its size where that is chosen, as part of a name."""
+        """The corpus as part of a name, with its size if that is chosen."""
         return f"{self.corpus}-{self.utterances}" if self.generated else self.corpus
 
 
 def check(run: Run) -> None:
-    """Refuses settings that no recipe of the row takes, before anything is made.
+    """Check that the recipes of the row take the settings, before anything is made.
 
     Raises:
         UserError: one line that names them.
@@ -136,7 +136,7 @@ def check(run: Run) -> None:
 
 
 def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measurement]]:
-    """The paper's points, then each private point, which take minutes, then SGD and the front of the paper's mechanism.
+    """Measure each private point, which takes minutes, then SGD and the front of the paper's mechanism.
 
     Yields:
         All that this run has measured of one of its parts so far, and the paper's points.
@@ -161,7 +161,7 @@ def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measure
 
 
 def paper_mechanism(run: Run) -> tuple[str, list[str]]:
-    """The recipe of the paper's mechanism, and its settings. BERT starts from the first four layers of MiniLM."""
+    """Return the recipe of the paper's mechanism and its settings. BERT starts from the first four layers of MiniLM."""
     settings = [f"search.trials={run.trials_of('mechanism')}", f"training.workers={_workers()}"]
     if run.model == "bert":
         # With few epochs the recipes' batches of 64 at 2e-4 do not converge: SER 8.3 on ATIS, 3.4 with these.
@@ -196,7 +196,7 @@ def paper_mechanism(run: Run) -> tuple[str, list[str]]:
 
 
 def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
-    """The private recipe, and its settings. It is searched on a public corpus, so that ε covers the choice too."""
+    """Return the private recipe and its settings. It is searched on a public corpus, so that ε covers the choice."""
     settings = [
         f"search.trials={run.trials_of('private')}",
         f"edp.epsilon={epsilon:g}",
@@ -222,7 +222,7 @@ def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
 
 
 def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], list[Note]]:
-    """SGD, and the front, whose most useful point LiRA attacks too, by the references that SGD has."""
+    """Measure SGD and the front; LiRA attacks its most useful point with the references of SGD."""
     recipe, settings = paper_mechanism(run)
     name = f"table1-{run.model}_{run.corpus_name}"
     progress.say(f"{', '.join(names_of(run.row))}: SGD and the paper's mechanism")
@@ -241,7 +241,7 @@ def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], list[No
 
 
 def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry], list[Note]]:
-    """The private recipe's choice at an ε, trained with each seed."""
+    """Train the private recipe's choice at an ε with each seed."""
     recipe, settings = private_recipe(run, epsilon)
     point, name = f"private_{epsilon}", f"table1-{run.corpus_name}-private-{epsilon}"
     progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}")
@@ -273,7 +273,7 @@ def _note(
 
 
 def _entry(run: Run, point: str, metrics: list[dict[str, Any]]) -> Entry:
-    """The mean over seeds."""
+    """Return the mean over seeds."""
     corpus, model = names_of(run.row)
     private = point != "sgd"
     return Entry(
@@ -292,7 +292,7 @@ def _entry(run: Run, point: str, metrics: list[dict[str, Any]]) -> Entry:
 
 
 def _lira(run: Run, target: str, kind: Kind, progress: Progress) -> float:
-    """LiRA's TPR at 1 % FPR, the higher of its two forms.
+    """Return LiRA's TPR at 1 % FPR, the higher of its two forms.
 
     One compares with models that were trained on the utterance and models that were not, the other with these alone.
     Which is stronger depends on how like the target the references are.
@@ -306,6 +306,6 @@ def _lira(run: Run, target: str, kind: Kind, progress: Progress) -> float:
 
 
 def _workers() -> int:
-    """Processes that share the paper's eight micro-batches: one a GPU, else one a core."""
+    """Return the number of processes that share the paper's eight micro-batches: one a GPU, else one a core."""
     count = torch.cuda.device_count() or os.cpu_count() or 1
     return max(n for n in (1, 2, 4, 8) if n <= count)
