@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from tests.support import all_keys
+from trainables.pretraining.folder import has_settings_of
 from trainables.pretraining.spec import PretrainSpec
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, HeadSpec, NonPrivateSpec, TrainingSpec, TrialSpec
 from trainables.spec.keys import KEY_VERSION, cache_key, identity
@@ -51,6 +52,16 @@ def test_a_setting_that_is_added_to_every_spec_changes_no_key_until_it_is_set(tm
     for place, keys in new["set_in"].items():
         changed = {name for name, key in keys.items() if key != new["keys"][name]}
         assert changed == set(all_keys.CHANGED_BY[place]), place
+
+
+def test_an_encoder_from_before_a_setting_was_there_has_the_same_settings() -> None:
+    spec = PretrainSpec.model_validate(all_keys.PRETRAIN)
+    settings = spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
+    before = {name: value for name, value in settings.items() if name != "slotless"}
+    assert has_settings_of(spec, {"settings": before})
+    assert not has_settings_of(spec, {"settings": {**before, "slotless": 0.5}})
+    assert not has_settings_of(spec, {"settings": {**before, "no_such_setting": 1}})
+    assert not has_settings_of(spec, {})
 
 
 @pytest.mark.parametrize("name", SPECS)
