@@ -63,6 +63,7 @@ MARKS = {
     "own_ray": {"ray", "stress"},
     "chromium": {"browser"},
     "kill": {"stress"},
+    "model_server": {"stress"},
     "tally": {"stress"},
     "tests.support.drivers": {"stress"},
     "tests.support.many_nodes": {"ray", "stress"},

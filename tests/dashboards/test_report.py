@@ -98,7 +98,7 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
 
 @pytest.mark.slow
 def test_of_whole_batches_it_says_how_many_gradients_were_clipped(tmp_path: Path) -> None:
-    whole = sweep_of(tmp_path, "whole", 2, "training.method=dpsgd", "training.batch_size=full", tracked=False)
+    whole = sweep_of(tmp_path, "whole", 2, "training.method=dpsgd", "training.batch_size=full")
     write_report(whole, tmp_path / "report.html")
     text = words(tmp_path / "report.html")
     assert "Mechanism: 1,350 clipped gradients a step, C = " in text
@@ -169,7 +169,7 @@ def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp
 
 @pytest.mark.slow
 def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None:
-    own = sweep_of(tmp_path, "own", 4, tracked=False)
+    own = sweep_of(tmp_path, "own", 4)
     for point in front_of(own)[:1]:
         keep(own, point, "", Wanted(tmp_path / "picked.yaml", force=True))
         assert write_report(own, tmp_path / "report.html").name == point.name

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -225,13 +225,19 @@ def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
             assert trial["metrics"]["epsilon"] <= 5000
 
 
-def test_a_registered_model_is_served(swept: dict[str, Any], storage: Path, tmp_path: Path, command: Command) -> None:
+def test_a_registered_model_is_served(
+    swept: dict[str, Any],
+    storage: Path,
+    tmp_path: Path,
+    command: Command,
+    model_server: Callable[[str, str, Path], AbstractContextManager[str]],
+) -> None:
     where = ("--storage", str(storage))
     picked = str(tmp_path / "picked.yaml")
     code, out, err = command("pick", "tiny", "--output", picked, "--register", "served", "--json", *where)
     assert code == 0, err
     chosen = json.loads(out)
-    with server(chosen["model"]["uri"], swept["tracking_uri"], tmp_path) as address:
+    with model_server(chosen["model"]["uri"], swept["tracking_uri"], tmp_path) as address:
         answer = requests.post(f"{address}/invocations", json={"inputs": ["call my mother", "remind me"]}, timeout=60)
         assert answer.status_code == 200, answer.text
         one, two = answer.json()["predictions"]
@@ -300,6 +306,11 @@ def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], s
     )
     roles = Counter(run.data.tags["role"] for run in children)
     assert roles == {"trial": len(swept["trials"]), "confirmation": 1}, "the sweep's own stay its trials"
+
+
+@pytest.fixture
+def model_server() -> Callable[[str, str, Path], AbstractContextManager[str]]:
+    return server
 
 
 @contextmanager

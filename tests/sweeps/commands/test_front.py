@@ -179,7 +179,7 @@ def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bo
 
 @pytest.mark.slow
 def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path, "made", 4, tracked=False)
+    sweep = sweep_of(tmp_path, "made", 4)
     heads = "MIA TPR", "| MIA TPR |", "<th>MIA TPR<br>", "MIA TPR at 1 % FPR (lower is better)"
     for rare in (False, True):
         if rare:

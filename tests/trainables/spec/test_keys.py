@@ -12,9 +12,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from trainables.pretraining.folder import has_settings_of
 
 from tests.support import all_keys
-from trainables.pretraining.folder import has_settings_of
 from trainables.pretraining.spec import PretrainSpec
 from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, HeadSpec, NonPrivateSpec, TrainingSpec, TrialSpec
 from trainables.spec.keys import KEY_VERSION, cache_key, identity
