@@ -1,2 +1,4 @@
-"""Recipes of sweeps: the model, its search space, its first points, its reader, and the YAML files. Must not import
-anything that runs."""
+"""A sweep before it runs: the recipe, its space and initial points, target ε and prices, and the recipes' YAML files.
+
+Must not import anything that runs.
+"""

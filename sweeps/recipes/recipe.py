@@ -9,7 +9,8 @@ from pydantic import Field, ValidationError, model_validator
 from edp.spec import EDPSpec, Frozen
 from sweeps.formatting.errors import one_line
 from sweeps.recipes.initial_points import initial_points
-from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec, check_random_stopping
+from sweeps.recipes.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
+from sweeps.recipes.random_stopping import check_random_stopping
 from sweeps.recipes.space import PAPER_SPACE, Dimension, Shapes, bound_combinations, fitting_shapes
 from trainables.spec import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
 

@@ -202,7 +202,7 @@ def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any
 
 
 def bound_combinations(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
-    """Yield configurations that together hold every choice and every end of every range, each joined to first choices.
+    """Yield configurations that together hold every choice and every bound of every range, each with first choices.
 
     Args:
         shapes: as for `ask`; each is in one of the configurations.
