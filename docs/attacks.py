@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainables.attacks import every_attack
+from trainables.measure.attacks import every_attack
 
 PLACE = "<!-- attacks -->"
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.recipe import Recipe
 from trainables.pretraining.spec import PretrainSpec
 
 PLACES: dict[str, type[BaseModel]] = {

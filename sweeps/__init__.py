@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from sweeps.commands.start import resume_sweep, start_sweep
     from sweeps.commands.stopping import SweepStopped
     from sweeps.commands.train import train
-    from sweeps.recipes.loading import load_recipe
-    from sweeps.recipes.recipe import Recipe
+    from sweeps.config.loading import load_recipe
+    from sweeps.config.recipe import Recipe
     from sweeps.registry.register import register_point
     from sweeps.results.choice import picked_spec
     from sweeps.results.frames import epochs_frame, front_frame, trials_frame
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from sweeps.results.ties import ties
     from sweeps.run.progress import Progress
     from sweeps.run.trials import SweepFailed
-    from sweeps.state.records import Point, SweepRecord, TrialRecord
-    from sweeps.state.sweep import Sweep, all_sweeps
+    from sweeps.store.records import Point, SweepRecord, TrialRecord
+    from sweeps.store.sweep import Sweep, all_sweeps
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -66,14 +66,14 @@ else:
             "sweeps.commands.train": ("train",),
             "sweeps.run.trials": ("SweepFailed",),
             "sweeps.run.progress": ("Progress",),
-            "sweeps.recipes.loading": ("load_recipe",),
-            "sweeps.recipes.recipe": ("Recipe",),
+            "sweeps.config.loading": ("load_recipe",),
+            "sweeps.config.recipe": ("Recipe",),
             "sweeps.registry.register": ("register_point",),
             "sweeps.results.choice": ("picked_spec",),
             "sweeps.results.frames": ("epochs_frame", "front_frame", "trials_frame"),
             "sweeps.results.front": ("pareto_front",),
             "sweeps.results.ties": ("ties",),
-            "sweeps.state.records": ("Point", "SweepRecord", "TrialRecord"),
-            "sweeps.state.sweep": ("Sweep", "all_sweeps"),
+            "sweeps.store.records": ("Point", "SweepRecord", "TrialRecord"),
+            "sweeps.store.sweep": ("Sweep", "all_sweeps"),
         },
     )

@@ -44,28 +44,28 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from trainables.attacks.shadow import attack_metrics, attack_scores, fit_attack
+    from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, ShadowSpec, TrainingSpec, TrialSpec
     from trainables.corpora import Splits, Utterance, check_corpus, generate, load_corpus, read_corpus
-    from trainables.evaluation.ser import semantic_error_rate, semantic_errors, slot_f1
-    from trainables.execution.client import GroupSpec, run_job
-    from trainables.execution.worker import run_trial
-    from trainables.execution.worker_group import WorkerGroup, run_fresh
+    from trainables.measure.attacks.shadow import attack_metrics, attack_scores, fit_attack
+    from trainables.measure.ser import semantic_error_rate, semantic_errors, slot_f1
     from trainables.models import JointModel, build_model
     from trainables.records.job import EpochResult, TrialError, TrialJob, TrialResult, TrialStopped
-    from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, ShadowSpec, TrainingSpec, TrialSpec
+    from trainables.workers.client import GroupSpec, run_job
+    from trainables.workers.worker import run_trial
+    from trainables.workers.worker_group import WorkerGroup, run_fresh
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "trainables.attacks.shadow": ("attack_metrics", "attack_scores", "fit_attack"),
+            "trainables.measure.attacks.shadow": ("attack_metrics", "attack_scores", "fit_attack"),
             "trainables.corpora": ("Splits", "Utterance", "check_corpus", "generate", "load_corpus", "read_corpus"),
-            "trainables.evaluation.ser": ("semantic_error_rate", "semantic_errors", "slot_f1"),
-            "trainables.execution.client": ("GroupSpec", "run_job"),
-            "trainables.execution.worker": ("run_trial",),
-            "trainables.execution.worker_group": ("WorkerGroup", "run_fresh"),
+            "trainables.measure.ser": ("semantic_error_rate", "semantic_errors", "slot_f1"),
+            "trainables.workers.client": ("GroupSpec", "run_job"),
+            "trainables.workers.worker": ("run_trial",),
+            "trainables.workers.worker_group": ("WorkerGroup", "run_fresh"),
             "trainables.models": ("JointModel", "build_model"),
             "trainables.records.job": ("EpochResult", "TrialError", "TrialJob", "TrialResult", "TrialStopped"),
-            "trainables.spec": (
+            "trainables.config": (
                 "BERTSpec",
                 "CLCSpec",
                 "CanariesSpec",

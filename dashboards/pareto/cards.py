@@ -7,8 +7,8 @@ from typing import Any
 
 from dash import dcc, html
 
-from sweeps.formatting.figures import MARK
-from sweeps.state.picks import MAX_NOTE
+from sweeps.store.picks import MAX_NOTE
+from sweeps.text.figures import MARK
 
 LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
 """Quantities with a slider, by name. `cost` is in GPU-seconds where the sweep had GPUs."""

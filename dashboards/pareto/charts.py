@@ -14,7 +14,7 @@ from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
 from dashboards.pareto.sweeps import beside, others, two_sweeps
-from sweeps.recipes.parts import metric_of
+from sweeps.config.parts import metric_of
 from sweeps.results.front import epsilon_varies
 from sweeps.results.recommendation import leakage_of
 

@@ -6,17 +6,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from sweeps.formatting.figures import epsilon_cell
-from sweeps.recipes.parts import Objective, metric_of, objective_values
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.parts import Objective, metric_of, objective_values
+from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import new_seeds
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import Recommendation, leakage_of, recommend
 from sweeps.results.ties import Metrics, ties
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.state.picks import read_notes
-from sweeps.state.records import Point, SweepRecord, TrialRecord
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import read_notes
+from sweeps.store.records import Point, SweepRecord, TrialRecord
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import epsilon_cell
 from trainables.records.pareto import dominates
 
 Limits = dict[str, float]
@@ -257,7 +257,7 @@ def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
 
 
 def text(axis: Axis, value: Any) -> str:
-    """Format a value; an ε that guarantees nothing is marked (`sweeps.formatting.figures.MARK`)."""
+    """Format a value; an ε that guarantees nothing is marked (`sweeps.text.figures.MARK`)."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, int | float):

@@ -6,7 +6,7 @@ import math
 
 from dashboards.pareto.data import Candidate, text
 from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
-from sweeps.formatting.guarantee import NO_GUARANTEE
+from sweeps.text.guarantee import NO_GUARANTEE
 
 
 def epsilons(candidate: Candidate, theme: str) -> Figure:

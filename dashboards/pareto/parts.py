@@ -8,10 +8,10 @@ from dash import html
 
 from dashboards.pareto.cards import aria
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
-from sweeps.formatting.columns import tpr_cell
-from sweeps.formatting.figures import epsilon_text, privacy_statement, relative_change
-from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words
-from sweeps.recipes.parts import metric_of
+from sweeps.config.parts import metric_of
+from sweeps.text.columns import tpr_cell
+from sweeps.text.figures import epsilon_text, privacy_statement, relative_change
+from sweeps.text.leakage import audit_words, permitted_words, shadow_words
 
 ROWS = 25
 """Rows of the table on a page."""

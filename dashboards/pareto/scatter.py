@@ -16,10 +16,10 @@ from dashboards.pareto.style import (
     shade_of,
     varies,
 )
-from sweeps.formatting.figures import epsilon_words
-from sweeps.formatting.guarantee import MEANINGFUL, WORTH
 from sweeps.results.front import mechanisms
 from sweeps.results.recommendation import GUESSING
+from sweeps.text.figures import epsilon_words
+from sweeps.text.guarantee import MEANINGFUL, WORTH
 
 _INTERVALS = 60
 """Largest front whose intervals are drawn; more would hide each other."""

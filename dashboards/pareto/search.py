@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank, decades
-from sweeps.recipes.parts import Objective, metric_of
+from sweeps.config.parts import Objective, metric_of
 
 _FEWEST = 4
 """Fewest complete trials for which importance is computed."""

@@ -15,8 +15,8 @@ from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, is_pick, keep, without_guarantee
-from sweeps.state.picks import NOTES, read_notes, write_note
-from sweeps.state.storage import train_line
+from sweeps.store.picks import NOTES, read_notes, write_note
+from sweeps.store.storage import train_line
 
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dash import html
 
 from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
-from sweeps.recipes.parts import Objective
+from sweeps.config.parts import Objective
 from sweeps.results.ties import difference
 
 _ESTIMATED: tuple[Objective, ...] = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr")

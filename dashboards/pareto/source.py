@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
 from sweeps.results.confirmed import CONFIRM
-from sweeps.state.picks import NOTES, ORIGIN
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import NOTES, ORIGIN
+from sweeps.store.sweep import Sweep
 from sweeps.tracking.store import check_there
 
 

@@ -10,9 +10,9 @@ from dash import html
 from dashboards.pareto.data import METRICS, Candidate, Snapshot, text
 from dashboards.pareto.source import Source
 from edp.spec import UserError
-from sweeps.formatting.figures import epsilon_text
-from sweeps.formatting.guarantee import WORTH
-from sweeps.state.sweep import Sweep, all_sweeps
+from sweeps.store.sweep import Sweep, all_sweeps
+from sweeps.text.figures import epsilon_text
+from sweeps.text.guarantee import WORTH
 
 _SER = next(axis for axis in METRICS if axis.key == "ser")
 

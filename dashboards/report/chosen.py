@@ -13,21 +13,21 @@ from mlflow.exceptions import MlflowException
 from pydantic import TypeAdapter
 
 from edp.spec import UserError
-from sweeps.formatting.leakage import compared_words, shadow_words
 from sweeps.results.choice import named_point
 from sweeps.results.confirmed import DECIDE, estimate, next_training
 from sweeps.results.front_figure import STYLE, svg
 from sweeps.run.prepare import Prepared
-from sweeps.state.picks import Pick, final_trainings, read_picks
-from sweeps.state.records import ConfirmedRun, Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import Pick, final_trainings, read_picks
+from sweeps.store.records import ConfirmedRun, Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.leakage import compared_words, shadow_words
 from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
-from trainables.attacks import Evidence, colour_of, every_attack
-from trainables.attacks.roc import AttackResult, run_attacks
-from trainables.attacks.shadow import PUBLIC_SHADOW, load_attack
+from trainables.config import TrialSpec
+from trainables.measure.attacks import Evidence, colour_of, every_attack
+from trainables.measure.attacks.roc import AttackResult, run_attacks
+from trainables.measure.attacks.shadow import PUBLIC_SHADOW, load_attack
 from trainables.records.files import read_json, reading
-from trainables.spec import TrialSpec
 
 _DASHES = ("-", "--", "-.", ":")
 

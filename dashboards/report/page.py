@@ -22,20 +22,7 @@ from dashboards.report.chosen import attacks_of, last_pick, roc_svg, served_mode
 from dashboards.report.questions import Known, Verified, questions
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.formatting.columns import TPR, tpr_cell
-from sweeps.formatting.figures import (
-    audited_text,
-    epsilon_cell,
-    epsilon_text,
-    params_text,
-    relative_change,
-    user_cell,
-    utility_words,
-)
-from sweeps.formatting.guarantee import NO_GUARANTEE
-from sweeps.formatting.leakage import audit_words, permitted_words, shadow_words, tpr_text
-from sweeps.formatting.outputs import check_output, output
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.choice import choose, picked_spec
 from sweeps.results.confirmed import confirmed_runs
@@ -46,15 +33,28 @@ from sweeps.results.recommendation import leakage_of, recommended
 from sweeps.results.ties import tie_lines, ties
 from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers, what_counts
 from sweeps.run.prepare import Prepared, locate
-from sweeps.state.picks import Pick
-from sweeps.state.records import Point, TrialRecord
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import Pick
+from sweeps.store.records import Point, TrialRecord
+from sweeps.store.sweep import Sweep
+from sweeps.text.columns import TPR, tpr_cell
+from sweeps.text.figures import (
+    audited_text,
+    epsilon_cell,
+    epsilon_text,
+    params_text,
+    relative_change,
+    user_cell,
+    utility_words,
+)
+from sweeps.text.guarantee import NO_GUARANTEE
+from sweeps.text.leakage import audit_words, permitted_words, shadow_words, tpr_text
+from sweeps.text.outputs import check_output, output
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
+from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
-from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
-from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 
 Verify = Callable[[TrialSpec], dict[str, Any]]
 

@@ -14,11 +14,11 @@ from typing import Any
 import yaml
 from jinja2 import Environment, StrictUndefined
 
-from sweeps.formatting.figures import epsilon_text, number
-from sweeps.formatting.guarantee import NO_GUARANTEE
 from sweeps.registry.card import NEIGHBOURS
-from sweeps.state.records import Point
-from trainables.spec import TrialSpec
+from sweeps.store.records import Point
+from sweeps.text.figures import epsilon_text, number
+from sweeps.text.guarantee import NO_GUARANTEE
+from trainables.config import TrialSpec
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from pydantic import BaseModel, ValidationError
 
 from edp.spec import EDPSpec, UserError
 from sweeps.bench.peers import CannotRun, Step, opacus_stepper, plain_stepper
-from sweeps.formatting.errors import one_line
+from sweeps.text.errors import one_line
+from trainables.config import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
 from trainables.corpora import load_corpus
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.encoding import encode
 from trainables.models import build_model
-from trainables.spec import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
 from trainables.training.trainer import Trainer
 
 MODELS = ("clc", "bert")

@@ -19,11 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from edp.sampling import Indices, shuffled_epoch
-from trainables.data.batch import Batch, PieceInputs, WordInputs
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.features import ALPHABET_SIZE
-from trainables.encoders.word_pieces import MAX_PIECES
-from trainables.spec import BERTSpec, CLCSpec, TrialSpec
+from trainables.config import BERTSpec, CLCSpec, TrialSpec
+from trainables.features.batch import Batch, PieceInputs, WordInputs
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.token_features import ALPHABET_SIZE
+from trainables.features.word_pieces import MAX_PIECES
 
 Step = Callable[[], None]
 """Takes a method's next training step."""

@@ -26,8 +26,8 @@ import torch.distributed as dist
 
 from sweeps.bench.methods import compared_with, stepper
 from sweeps.bench.peers import CannotRun, Step
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.spec import TrialSpec
+from trainables.config import TrialSpec
+from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.training.process import keep_freed_memory
 
 SLOW = 4.0

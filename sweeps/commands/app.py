@@ -33,7 +33,7 @@ from sweeps.commands.stopping import Stopped
 from sweeps.commands.train import train_command
 from sweeps.commands.unexpected import logged_threads, unexpected
 from sweeps.commands.verify import verify_command
-from sweeps.formatting.signals import exit_code, stopped_by, terminating
+from sweeps.text.signals import exit_code, stopped_by, terminating
 from trainables.records.job import still_waits
 
 

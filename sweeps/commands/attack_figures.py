@@ -9,10 +9,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from sweeps.formatting.figures import epsilon_text
-from sweeps.formatting.leakage import audit_words, compared_words, permitted_words
-from trainables.attacks import colour_of
-from trainables.attacks.roc import AttackResult
+from sweeps.text.figures import epsilon_text
+from sweeps.text.leakage import audit_words, compared_words, permitted_words
+from trainables.measure.attacks import colour_of
+from trainables.measure.attacks.roc import AttackResult
 from trainables.records.files import atomic_write
 
 _BLUE, _YELLOW, _RED, _GREEN = "#4269d0", "#efb118", "#ff725c", "#6cc5b0"

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from edp.spec import UserError
-from sweeps.recipes.parts import ResourcesSpec
+from sweeps.config.parts import ResourcesSpec
+from trainables.config import TrialSpec
 from trainables.records.files import one_line
 from trainables.records.job import TrialError, TrialFailed
-from trainables.spec import TrialSpec
 from trainables.training.references import Arrays, ReferenceModel, score_target, train_reference
 
 _RETRIES = 5

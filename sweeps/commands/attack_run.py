@@ -13,29 +13,29 @@ from edp.spec import UserError
 from sweeps.commands.attack_figures import write_attack_page
 from sweeps.commands.attack_models import predictions_of, train_references
 from sweeps.commands.attack_target import Target, of_point, trained_on
-from sweeps.formatting.guarantee import measured
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.shell import command_line
-from sweeps.recipes.parts import MAX_REFERENCES
+from sweeps.config.parts import MAX_REFERENCES
 from sweeps.results.front import pareto_front
 from sweeps.run.prepare import Prepared, encode_missing, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.session import ray_session
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.guarantee import measured
+from sweeps.text.lines import print_line
+from sweeps.text.shell import command_line
 from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
-from trainables.attacks.auditing import audit_of, contradiction
-from trainables.attacks.canary import read_coins
-from trainables.attacks.roc import AttackResult, run_attacks, strongest
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.evaluation.measuring import permitted_metrics, privacy_metrics
+from trainables.config import TrialSpec
+from trainables.config.keys import NO_EFFECT, cache_key, identity
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.measure.attacks.auditing import audit_of, contradiction
+from trainables.measure.attacks.canary import read_coins
+from trainables.measure.attacks.roc import AttackResult, run_attacks, strongest
+from trainables.measure.measuring import permitted_metrics, privacy_metrics
 from trainables.records.epochs import read_ledger
 from trainables.records.files import atomic_write
 from trainables.records.job import TrialError
-from trainables.spec import TrialSpec
-from trainables.spec.keys import NO_EFFECT, cache_key, identity
 from trainables.training.references import (
     Arrays,
     Kind,

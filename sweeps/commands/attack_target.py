@@ -9,16 +9,16 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from edp.spec import UserError
-from sweeps.formatting.names import as_path
-from sweeps.recipes.loading import load_config
-from sweeps.recipes.parts import ResourcesSpec
+from sweeps.config.loading import load_config
+from sweeps.config.parts import ResourcesSpec
 from sweeps.results.choice import picked_spec
-from sweeps.state.records import Point
-from sweeps.state.storage import default_tracking_uri
-from sweeps.state.sweep import Sweep, all_sweeps
+from sweeps.store.records import Point
+from sweeps.store.storage import default_tracking_uri
+from sweeps.store.sweep import Sweep, all_sweeps
+from sweeps.text.names import as_path
 from sweeps.tracking.store import check_store, refusal
+from trainables.config import TrialSpec
 from trainables.records.files import reading
-from trainables.spec import TrialSpec
 
 
 @dataclass(frozen=True)

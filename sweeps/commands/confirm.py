@@ -22,28 +22,28 @@ from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
 from sweeps.commands.options import Point as PointName
 from sweeps.commands.stopping import going_on_with
-from sweeps.formatting.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
-from sweeps.formatting.figures import epsilon_text
-from sweeps.formatting.guarantee import measured
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.tables import figures_table, fitting
-from sweeps.recipes.loading import write_yaml
-from sweeps.state.lock import driver_lock
+from sweeps.config.loading import write_yaml
+from sweeps.store.lock import driver_lock
+from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
+from sweeps.text.figures import epsilon_text
+from sweeps.text.guarantee import measured
+from sweeps.text.lines import print_line
+from sweeps.text.tables import figures_table, fitting
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
+from trainables.config import TrialSpec
 from trainables.records.epochs import begin_folder
 from trainables.records.files import atomic_write, read_json
 from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.spec import TrialSpec
 
 if TYPE_CHECKING:
     from sweeps.run.prepare import Prepared
     from sweeps.run.progress import Progress
-    from sweeps.state.records import Point
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.records import Point
+    from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import JobRun
     from sweeps.tracking.tracker import Tracker
-    from trainables.execution.client import OnEpoch
+    from trainables.workers.client import OnEpoch
 
 
 def confirm_command(
@@ -241,7 +241,7 @@ def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
 
 
 def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
-    from sweeps.state.picks import heading_of
+    from sweeps.store.picks import heading_of
     from sweeps.tracking.job_run import open_job
 
     begin_folder(folder)
@@ -263,7 +263,7 @@ def _write(folder: Path, result: dict[str, Any]) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    from sweeps.state.records import ConfirmedRun
+    from sweeps.store.records import ConfirmedRun
 
     return read_json(folder / "result.json", ConfirmedRun).model_dump()
 

@@ -13,11 +13,11 @@ import typer
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import FILE, PATH, Json
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import as_path
-from sweeps.formatting.outputs import is_printed, output
 from sweeps.run.progress import shown
-from trainables.spec import ColumnsSpec, CorpusSpec
+from sweeps.text.lines import print_line
+from sweeps.text.names import as_path
+from sweeps.text.outputs import is_printed, output
+from trainables.config import ColumnsSpec, CorpusSpec
 
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
 
@@ -93,7 +93,7 @@ def check(
     """Reads a corpus whole, with every check that training makes, and counts what it holds."""
     from pydantic import ValidationError
 
-    from sweeps.formatting.errors import one_line, suggestion
+    from sweeps.text.errors import one_line, suggestion
     from trainables.corpora import GENERATED, PUBLIC, check_corpus
     from trainables.corpora.labels import TASKS
 

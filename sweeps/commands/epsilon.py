@@ -16,13 +16,13 @@ from rich.table import Table
 from edp.spec import EDPSpec, UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, Json
-from sweeps.formatting.errors import one_line
-from sweeps.formatting.figures import epsilon_text, number
-from sweeps.formatting.guarantee import NO_GUARANTEE, measured
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.outputs import check_page, output
 from sweeps.run.progress import shown_each
-from trainables.spec.training import MAX_EPOCHS
+from sweeps.text.errors import one_line
+from sweeps.text.figures import epsilon_text, number
+from sweeps.text.guarantee import NO_GUARANTEE, measured
+from sweeps.text.lines import print_line
+from sweeps.text.outputs import check_page, output
+from trainables.config.training import MAX_EPOCHS
 
 if TYPE_CHECKING:
     from edp.ledger import Ledger

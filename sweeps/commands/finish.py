@@ -5,15 +5,15 @@ from __future__ import annotations
 from mlflow.entities import DatasetInput
 
 from edp.spec import UserError
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.recipe import Recipe
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
-from sweeps.state.picks import final_trainings, read_picks
-from sweeps.state.records import Point, TrialRecord
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import final_trainings, read_picks
+from sweeps.store.records import Point, TrialRecord
+from sweeps.store.sweep import Sweep
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.job_run import corpus_inputs, send_baseline
 from sweeps.tracking.run_note import run_note

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.formatting.columns import (
+from sweeps.text.columns import (
     TPR,
     auc_cell,
     epsilon_cells,
@@ -19,13 +19,13 @@ from sweeps.formatting.columns import (
     ser_cell,
     tpr_cell,
 )
-from sweeps.formatting.figures import params_text, relative_change, shared_params, users_notes
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.tables import figures_table, fitting
+from sweeps.text.figures import params_text, relative_change, shared_params, users_notes
+from sweeps.text.lines import print_line
+from sweeps.text.tables import figures_table, fitting
 
 if TYPE_CHECKING:
-    from sweeps.state.records import Point, TrialRecord
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.records import Point, TrialRecord
+    from sweeps.store.sweep import Sweep
 
 
 def front_command(

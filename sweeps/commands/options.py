@@ -9,12 +9,12 @@ import typer
 
 from edp.spec import UserError
 from sweeps.commands.console import err
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import as_path, is_point
-from sweeps.formatting.shell import command_line
+from sweeps.text.lines import print_line
+from sweeps.text.names import as_path, is_point
+from sweeps.text.shell import command_line
 
 if TYPE_CHECKING:
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.sweep import Sweep
 
 RUNS = Path("runs")
 Alias = Literal["candidate", "champion"]
@@ -86,7 +86,7 @@ def named(storage: Path, name: str | None) -> Sweep:
     Raises:
         UserError: where there is none.
     """
-    from sweeps.state.sweep import Sweep, newest
+    from sweeps.store.sweep import Sweep, newest
 
     if name is not None:
         return Sweep.existing(storage, name)

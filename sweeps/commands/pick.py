@@ -33,19 +33,19 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
-from sweeps.formatting.figures import epsilon_over, epsilon_words, metrics_line, params_text, users_remark
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import check_model_name
-from sweeps.formatting.outputs import check_output, is_printed, output
-from sweeps.recipes.loading import as_yaml
-from sweeps.state.storage import train_line
+from sweeps.config.loading import as_yaml
+from sweeps.store.storage import train_line
+from sweeps.text.figures import epsilon_over, epsilon_words, metrics_line, params_text, users_remark
+from sweeps.text.lines import print_line
+from sweeps.text.names import check_model_name
+from sweeps.text.outputs import check_output, is_printed, output
 from sweeps.tracking.run_tags import person
 
 if TYPE_CHECKING:
     from sweeps.registry.register import Registered
-    from sweeps.state.picks import Pick
-    from sweeps.state.records import Point
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.picks import Pick
+    from sweeps.store.records import Point
+    from sweeps.store.sweep import Sweep
 
 
 def pick_command(
@@ -198,7 +198,7 @@ def keep(
         UserError: when the file is there already or cannot be written, the store cannot be opened, or the model cannot
             be registered, which is found out before anything is written but for a model's own faults.
     """
-    from sweeps.state.picks import Pick, read_picks, write_pick
+    from sweeps.store.picks import Pick, read_picks, write_pick
     from sweeps.tracking.tracker import Tracker
 
     check_output(wanted.output)
@@ -255,7 +255,7 @@ def keep(
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     """Return the file's text."""
     from sweeps.results.choice import picked_spec
-    from sweeps.state.picks import heading_of
+    from sweeps.store.picks import heading_of
 
     metrics, storage = point.metrics, sweep.folder.parent
     uri = wanted.tracking_uri or sweep.record.tracking_uri
@@ -272,7 +272,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
 
 def is_pick(sweep: Sweep, path: Path) -> bool:
     """Return whether the file is what an earlier pick of the sweep wrote, unchanged since."""
-    from sweeps.state.picks import read_picks
+    from sweeps.store.picks import read_picks
 
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()

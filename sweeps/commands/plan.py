@@ -18,26 +18,26 @@ from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import Json, Set, Trials, with_trials
 from sweeps.commands.options import Recipe as RecipeName
 from sweeps.commands.stopping import going_on_with
-from sweeps.formatting.errors import one_line
-from sweeps.formatting.guarantee import measured
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import check_name, folder_name
-from sweeps.formatting.shell import command_line
-from sweeps.recipes.loading import apply_overrides, load_config, load_recipe, write_yaml
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.loading import apply_overrides, load_config, load_recipe, write_yaml
+from sweeps.config.recipe import Recipe
 from sweeps.run.watch import notice
+from sweeps.text.errors import one_line
+from sweeps.text.guarantee import measured
+from sweeps.text.lines import print_line
+from sweeps.text.names import check_name, folder_name
+from sweeps.text.shell import command_line
+from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
 from trainables.corpora.types import Splits
 from trainables.pretraining.overlap import check_public
 from trainables.records.files import atomic_write, read_json_if_any
-from trainables.spec import CorpusSpec, TrialSpec
 
 if TYPE_CHECKING:
-    from sweeps.recipes.pricing import Prices, Way
+    from sweeps.config.pricing import Prices, Way
     from sweeps.run.progress import Progress
-    from sweeps.state.records import Point
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.records import Point
+    from sweeps.store.sweep import Sweep
 
 PROXY = "proxy"
 """Name, among the priced ways, of choosing on a proxy corpus."""
@@ -109,7 +109,7 @@ def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Pr
 
 def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
     """Return the prices, and the number of private training utterances, or users, that they are for."""
-    from sweeps.recipes.pricing import price
+    from sweeps.config.pricing import price
 
     wanted = target if target is not None else recipe.edp.epsilon
     if wanted is None:
@@ -163,7 +163,7 @@ def run_plan(
         SweepStopped: when it was stopped; it names the command that goes on.
     """
     from sweeps.results.total import epsilon_of_sweep
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.sweep import Sweep
 
     if way_name == "stand_in":
         raise UserError("plan = 'stand_in': it is called proxy now; allowed: --plan proxy")
@@ -207,7 +207,7 @@ def run_plan(
 
 def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, str]]:
     """Return the ways that `run --plan` takes, the cheapest first, and why the recipe's settings forbid others."""
-    from sweeps.recipes.pricing import is_shuffled
+    from sweeps.config.pricing import is_shuffled
 
     runs, refused = {}, {}
     for way in priced.ways:
@@ -289,8 +289,8 @@ def searched(
         UserError: where a sweep of this name has other settings.
     """
     from sweeps.commands.start import resume_sweep, start_sweep
-    from sweeps.state.lock import is_free
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.lock import is_free
+    from sweeps.store.sweep import Sweep
 
     if is_free(sweep.folder):
         return start_sweep(
@@ -323,7 +323,7 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
 
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
     """Return the chosen configuration on the private corpus, with the noise that it needs there."""
-    from sweeps.recipes.target_epsilon import ConfigurationRefused, resolve
+    from sweeps.config.target_epsilon import ConfigurationRefused, resolve
     from sweeps.results.choice import picked_spec
 
     training = picked_spec(point).training

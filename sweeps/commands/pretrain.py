@@ -21,17 +21,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, RUNS, Json, Set, Storage, TrackingUri
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import check_model_name
-from sweeps.formatting.secrets import redacted
-from sweeps.formatting.signals import interrupt_of
-from sweeps.recipes.loading import load_pretraining
-from sweeps.state.lock import driver_lock
-from sweeps.state.storage import default_tracking_uri
+from sweeps.config.loading import load_pretraining
+from sweeps.store.lock import driver_lock
+from sweeps.store.storage import default_tracking_uri
+from sweeps.text.lines import print_line
+from sweeps.text.names import check_model_name
+from sweeps.text.secrets import redacted
+from sweeps.text.signals import interrupt_of
 from sweeps.tracking.run_tags import environment_tags, flat
+from trainables.config.keys import cache_key, identity
 from trainables.pretraining.spec import PretrainSpec
 from trainables.records.files import disk_full, read_json_if_any, why_not
-from trainables.spec.keys import cache_key, identity
 
 if TYPE_CHECKING:
     from sweeps.registry.register import Registered
@@ -108,10 +108,10 @@ def pretrain(
         UserError: before anything was made, or when the registry does not take the encoder.
         KeyboardInterrupt: when stopped by hand; the steps that were done are kept.
     """
-    from sweeps.state.storage import check_storage
+    from sweeps.store.storage import check_storage
     from sweeps.tracking.job_run import open_job
     from sweeps.tracking.tracker import Tracker
-    from trainables.frozen.encoder import encoder_digest
+    from trainables.features.frozen_encoder import encoder_digest
     from trainables.pretraining.data import make_pool, read_utterances
     from trainables.pretraining.run import (
         PretrainingStopped,

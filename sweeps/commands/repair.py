@@ -17,20 +17,20 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, named
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import sqlite_url
-from sweeps.recipes.loading import read_yaml
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import PAPER_SPACE
-from sweeps.state.lock import driver_lock
+from sweeps.config.loading import read_yaml
+from sweeps.config.recipe import Recipe
+from sweeps.config.space import PAPER_SPACE
+from sweeps.store.lock import driver_lock
+from sweeps.text.lines import print_line
+from sweeps.text.names import sqlite_url
+from trainables.config import TrialSpec
 from trainables.records.epochs import LEDGER, read_curve, write_ledger
 from trainables.records.files import BrokenFile
-from trainables.spec import TrialSpec
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.sweep import Sweep
 
 _GONE = "its figures were in the study alone, which is gone"
 _GAP = 1_000
@@ -66,7 +66,7 @@ def repair(sweep: Sweep) -> dict[str, Any]:
     Raises:
         UserError: when the sweep runs, its recipe or record is broken, or its database is not its own.
     """
-    from sweeps.state.records import number_of
+    from sweeps.store.records import number_of
 
     with driver_lock(sweep.folder, sweep.name):
         recipe, lost = sweep.recipe, _set_aside(sweep)
@@ -115,7 +115,7 @@ def _aside(place: Path) -> Path:
 
 def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
     """Return the study's trials; None where they cannot be read."""
-    from sweeps.state.study import StudyGone, read_study
+    from sweeps.store.study import StudyGone, read_study
 
     try:
         found = read_study(sweep.study_url(recipe), sweep.study_name(recipe))
@@ -147,8 +147,8 @@ def _from_folders(sweep: Sweep, recipe: Recipe, known: list[FrozenTrial], lost: 
 def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: list[str]) -> FrozenTrial:
     from optuna.trial import TrialState, create_trial
 
-    from sweeps.state.records import executed, number_of
-    from sweeps.state.trial_file import read_trial
+    from sweeps.store.records import executed, number_of
+    from sweeps.store.trial_file import read_trial
 
     folder = sweep.trial_folder(number)
     trial: FrozenTrial | None = None
@@ -214,7 +214,7 @@ def _replace(sweep: Sweep, recipe: Recipe, trials: list[FrozenTrial], there: boo
 def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> None:
     import optuna
 
-    from sweeps.state.study import study_storage
+    from sweeps.store.study import study_storage
 
     storage = study_storage(url)
     study = optuna.create_study(
@@ -228,7 +228,7 @@ def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> Non
 
 def _write_back(sweep: Sweep, known: list[FrozenTrial]) -> list[int]:
     """Write the study's copy of a ledger where the folder has lost its own, and return the trials' numbers."""
-    from sweeps.state.records import executed, number_of
+    from sweeps.store.records import executed, number_of
 
     found = []
     for trial in known:

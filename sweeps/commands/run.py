@@ -21,13 +21,13 @@ from sweeps.commands.options import (
 )
 from sweeps.commands.plan import run_plan, show_release
 from sweeps.commands.status import print_sweep, sweep_document
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.shell import command_line
-from sweeps.recipes.loading import load_recipe
-from sweeps.state.storage import train_line
+from sweeps.config.loading import load_recipe
+from sweeps.store.storage import train_line
+from sweeps.text.lines import print_line
+from sweeps.text.shell import command_line
 
 if TYPE_CHECKING:
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.sweep import Sweep
 
 
 def run_command(

@@ -11,23 +11,23 @@ from pydantic import ValidationError
 from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.commands.stopping import SweepStopped, how_to_go_on
-from sweeps.formatting.secrets import redacted
-from sweeps.formatting.signals import stopped_by
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import bound_combinations
+from sweeps.config.recipe import Recipe
+from sweeps.config.space import bound_combinations
 from sweeps.run.prepare import Prepared, encode_missing, ensure_attack, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import ray_liveness, stall_reporter
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
+from sweeps.text.secrets import redacted
+from sweeps.text.signals import stopped_by
 from sweeps.tracking.job_run import corpus_inputs
 from sweeps.tracking.tracker import Tracker
+from trainables.config import TrialSpec
 from trainables.corpora.types import Splits
 from trainables.records.files import disk_full
 from trainables.records.job import TrialStopped
-from trainables.spec import TrialSpec
 
 
 def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:

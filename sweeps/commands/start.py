@@ -11,23 +11,23 @@ from rich.console import Console
 from edp.spec import UserError
 from sweeps.commands.finish import finish
 from sweeps.commands.run_to_end import attack_rest, bound_trials, run_to_end
-from sweeps.formatting.names import check_name
-from sweeps.formatting.secrets import redacted
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.random_stopping import draw_number
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.target_epsilon import check_batches, check_candidates
+from sweeps.config.loading import load_recipe
+from sweeps.config.random_stopping import draw_number
+from sweeps.config.recipe import Recipe
+from sweeps.config.target_epsilon import check_batches, check_candidates
 from sweeps.run.capacity import check_memory
 from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import placement
 from sweeps.run.session import ray_session
-from sweeps.state.corpora import keep_corpora
-from sweeps.state.lock import claimed, driver_lock
-from sweeps.state.records import SweepRecord
-from sweeps.state.storage import default_tracking_uri
-from sweeps.state.study import study_storage
-from sweeps.state.sweep import Sweep
+from sweeps.store.corpora import keep_corpora
+from sweeps.store.lock import claimed, driver_lock
+from sweeps.store.records import SweepRecord
+from sweeps.store.storage import default_tracking_uri
+from sweeps.store.study import study_storage
+from sweeps.store.sweep import Sweep
+from sweeps.text.names import check_name
+from sweeps.text.secrets import redacted
 from sweeps.tracking.run_note import first_note
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.store import check_store

@@ -11,11 +11,11 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.shell import command_line
+from sweeps.text.lines import print_line
+from sweeps.text.shell import command_line
 
 if TYPE_CHECKING:
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.sweep import Sweep
 
 _FEW = 5
 """Numbers of trials that are named; of more, how many."""
@@ -23,7 +23,7 @@ _FEW = 5
 
 def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
     """The sweeps of a storage folder."""
-    from sweeps.state.sweep import all_sweeps
+    from sweeps.store.sweep import all_sweeps
 
     found, broken = [], []
     for sweep in all_sweeps(storage):

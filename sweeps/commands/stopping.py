@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sweeps.formatting.signals import exit_code, stopped_by
+from sweeps.text.signals import exit_code, stopped_by
 
 
 class Stopped(RuntimeError):

@@ -25,32 +25,32 @@ from sweeps.commands.options import (
     WithEncoder,
     registered_alias,
 )
-from sweeps.formatting.figures import metrics_line
-from sweeps.formatting.guarantee import delta_remark, measured
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.names import check_model_name, folder_name
-from sweeps.formatting.secrets import redacted
-from sweeps.recipes.loading import load_config, write_yaml
-from sweeps.recipes.parts import ResourcesSpec, SearchSpec
-from sweeps.state.corpora import keep_corpora
-from sweeps.state.lock import claimed
-from sweeps.state.storage import default_tracking_uri
+from sweeps.config.loading import load_config, write_yaml
+from sweeps.config.parts import ResourcesSpec, SearchSpec
+from sweeps.store.corpora import keep_corpora
+from sweeps.store.lock import claimed
+from sweeps.store.storage import default_tracking_uri
+from sweeps.text.figures import metrics_line
+from sweeps.text.guarantee import delta_remark, measured
+from sweeps.text.lines import print_line
+from sweeps.text.names import check_model_name, folder_name
+from sweeps.text.secrets import redacted
 from sweeps.tracking.run_tags import flat, trial_tags
+from trainables.config import TrialSpec
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Splits
 from trainables.pretraining.overlap import is_shared
 from trainables.records.epochs import write_ledger
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
-from trainables.spec import TrialSpec
 
 if TYPE_CHECKING:
     from sweeps.registry.register import Registered
     from sweeps.run.prepare import Prepared
     from sweeps.run.progress import Progress
     from sweeps.run.resources import Placement
-    from sweeps.state.picks import Origin
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.picks import Origin
+    from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import JobRun
     from sweeps.tracking.tracker import Tracker
 
@@ -129,14 +129,14 @@ def train(
         UserError: before anything was made.
         TrialError: when the training failed, with the reason.
     """
-    from sweeps.recipes.target_epsilon import check_batches
+    from sweeps.config.target_epsilon import check_batches
     from sweeps.registry.register import register
     from sweeps.run.capacity import check_memory
     from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session
-    from sweeps.state.picks import origin_of, sweep_named_in
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.picks import origin_of, sweep_named_in
+    from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import open_job
     from sweeps.tracking.store import check_store
     from sweeps.tracking.tracker import Tracker
@@ -222,7 +222,7 @@ def _trained(
     from sweeps.run.session import worker_group
     from sweeps.run.watch import stall_reporter
     from sweeps.tracking.job_run import corpus_inputs
-    from trainables.data.encoded_corpus import EncodedCorpus
+    from trainables.features.encoded_corpus import EncodedCorpus
 
     if with_valid and spec.canaries.count:
         say = "of the {:,} planted canaries half are trained on; --set canaries.count=0 leaves them out"
@@ -246,7 +246,7 @@ def _trained(
 
 def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
     """Write what the folder holds before anything is trained."""
-    from sweeps.state.picks import write_origin
+    from sweeps.store.picks import write_origin
 
     if not (made.folder / "config.yaml").exists():
         write_ledger(Ledger(), made.folder)  # so that a folder without one has lost it
@@ -261,8 +261,8 @@ def _tell_sweep(
 ) -> None:
     """Tell the sweep that its configuration was trained again, which counts in its ε."""
     from sweeps.commands.finish import tell_total
-    from sweeps.state.picks import write_origin
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.picks import write_origin
+    from sweeps.store.sweep import Sweep
 
     if model is not None:
         write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
@@ -278,7 +278,7 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
     A sample of the corpus, split otherwise, from another place or in another format, is of the same people, and so is
     a corpus that holds some of it. Where that cannot be found out, the answer is yes.
     """
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.sweep import Sweep
 
     if spec.training.method == "sgd":
         return False
@@ -300,7 +300,7 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
 def _cost(origin: Origin | None, storage: Path) -> float | None:
     """Return ε of the sweep that the configuration was picked of, with this training; NaN where it is not known."""
     from sweeps.results.total import epsilon_of_sweep
-    from sweeps.state.sweep import Sweep
+    from sweeps.store.sweep import Sweep
 
     if origin is None:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from platformdirs import user_log_path
 
-from sweeps.formatting.secrets import redacted
+from sweeps.text.secrets import redacted
 
 _LOG = "errors.log"
 

@@ -16,17 +16,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import Json, Set
-from sweeps.formatting.lines import print_line
-from sweeps.recipes.loading import load_config, load_recipe, read_yaml, recipe_names
-from sweeps.recipes.recipe import Recipe, example_params
+from sweeps.config.loading import load_config, load_recipe, read_yaml, recipe_names
+from sweeps.config.recipe import Recipe, example_params
+from sweeps.text.lines import print_line
+from trainables.config import CLCSpec, TrialSpec
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
 from trainables.records.job import TrialError, TrialFailed
-from trainables.spec import CLCSpec, TrialSpec
 
 if TYPE_CHECKING:
-    from trainables.data.embeddings import WordVectors
+    from trainables.features.embeddings import WordVectors
 
 EXAMPLES = 32
 """Number of utterances of the corpus that a measured step holds at most."""
@@ -97,7 +97,7 @@ def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> d
     spec = small(spec)
     from sweeps.run.frozen_states import ensure_states
     from sweeps.run.prepare import check_encoders
-    from trainables.data.encoding import encode
+    from trainables.features.encoding import encode
     from trainables.training.process import alone
     from trainables.training.verification import verify as measure
 
@@ -168,7 +168,7 @@ def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:
         return None
     import numpy as np
 
-    from trainables.data.embeddings import WordVectors
+    from trainables.features.embeddings import WordVectors
 
     words = sorted({token.lower() for one in splits.train[:EXAMPLES] for token in one.tokens})
     rng = np.random.default_rng(0)

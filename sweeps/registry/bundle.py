@@ -16,11 +16,11 @@ import torch
 from mlflow.models import Model
 
 from edp.spec import UserError
-from sweeps.state.trial_file import FEATURES
-from trainables.data.states import has_states
-from trainables.frozen.compute_states import encoder_of, take_encoder
+from sweeps.store.trial_file import FEATURES
+from trainables.config import BERTSpec, TrialSpec
+from trainables.features.compute_states import encoder_of, take_encoder
+from trainables.features.states import has_states
 from trainables.records.files import digest, disk_full, one_line
-from trainables.spec import BERTSpec, TrialSpec
 
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
 _CODE = Path(__file__).parents[2]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sweeps.formatting.columns import tpr_cell
-from sweeps.formatting.figures import epsilon_text, privacy_statement, utility_words
-from sweeps.state.picks import Pick
+from sweeps.store.picks import Pick
+from sweeps.text.columns import tpr_cell
+from sweeps.text.figures import epsilon_text, privacy_statement, utility_words
 from sweeps.tracking.job_run import PLAIN
+from trainables.config import TrialSpec
 from trainables.corpora import is_generated
 from trainables.records.pareto import Metrics
-from trainables.spec import TrialSpec
 
 
 def model_card(

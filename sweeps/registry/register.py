@@ -14,20 +14,20 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from edp.spec import UserError
-from sweeps.formatting.names import check_model_name
-from sweeps.formatting.secrets import redacted
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.results.choice import picked_spec
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.run.prepare import locate
-from sweeps.state.picks import Pick
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import Pick
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.names import check_model_name
+from sweeps.text.secrets import redacted
 from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
+from trainables.config import TrialSpec
 from trainables.records.files import digest
-from trainables.spec import TrialSpec
 
 _ARTIFACT = "served_model"
 

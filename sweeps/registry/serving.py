@@ -17,14 +17,14 @@ from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from pydantic import BaseModel, TypeAdapter
 
+from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import split_blanks
-from trainables.data.features import encode_utterances, load_features
-from trainables.data.states import has_states, state_sizes
-from trainables.evaluation.ser import slot_spans
-from trainables.frozen.compute_states import served_states
+from trainables.features.compute_states import served_states
+from trainables.features.states import has_states, state_sizes
+from trainables.features.token_features import encode_utterances, load_features
+from trainables.measure.ser import slot_spans
 from trainables.models import JointModel, build_model
-from trainables.spec import BERTSpec, ModelSpec
 
 BUNDLE = "bundle"
 """Name of the artifact folder: `model.pt`, `ledger.json`, `model.json` (the model's spec), `features/`, and of a BERT
@@ -89,7 +89,7 @@ class UtteranceModel(PythonModel):
         if spec.features is not None:
             sizes = state_sizes(spec, bundle / "features", self._labels)
             return build_model(spec, self._labels, seed=0, state_sizes=sizes)
-        from trainables.encoders.architecture import config_from_json
+        from trainables.features.encoder_architecture import config_from_json
         from trainables.models.bert import BERT  # transformers takes seconds to import
 
         config = config_from_json((bundle / "encoder.json").read_text(encoding="utf-8"))

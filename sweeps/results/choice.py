@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from edp.spec import UserError
-from sweeps.formatting.names import short
 from sweeps.results.confirmed import new_seeds
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
-from trainables.spec import TrialSpec
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.names import short
+from trainables.config import TrialSpec
 
 
 def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t as student
 
-from sweeps.state.records import ConfirmedRun, Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.records import ConfirmedRun, Point
+from sweeps.store.sweep import Sweep
 from trainables.records.files import read_json
 from trainables.records.pareto import Metrics
 

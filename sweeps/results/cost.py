@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sweeps.recipes.recipe import Recipe
-from sweeps.state.records import TrialRecord
+from sweeps.config.recipe import Recipe
+from sweeps.store.records import TrialRecord
 from trainables.records.pareto import Metrics
 
 _HOUR = 3600.0

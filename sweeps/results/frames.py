@@ -13,7 +13,7 @@ import pandas as pd
 from sweeps.results.cost import trial_cost
 from sweeps.results.front import pareto_front
 from sweeps.results.ties import ties
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from trainables.records.epochs import by_epoch
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sweeps.recipes.parts import Objective, objective_values
-from sweeps.recipes.space import SHAPE
-from sweeps.state.records import Point, TrialRecord
+from sweeps.config.parts import Objective, objective_values
+from sweeps.config.space import SHAPE
+from sweeps.store.records import Point, TrialRecord
+from trainables.config import TrialSpec
 from trainables.records.pareto import non_dominated
-from trainables.spec import TrialSpec
 
 
 def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...]) -> list[Point]:

@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from sweeps.formatting.figures import epsilon_text
-from sweeps.recipes.parts import Objective, metric_of, objective_values
+from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.results.front import epsilon_varies, mechanisms
-from sweeps.state.records import Point
+from sweeps.store.records import Point
+from sweeps.text.figures import epsilon_text
 
 AXES: dict[str, str] = {
     "ser": "SER on the test split",

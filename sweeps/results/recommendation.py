@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from sweeps.formatting.figures import enumerated, epsilon_over, number
-from sweeps.formatting.guarantee import MEANINGFUL
-from sweeps.recipes.parts import Objective
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.parts import Objective
+from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import SEEDS, new_seeds
 from sweeps.results.front import pareto_front
 from sweeps.results.ties import Metrics, difference
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import enumerated, epsilon_over, number
+from sweeps.text.guarantee import MEANINGFUL
 
 GUESSING = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
 """Value of each leakage metric for an attack that guesses. Lower values do not mean less leakage."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from sweeps.formatting.figures import enumerated
-from sweeps.recipes.parts import Objective, objective_values
-from sweeps.state.records import Point, TrialRecord
+from sweeps.config.parts import Objective, objective_values
+from sweeps.store.records import Point, TrialRecord
+from sweeps.text.figures import enumerated
 from trainables.records.pareto import dominates
 
 Metrics = dict[str, float]

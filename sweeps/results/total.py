@@ -6,12 +6,12 @@ from pathlib import Path
 
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
-from sweeps.formatting.figures import enumerated, epsilon_text
-from sweeps.recipes.pricing import epsilon_of_best
+from sweeps.config.pricing import epsilon_of_best
 from sweeps.results.confirmed import CONFIRM
-from sweeps.state.picks import final_trainings
-from sweeps.state.records import TrialRecord, executed
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import final_trainings
+from sweeps.store.records import TrialRecord, executed
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import enumerated, epsilon_text
 from trainables.records.epochs import read_curve
 
 

@@ -14,8 +14,8 @@ import yaml
 from ray._common.utils import get_system_memory
 
 from edp.spec import UserError
-from sweeps.recipes.parts import ResourcesSpec
-from trainables.spec import BERTSpec, CLCSpec, ModelSpec, TrialSpec
+from sweeps.config.parts import ResourcesSpec
+from trainables.config import BERTSpec, CLCSpec, ModelSpec, TrialSpec
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 """The file that the cluster launcher leaves on a head node, for its autoscaler."""
@@ -124,7 +124,7 @@ def min_weights(model: ModelSpec) -> int:
 def _starts_at_random(model: BERTSpec) -> bool:
     if model.pretrained is None:
         return True
-    from trainables.encoders.pretrained import pretrained_folder  # transformers takes seconds to import
+    from trainables.features.pretrained import pretrained_folder  # transformers takes seconds to import
 
     return pretrained_folder(model.pretrained)[0] is None
 

@@ -17,10 +17,10 @@ import optuna
 from optuna.trial import TrialState
 from ray.tune.search import Searcher
 
-from sweeps.recipes.loading import write_yaml
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import ask
-from sweeps.recipes.target_epsilon import ConfigurationRefused, resolve
+from sweeps.config.loading import write_yaml
+from sweeps.config.recipe import Recipe
+from sweeps.config.space import ask
+from sweeps.config.target_epsilon import ConfigurationRefused, resolve
 from sweeps.results.cost import Spent, over_budget
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
@@ -28,10 +28,10 @@ from sweeps.run.prometheus import Meter
 from sweeps.run.study import set_outcome, tell_refusal
 from sweeps.run.trial import Message, Suggestion
 from sweeps.run.watch import notice
-from sweeps.state.picks import heading_of
-from sweeps.state.records import number_of
-from sweeps.state.sweep import Sweep
-from sweeps.state.trial_file import FEATURES, digests, keep_trial
+from sweeps.store.picks import heading_of
+from sweeps.store.records import number_of
+from sweeps.store.sweep import Sweep
+from sweeps.store.trial_file import FEATURES, digests, keep_trial
 from sweeps.tracking.backfill import SyncedRuns
 from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run
 from sweeps.tracking.tracker import Tracker

@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.recipes.parts import StopSpec
+from sweeps.config.parts import StopSpec
 from trainables.records.epochs import point_of, read_curve
 from trainables.records.pareto import Metrics, Objectives, Values, dominates, non_dominated, objective_value
 
 if TYPE_CHECKING:
-    from sweeps.recipes.recipe import Recipe
+    from sweeps.config.recipe import Recipe
 
 ETA = 2
 """Factor between the epochs of two successive rungs."""
@@ -86,7 +86,7 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
     search = recipe.search
     if search.stop is None or search.secret:
         return None  # candidates that others stop would not be independent
-    from trainables.execution.job_queue import colocated_actor  # imports Ray, which the rule does not need
+    from trainables.workers.job_queue import colocated_actor  # imports Ray, which the rule does not need
 
     stopper = colocated_actor(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
     for number, curve in curves_in(trials).items():

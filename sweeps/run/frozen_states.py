@@ -7,9 +7,9 @@ from pathlib import Path
 
 import ray
 
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.frozen.compute_states import RunBlocks, all_state_names, in_turn, missing_states, write_states
-from trainables.spec import BERTSpec, ModelSpec
+from trainables.config import BERTSpec, ModelSpec
+from trainables.features.compute_states import RunBlocks, all_state_names, in_turn, missing_states, write_states
+from trainables.features.encoded_corpus import EncodedCorpus
 
 Say = Callable[[str], None]
 
@@ -28,7 +28,7 @@ def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say
     lacking = [folder for folder in folders if missing_states(folder, names)]
     if not lacking:
         return
-    from trainables.frozen.compute_states import copy_moments, write_moments  # transformers takes seconds to import
+    from trainables.features.compute_states import copy_moments, write_moments  # transformers takes seconds to import
 
     model, source = chosen[0], lacking[0]
     write_moments(source, model, names, _progress_of("public states", say))

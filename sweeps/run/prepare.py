@@ -14,22 +14,22 @@ import numpy as np
 from edp.spec import UserError
 from sweeps.run.frozen_states import ensure_states
 from sweeps.run.watch import notice
-from sweeps.state.corpora import check_corpora
-from trainables.attacks.canary import make_canaries, plant, toss_coins
-from trainables.attacks.shadow import fit_attack, save_attack
+from sweeps.store.corpora import check_corpora
+from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
+from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
 from trainables.corpora.types import Splits
-from trainables.data.embeddings import WordVectors
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.encoding import encode
-from trainables.execution.client import OnEpoch
+from trainables.features.embeddings import WordVectors
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.encoding import encode
+from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
+from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
 from trainables.records.files import read_json, reading
 from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.spec import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
-from trainables.spec.keys import NO_EFFECT, cache_key, identity
+from trainables.workers.client import OnEpoch
 
 Say = Callable[[str], None]
 RunJob = Callable[[TrialJob, OnEpoch], TrialResult]
@@ -59,7 +59,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
             features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
         field, public = "model.embeddings.corpus", model.embeddings.corpus
     else:
-        from trainables.encoders.pretrained import check_pretrained  # transformers takes seconds to import
+        from trainables.features.pretrained import check_pretrained  # transformers takes seconds to import
 
         check_corpus(model, spec.corpus)
         features = [model.pretrained, model.vocabulary, *check_pretrained(model)]

@@ -16,10 +16,10 @@ from rich.live import Live
 from rich.progress import track
 from rich.table import Table
 
-from sweeps.formatting.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
-from sweeps.formatting.figures import epsilon_words, params_text
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.tables import figures_table, fitting
+from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
+from sweeps.text.figures import epsilon_words, params_text
+from sweeps.text.lines import print_line
+from sweeps.text.tables import figures_table, fitting
 from trainables.records.job import News
 
 PATIENCE_S = 10.0

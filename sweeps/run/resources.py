@@ -11,10 +11,10 @@ from typing import Literal
 import ray
 
 from edp.spec import UserError
-from sweeps.recipes.parts import ResourcesSpec, SearchSpec
+from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.run.capacity import Node, nodes_at_most, nodes_now
-from trainables.execution.client import GroupSpec, other_drivers, this_driver
-from trainables.spec import TrainingSpec
+from trainables.config import TrainingSpec
+from trainables.workers.client import GroupSpec, other_drivers, this_driver
 
 _EXACT = 1e-9
 """Tolerance of sums of shares: 3 x 0.65 is more than 1.95."""

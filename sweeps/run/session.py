@@ -18,17 +18,17 @@ from typing import Any, TextIO
 import ray
 
 from edp.spec import UserError
-from sweeps.formatting.secrets import redacted
-from sweeps.formatting.signals import BY_CTRL_C, raise_terminated
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement
 from sweeps.run.watch import notice
-from sweeps.state.sweep import Sweep
-from trainables.execution.client import OnEpoch, OnNews, run_job, under_name
-from trainables.execution.job_queue import StopSignal, colocated_actor, ending
-from trainables.execution.worker_group import WorkerGroup, run_fresh
+from sweeps.store.sweep import Sweep
+from sweeps.text.secrets import redacted
+from sweeps.text.signals import BY_CTRL_C, raise_terminated
 from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
+from trainables.workers.client import OnEpoch, OnNews, run_job, under_name
+from trainables.workers.job_queue import StopSignal, colocated_actor, ending
+from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 _TRIES = 3
 """Ray gives up its own start after half a minute, which a busy machine may need."""

@@ -16,11 +16,11 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.trial import TrialState
 
 from edp.ledger import Ledger
-from sweeps.recipes.parts import Objective, SearchSpec, objective_values
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.target_epsilon import BudgetExceeded, ConfigurationRefused
-from sweeps.state.study import study_storage
-from sweeps.state.sweep import Sweep
+from sweeps.config.parts import Objective, SearchSpec, objective_values
+from sweeps.config.recipe import Recipe
+from sweeps.config.target_epsilon import BudgetExceeded, ConfigurationRefused
+from sweeps.store.study import study_storage
+from sweeps.store.sweep import Sweep
 from trainables.records.job import Outcome
 from trainables.records.pareto import Metrics
 

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import ray
 from ray import tune
 
-from sweeps.recipes.parts import SearchSpec
+from sweeps.config.parts import SearchSpec
 from sweeps.run.early_stopping import rung_point
-from trainables.execution.client import GroupSpec, run_job
+from trainables.config import TrialSpec
 from trainables.records.job import News, Stop, TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.spec import TrialSpec
+from trainables.workers.client import GroupSpec, run_job
 
 Message = tuple[Literal["started", "epoch", "news", "outcome", "left"], Any]
 """("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and last either
@@ -91,7 +91,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         if context.queue is not None:
             result = run_job(context.queue, job, on_epoch, job_id=str(job.output), on_news=on_news)
         else:
-            from trainables.execution.worker_group import run_fresh  # imports PyTorch
+            from trainables.workers.worker_group import run_fresh  # imports PyTorch
 
             where, name = context.storage, f"{context.name}-{trial.number}"
             result = run_fresh(

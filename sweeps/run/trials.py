@@ -20,8 +20,7 @@ from optuna.trial import TrialState
 from ray import tune
 from rich.console import Console
 
-from sweeps.formatting.guarantee import delta_remark
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.recipe import Recipe
 from sweeps.run.driver import Driver
 from sweeps.run.early_stopping import start_stopper
 from sweeps.run.prepare import Prepared, RunJob, blamed_on
@@ -30,14 +29,15 @@ from sweeps.run.prometheus import Meter
 from sweeps.run.resources import TUNE_CPUS, Placement, at_once
 from sweeps.run.session import Workers
 from sweeps.run.trial import TrialContext, tune_trial
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
+from sweeps.text.guarantee import delta_remark
 from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run
 from sweeps.tracking.tracker import Tracker
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.execution.job_queue import RETRIES, ending
+from trainables.config import TrialSpec
+from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.job import EpochResult, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.spec import TrialSpec
+from trainables.workers.job_queue import RETRIES, ending
 
 
 class SweepFailed(RuntimeError):

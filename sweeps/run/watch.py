@@ -16,7 +16,7 @@ from typing import Literal
 import ray
 
 from sweeps.run.progress import PATIENCE_S, Progress
-from trainables.execution.client import GroupSpec, held_by_others, other_drivers
+from trainables.workers.client import GroupSpec, held_by_others, other_drivers
 
 Place = str | tuple[str, int]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from mlflow.entities import DatasetInput
 
-from sweeps.recipes.recipe import Recipe
-from sweeps.state.records import TrialRecord, number_of
-from sweeps.state.sweep import Sweep
+from sweeps.config.recipe import Recipe
+from sweeps.store.records import TrialRecord, number_of
+from sweeps.store.sweep import Sweep
 from sweeps.tracking.job_run import JobRun, open_refused_run, open_trial_run
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import by_epoch

@@ -12,7 +12,7 @@ from pathlib import Path
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from sweeps.state.lock import held_lock, is_held
+from sweeps.store.lock import held_lock, is_held
 from trainables.records.files import atomic_write
 
 _STORAGE, _LOCK, _PROCESS = "edp_sweep.storage", "edp_sweep.lock", "edp_sweep.process"

@@ -12,15 +12,15 @@ from typing import Any, Self
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
-from sweeps.formatting.figures import metrics_line, privacy_statement
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import metrics_line, privacy_statement
 from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
+from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
-from trainables.data.encoded_corpus import EncodedCorpus, Split
+from trainables.features.encoded_corpus import EncodedCorpus, Split
 from trainables.records.job import Outcome, TrialError, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.spec import CorpusSpec, TrialSpec
 
 ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.spec import TrialSpec
+from trainables.config import TrialSpec
 
 WEIGHTS = "weights_sha256"
 """The tag of a registered version that holds the SHA-256 of its `model.pt`."""

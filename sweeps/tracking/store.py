@@ -11,9 +11,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from edp.spec import UserError
-from sweeps.formatting.errors import missing_driver
-from sweeps.formatting.secrets import HIDDEN, redacted
-from sweeps.state.storage import absolute_store
+from sweeps.store.storage import absolute_store
+from sweeps.text.errors import missing_driver
+from sweeps.text.secrets import HIDDEN, redacted
 
 
 def settled_uri(given: str | None, stored: str) -> str:

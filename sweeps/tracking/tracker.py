@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
-from sweeps.formatting.secrets import redacted
+from sweeps.text.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
 from sweeps.tracking.store import check_there, reason_of, refusal, settled_uri

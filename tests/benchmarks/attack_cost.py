@@ -24,12 +24,12 @@ import torch.distributed as dist
 from rich.console import Console
 
 from sweeps.bench.machine import machine, versions
-from sweeps.recipes.loading import load_recipe
+from sweeps.config.loading import load_recipe
 from sweeps.run.prepare import encode_missing, locate, read_missing
-from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.evaluation.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
-from trainables.evaluation.predictions import WIDTH, collect_predictions, utility_metrics
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.measure.attacks.shadow import fit_attack, save_attack
+from trainables.measure.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics
+from trainables.measure.predictions import WIDTH, collect_predictions, utility_metrics
 from trainables.models import build_model
 from trainables.records.job import TrialJob
 from trainables.training.trainer import Trainer

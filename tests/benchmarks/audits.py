@@ -44,11 +44,11 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> Iterator[dic
     import torch
     import torch.distributed as dist
 
-    from sweeps.recipes.loading import load_recipe
-    from sweeps.recipes.space import bound_combinations
-    from sweeps.recipes.target_epsilon import resolve
-    from trainables.data.encoded_corpus import EncodedCorpus
-    from trainables.spec.trial import CanaryKind
+    from sweeps.config.loading import load_recipe
+    from sweeps.config.space import bound_combinations
+    from sweeps.config.target_epsilon import resolve
+    from trainables.config.trial import CanaryKind
+    from trainables.features.encoded_corpus import EncodedCorpus
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -82,8 +82,8 @@ def _encoded(spec: Any, cache: Path) -> Any:
 
 def _audited(spec: Any, prepared: Any, scratch: Path) -> dict[str, Any]:
     """One training, and what its canaries show."""
-    from trainables.execution.worker import run_trial
     from trainables.records.job import TrialJob
+    from trainables.workers.worker import run_trial
 
     output = Path(tempfile.mkdtemp(dir=scratch))
     result = run_trial(TrialJob(spec, prepared.corpus, output, coins=prepared.coins), lambda epoch, metrics: None)

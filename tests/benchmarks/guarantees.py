@@ -46,7 +46,7 @@ def _rows(asked: argparse.Namespace, cache: Path, scratch: Path) -> list[dict[st
     import torch
     import torch.distributed as dist
 
-    from sweeps.recipes.loading import load_recipe
+    from sweeps.config.loading import load_recipe
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -92,13 +92,13 @@ def _train(
     recipe: Any, rate: float, seed: int, cache: Path, scratch: Path, *, with_valid: bool = False
 ) -> dict[str, Any]:
     """One training and its test figures; on both splits there is no validation SER."""
-    from sweeps.recipes.space import bound_combinations
-    from sweeps.recipes.target_epsilon import resolve
+    from sweeps.config.space import bound_combinations
+    from sweeps.config.target_epsilon import resolve
     from sweeps.run.prepare import encode_missing, locate, read_missing
-    from trainables.data.encoded_corpus import EncodedCorpus
-    from trainables.execution.worker import run_trial
+    from trainables.features.encoded_corpus import EncodedCorpus
     from trainables.records.epochs import read_curve
     from trainables.records.job import TrialJob
+    from trainables.workers.worker import run_trial
 
     # What the recipe searches besides the rate is what it says where it is not searched.
     own = {"training.learning_rate": rate, "training.seed": seed}

@@ -28,20 +28,20 @@ from rich.console import Console
 from edp.ledger import Ledger
 from sweeps.bench.machine import machine, versions
 from sweeps.commands.finish import finish
-from sweeps.recipes.loading import load_recipe
+from sweeps.config.loading import load_recipe
 from sweeps.run.prepare import encode_missing, locate, read_missing
 from sweeps.run.progress import Progress
 from sweeps.run.resources import placement
 from sweeps.run.session import Workers
 from sweeps.run.study import open_study
 from sweeps.run.trials import run_trials
-from sweeps.state.records import SweepRecord
-from sweeps.state.storage import default_tracking_uri
-from sweeps.state.sweep import Sweep
+from sweeps.store.records import SweepRecord
+from sweeps.store.storage import default_tracking_uri
+from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from tests.conftest import TINY_RECIPE
-from trainables.execution.job_queue import Message, StopSignal, colocated_actor
 from trainables.records.job import EpochResult, TrialJob, TrialResult
+from trainables.workers.job_queue import Message, StopSignal, colocated_actor
 
 NODES, GPUS = 5, 8
 

@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> None:
 
 def child(what: str, size: int, folder: Path) -> dict[str, float]:
     """Encodes the corpus of `size` utterances below `folder`, or trains on it for an epoch."""
-    from sweeps.recipes.loading import load_recipe
+    from sweeps.config.loading import load_recipe
     from sweeps.run.prepare import encode_missing, locate, read_missing
 
     settings = [f"corpus.utterances={size}", "training.workers=1", "training.epochs=1"]
@@ -66,9 +66,9 @@ def train(spec: Any, corpus: Path, output: Path) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
-    from trainables.data.encoded_corpus import EncodedCorpus
-    from trainables.execution.worker import run_trial
+    from trainables.features.encoded_corpus import EncodedCorpus
     from trainables.records.job import TrialJob
+    from trainables.workers.worker import run_trial
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -42,15 +42,15 @@ from edp.spec import EDPSpec
 from sweeps.bench.step import end_with_parent
 from sweeps.commands.app import main
 from sweeps.commands.console import err, out, print_json
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.outputs import make_folder, output
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.parts import objective_values
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import ask
-from sweeps.recipes.target_epsilon import planned
+from sweeps.config.loading import load_recipe
+from sweeps.config.parts import objective_values
+from sweeps.config.recipe import Recipe
+from sweeps.config.space import ask
+from sweeps.config.target_epsilon import planned
 from sweeps.run.early_stopping import Stopper
 from sweeps.run.study import enqueue_initial_points, sampler, set_outcome
+from sweeps.text.lines import print_line
+from sweeps.text.outputs import make_folder, output
 from trainables.records.epochs import point_of, worth_keeping
 from trainables.records.job import EpochResult, TrialResult
 from trainables.records.pareto import hypervolume

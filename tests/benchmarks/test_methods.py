@@ -11,8 +11,8 @@ import torch
 from sweeps.bench.methods import stepper
 from tests.support.tiny import corpus, spec
 from tests.support.workers import run_workers
-from trainables.data.batch import Batch
-from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.features.batch import Batch
+from trainables.features.encoded_corpus import EncodedCorpus
 
 __all__ = ["corpus"]
 

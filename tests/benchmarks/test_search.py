@@ -9,8 +9,8 @@ import pytest
 
 from edp.accounting.epsilon import epsilon
 from edp.spec import EDPSpec
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.target_epsilon import planned
+from sweeps.config.loading import load_recipe
+from sweeps.config.target_epsilon import planned
 from tests.benchmarks.search import EPOCHS, EXAMPLES, app, epsilons, run, true_curve
 from tests.conftest import Command
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edp.accounting.epsilon import log10_epsilon_paper
-from sweeps.formatting.signals import Terminated
-from sweeps.recipes.loading import load_recipe
+from sweeps.config.loading import load_recipe
+from sweeps.text.signals import Terminated
 from tests.benchmarks.table1.__main__ import COMMAND, app
 from tests.benchmarks.table1.points import (
     DECAYS,

@@ -19,10 +19,10 @@ from dashboards.pareto.side_by_side import side_by_side
 from dashboards.pareto.source import Source
 from dashboards.pareto.sweeps import beside, others, two_sweeps
 from edp.spec import UserError
-from sweeps.recipes.parts import Objective
+from sweeps.config.parts import Objective
 from sweeps.results.recommendation import recommended
 from sweeps.results.ties import difference
-from sweeps.state.picks import MAX_NOTE, read_notes, write_note
+from sweeps.store.picks import MAX_NOTE, read_notes, write_note
 from tests.support.synthetic import sweep_of
 from trainables.records.files import BrokenFile
 

@@ -14,7 +14,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from dashboards.pareto.app import create
 from dashboards.pareto.source import Source
 from sweeps.results.recommendation import recommended
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from tests.support.browser import settled
 from tests.support.synthetic import sweep_of
 

@@ -18,10 +18,10 @@ from dashboards.pareto.layout import page
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
-from sweeps.formatting.figures import epsilon_cell, epsilon_words
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.target_epsilon import planned
+from sweeps.config.loading import load_recipe
+from sweeps.config.target_epsilon import planned
 from sweeps.results.front import pareto_front
+from sweeps.text.figures import epsilon_cell, epsilon_words
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import add_trials, sweep_of

@@ -15,9 +15,9 @@ import pytest
 import requests
 from mlflow.tracking import MlflowClient
 
-from sweeps.recipes.loading import load_config
+from sweeps.config.loading import load_config
 from sweeps.results.recommendation import recommended
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from tests.conftest import TinySweep
 from tests.support.browser import Served, settled
 from tests.support.waiting import wait_for

@@ -11,7 +11,7 @@ from dashboards.report.questions import Answer, Known, questions
 from edp.accounting.epsilon import epsilon, epsilon_user
 from edp.ledger import planned_ledger
 from edp.spec import EDPSpec
-from sweeps.state.records import Point
+from sweeps.store.records import Point
 from tests.support.studies import RECIPE
 from tests.support.tiny import spec
 

@@ -16,20 +16,20 @@ from dashboards.report.chosen import Curve, logarithmic, roc_svg
 from dashboards.report.page import recipe_text, write_report
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, keep
-from sweeps.formatting.figures import epsilon_cell, epsilon_text, number
-from sweeps.recipes.loading import load_recipe, recipe_names
+from sweeps.config.loading import load_recipe, recipe_names
 from sweeps.results.choice import picked_spec
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import recommended
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.state.picks import read_picks
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.picks import read_picks
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import epsilon_cell, epsilon_text, number
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
-from trainables.attacks.roc import measure
+from trainables.config import TrialSpec
+from trainables.measure.attacks.roc import measure
 from trainables.records.files import BrokenFile
-from trainables.spec import TrialSpec
 
 
 @pytest.fixture(scope="module")

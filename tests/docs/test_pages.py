@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainables.attacks import every_attack
+from trainables.measure.attacks import every_attack
 from trainables.pretraining.spec import PretrainSpec
 
 ROOT = Path(__file__).parents[2]

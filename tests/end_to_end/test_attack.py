@@ -18,11 +18,11 @@ from rich.console import Console
 
 from sweeps.commands.attack_models import train_references
 from sweeps.commands.attack_target import find_target
-from sweeps.recipes.parts import ResourcesSpec
+from sweeps.config.parts import ResourcesSpec
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.tiny import corpus, spec
-from trainables.attacks import every_attack
-from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.measure.attacks import every_attack
 from trainables.records.job import TrialError
 from trainables.training.references import ReferenceModel, attacked, halves, reference_spec, same_corpus_parts
 

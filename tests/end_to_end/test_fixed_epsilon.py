@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dashboards.pareto.data import drawable, snapshot
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 
 pytestmark = pytest.mark.usefixtures("kept_groups")

@@ -24,11 +24,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweeps.run.prepare import locate
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of
-from trainables.attacks.roc import measure
-from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.measure.attacks.roc import measure
+from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.files import save_tensors
 
 __all__ = ["fenced", "tally"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.pricing import epsilon_of_best
-from sweeps.recipes.random_stopping import draw_number
+from sweeps.config.loading import load_recipe
+from sweeps.config.pricing import epsilon_of_best
+from sweeps.config.random_stopping import draw_number
 from tests.conftest import TINY_RECIPE, Command
 
 pytestmark = pytest.mark.usefixtures("kept_groups")

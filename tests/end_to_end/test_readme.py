@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from dashboards.cli import app
-from sweeps.recipes.loading import load_recipe
+from sweeps.config.loading import load_recipe
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 

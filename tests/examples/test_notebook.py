@@ -9,7 +9,7 @@ import pytest
 
 from edp.spec import UserError
 from sweeps import Sweep, front_frame
-from sweeps.recipes.loading import load_config
+from sweeps.config.loading import load_config
 from tests.conftest import TINY_RECIPE, TinySweep
 
 NOTEBOOK = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "notebook.py"))

@@ -24,10 +24,10 @@ from edp.sampling import shuffled_epoch
 from edp.spec import EDPSpec
 from tests.support.tiny import RANDOM_BERT, SPEC, trial, weights
 from tests.support.workers import run_workers
+from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
-from trainables.data.encoding import encode
+from trainables.features.encoding import encode
 from trainables.records.job import TrialJob
-from trainables.spec import TrialSpec
 
 pytestmark = [
     pytest.mark.slow,

@@ -56,9 +56,9 @@ def all_keys(folder: Path, trial: dict[str, Any] = TRIAL, pretrain: dict[str, An
     from sweeps.commands.attack_run import _reference_key
     from sweeps.commands.pretrain import _key
     from sweeps.run.prepare import locate
+    from trainables.config import TrialSpec
     from trainables.corpora import corpus_digest
     from trainables.pretraining.spec import PretrainSpec
-    from trainables.spec import TrialSpec
     from trainables.training.checkpoint import spec_key
 
     spec = TrialSpec.model_validate(trial)

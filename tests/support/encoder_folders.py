@@ -20,7 +20,7 @@ from transformers import (
 from transformers.models.auto import AutoModel
 
 from trainables.corpora import generate
-from trainables.encoders.word_pieces import WordPieces
+from trainables.features.word_pieces import WordPieces
 
 TEXTS = [" ".join(utterance.tokens) for utterance in generate("communication", 300, seed=1)]
 POSITIONS = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainables.spec import BERTSpec, CorpusSpec, TrialSpec
+from trainables.config import BERTSpec, CorpusSpec, TrialSpec
 
 PUBLIC = CorpusSpec(name="health", utterances=400)
 PRIVATE = {"name": "communication", "utterances": 120}

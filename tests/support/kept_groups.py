@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from trainables.execution.client import GroupSpec
-from trainables.execution.worker_group import WorkerGroup
+from trainables.workers.client import GroupSpec
+from trainables.workers.worker_group import WorkerGroup
 
 
 class KeptGroups:

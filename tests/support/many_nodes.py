@@ -17,15 +17,15 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from sweeps.recipes.parts import ResourcesSpec, SearchSpec
+from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.run.resources import placement
 from sweeps.run.watch import wanted
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for
 from trainables.corpora import load_corpus
-from trainables.data.encoding import encode
-from trainables.execution.worker_group import run_fresh
+from trainables.features.encoding import encode
 from trainables.records.job import TrialJob
+from trainables.workers.worker_group import run_fresh
 
 NODES, GPUS, EPOCHS = 3, 8, 12
 

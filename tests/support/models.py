@@ -12,12 +12,12 @@ from torch import Tensor
 
 from edp.per_example import layer_of_parameter
 from tests.support.toy import BERT, SPLITS
+from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.types import Splits
-from trainables.data.batch import Batch, WordInputs
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.encoding import encode
+from trainables.features.batch import Batch, WordInputs
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.encoding import encode
 from trainables.models import JointModel, build_model
-from trainables.spec import BERTSpec, ModelSpec
 
 
 def build(spec: ModelSpec, corpus: EncodedCorpus, seed: int = 0) -> JointModel:

@@ -15,19 +15,7 @@ from sweeps.registry.register import Registered, register
 from sweeps.run.frozen_states import ensure_states
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
-from trainables.corpora import load_corpus
-from trainables.corpora.labels import Task, for_task
-from trainables.corpora.types import split_blanks
-from trainables.data.batch import Batch
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.encoding import encode
-from trainables.data.features import encode_utterances
-from trainables.data.states import has_states
-from trainables.encoders.pretrained import pretrained_folder
-from trainables.evaluation.measuring import contents
-from trainables.frozen.compute_states import served_states
-from trainables.models import JointModel, build_model
-from trainables.spec import (
+from trainables.config import (
     BERTSpec,
     CLCSpec,
     CorpusSpec,
@@ -39,6 +27,18 @@ from trainables.spec import (
     TrainingSpec,
     TrialSpec,
 )
+from trainables.corpora import load_corpus
+from trainables.corpora.labels import Task, for_task
+from trainables.corpora.types import split_blanks
+from trainables.features.batch import Batch
+from trainables.features.compute_states import served_states
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.encoding import encode
+from trainables.features.pretrained import pretrained_folder
+from trainables.features.states import has_states
+from trainables.features.token_features import encode_utterances
+from trainables.measure.measuring import contents
+from trainables.models import JointModel, build_model
 
 PUBLIC = CorpusSpec(name="health", utterances=60)
 MODELS: dict[str, ModelSpec] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainables.execution.worker import run_trial
 from trainables.records.job import TrialJob, TrialResult
+from trainables.workers.worker import run_trial
 
 
 class Killed(Exception):

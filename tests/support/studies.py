@@ -12,15 +12,15 @@ from optuna.trial import TrialState
 from rich.console import Console
 
 from edp.ledger import Ledger
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.loading import load_recipe
+from sweeps.config.recipe import Recipe
 from sweeps.run.driver import Driver
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
 from sweeps.run.study import open_study
 from sweeps.run.trial import Suggestion
-from sweeps.state.records import SweepRecord
-from sweeps.state.sweep import Sweep
+from sweeps.store.records import SweepRecord
+from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import LEDGER, write_curve, write_ledger
 from trainables.records.job import EpochResult, Outcome, TrialResult

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.support.workers import run_workers
+from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
-from trainables.data.encoding import encode
-from trainables.execution.worker import run_trial
+from trainables.features.encoding import encode
 from trainables.records.job import TrialFailed, TrialJob, TrialResult
-from trainables.spec import TrialSpec
+from trainables.workers.worker import run_trial
 
 SPEC: dict[str, Any] = {
     "corpus": {"name": "communication", "utterances": 120},

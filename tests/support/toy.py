@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.config import BERTSpec, CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
 from trainables.corpora.types import Splits, Utterance
-from trainables.data.embeddings import WordVectors
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.encoding import encode
-from trainables.encoders.word_pieces import WordPieces
-from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
+from trainables.features.embeddings import WordVectors
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.encoding import encode
+from trainables.features.word_pieces import WordPieces
 
 PUBLIC = CorpusSpec(name="public")
 CLC = CLCSpec(

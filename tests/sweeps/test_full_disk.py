@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from edp.ledger import Ledger
-from sweeps.formatting.outputs import output
-from sweeps.state.study import study_storage
+from sweeps.store.study import study_storage
+from sweeps.text.outputs import output
 from sweeps.tracking.tracker import Tracker
 from tests.conftest import Command
 from tests.support.disks import small_disk
 from tests.support.tiny import spec
-from trainables.attacks.canary import toss_coins
-from trainables.attacks.shadow import save_attack
 from trainables.corpora import load_corpus
-from trainables.data.encoding import encode
-from trainables.data.states import Moments
-from trainables.frozen.compute_states import _join
+from trainables.features.compute_states import _join
+from trainables.features.encoding import encode
+from trainables.features.states import Moments
+from trainables.measure.attacks.canary import toss_coins
+from trainables.measure.attacks.shadow import save_attack
 from trainables.records.epochs import write_curve, write_model
 from trainables.records.files import disk_full, save_arrays, save_tensors
 from trainables.training.checkpoint import Checkpoint, save_checkpoint

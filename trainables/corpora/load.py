@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 
 from edp.spec import UserError
+from trainables.config import CorpusSpec
+from trainables.config.keys import identity
 from trainables.corpora.files import corpus_files, detect_format, problem, read_bytes
 from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import labels_of
@@ -15,8 +17,6 @@ from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_records
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
-from trainables.spec import CorpusSpec
-from trainables.spec.keys import identity
 
 GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no number
 _SPLIT_VERSION = "45:5:50 v2"  # part of every digest: change it when the same utterances would be split otherwise

@@ -20,9 +20,9 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from edp.spec import UserError
+from trainables.config import CorpusSpec
 from trainables.corpora.files import problem, read_text
 from trainables.records.files import atomic_write, one_line, why_not
-from trainables.spec import CorpusSpec
 
 DATA_DIR = "EDP_DATA_DIR"
 FOLDER = "public"

@@ -28,10 +28,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edp.spec import UserError
+from trainables.config import ColumnsSpec
 from trainables.corpora.files import FORMATS, THREE_FILES, corpus_files, detect_format, problem, read_lines, read_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
 from trainables.corpora.types import NO_INTENT, Record, Utterance, all_or_none, checked, split_blanks
-from trainables.spec import ColumnsSpec
 
 
 def read_corpus(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Utterance]:

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainables.config import ColumnsSpec
 from trainables.corpora.files import problem, read_text
 from trainables.corpora.types import Record, checked
-from trainables.spec import ColumnsSpec
 
 NAMES = {
     "text": ("tokens", "words", "text", "utterance", "sentence", "query"),

@@ -37,7 +37,7 @@ class Splits:
     valid: list[Utterance]
     test: list[Utterance]
     canaries: list[Utterance] = field(default_factory=list)
-    """Canaries and their siblings (`trainables.attacks.canary`); the trained ones stand in train too."""
+    """Canaries and their siblings (`trainables.measure.attacks.canary`); the trained ones stand in train too."""
     planted: int = 0
     """How many of the last utterances of train are canaries."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import torch
 
+from trainables.config import CLCSpec, ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.models.joint import JointModel, ModelOutput, Predictions
-from trainables.spec import CLCSpec, ModelSpec
 
 __all__ = ["JointModel", "ModelOutput", "Predictions", "build_model"]
 

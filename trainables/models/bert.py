@@ -18,9 +18,10 @@ from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
 
 from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
+from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora.labels import Labels
-from trainables.data.batch import Batch, PieceInputs
-from trainables.encoders.architecture import (
+from trainables.features.batch import Batch, PieceInputs
+from trainables.features.encoder_architecture import (
     check_layers,
     check_top_layers,
     config_to_json,
@@ -30,13 +31,12 @@ from trainables.encoders.architecture import (
     mean_state,
     read_config,
 )
-from trainables.encoders.pretrained import check_states, pretrained_folder, pretrained_pieces
-from trainables.encoders.word_pieces import MAX_PIECES
+from trainables.features.pretrained import check_states, pretrained_folder, pretrained_pieces
+from trainables.features.word_pieces import MAX_PIECES
 from trainables.models.dropout import take_along
 from trainables.models.joint import JointModel
 from trainables.models.trainable import train_part
 from trainables.records.files import one_line
-from trainables.spec import BERTSpec, TrialSpec
 
 _log = logging.getLogger(__name__)
 _BERT_VOCABULARY = 30_522

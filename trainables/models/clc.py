@@ -15,14 +15,14 @@ from torch.nn import functional as F
 
 from edp.per_example import GradientRecorder, register_layer
 from edp.per_example.recorder import Sums
+from trainables.config import CLCSpec
 from trainables.corpora.labels import Labels
-from trainables.data.batch import Batch, WordInputs
-from trainables.data.features import ALPHABET_SIZE
+from trainables.features.batch import Batch, WordInputs
+from trainables.features.token_features import ALPHABET_SIZE
 from trainables.models.dropout import KeyedDropout
 from trainables.models.joint import JointModel
 from trainables.models.lstm import PackedLSTM, Packing
 from trainables.models.trainable import train_part
-from trainables.spec import CLCSpec
 
 
 class CLC(JointModel):

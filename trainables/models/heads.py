@@ -1,4 +1,4 @@
-"""Linear heads on the states of a frozen encoder, which were computed beforehand (`trainables.data.states`).
+"""Linear heads on the states of a frozen encoder, which were computed beforehand (`trainables.features.states`).
 
 The encoder is no part of this model: it is public, and nothing here needs it, nor the `transformers` library.
 
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edp.per_example import GradientRecorder, Rows, register_layer
+from trainables.config import BERTSpec
 from trainables.corpora.labels import Labels
-from trainables.data.batch import Batch, StateInputs
+from trainables.features.batch import Batch, StateInputs
 from trainables.models.joint import JointModel
-from trainables.spec import BERTSpec
 
 
 class TokenLinear(nn.Module):

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from edp.per_example import GradientRecorder
+from trainables.config import HeadSpec, Precision
 from trainables.corpora.labels import Labels
-from trainables.data.batch import Batch
+from trainables.features.batch import Batch
 from trainables.models.crf import CRF
 from trainables.models.dropout import DropoutKeys, KeyedDropout
 from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, intent_codes, tag_codes
-from trainables.spec import HeadSpec, Precision
 
 _HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
 

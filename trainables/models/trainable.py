@@ -14,8 +14,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from edp.spec import UserError
+from trainables.config import BERTSpec, ModelSpec
 from trainables.models.joint import JointModel
-from trainables.spec import BERTSpec, ModelSpec
 
 LORA_RANK, TOP_LAYERS = 8, 1
 """Defaults of `lora_rank` and `top_layers`."""
@@ -63,7 +63,7 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
                 f"model.trainable = bitfit: {type(encoder).__name__} has no biases; allowed: all, heads, lora, top_k"
             )
     elif spec.trainable == "top_k":
-        from trainables.encoders.architecture import check_top_layers  # transformers takes seconds to import
+        from trainables.features.encoder_architecture import check_top_layers  # transformers takes seconds to import
 
         check_top_layers(spec, len(_layers(encoder)))
         for layer in _layers(encoder)[-(spec.top_layers or TOP_LAYERS) :]:

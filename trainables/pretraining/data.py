@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.config import CorpusSpec
 from trainables.corpora import Utterance, corpus_digest, load_corpus
 from trainables.corpora.labels import Labels
-from trainables.data.batch import Batch
-from trainables.data.features import Table, make_batch, make_table
-from trainables.encoders.word_pieces import WordPieces
+from trainables.features.batch import Batch
+from trainables.features.token_features import Table, make_batch, make_table
+from trainables.features.word_pieces import WordPieces
 from trainables.pretraining.spec import PretrainSpec, StageSpec
-from trainables.spec import CorpusSpec
 
 IGNORED = -1
 """The label of what a corpus has no labels for."""

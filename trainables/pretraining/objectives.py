@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 
 from edp.spec import UserError
 from trainables.corpora.labels import words_of
-from trainables.data.batch import Batch, PieceInputs
-from trainables.data.features import make_batch, make_table
-from trainables.encoders.architecture import mean_state
-from trainables.encoders.word_pieces import WordPieces
+from trainables.features.batch import Batch, PieceInputs
+from trainables.features.encoder_architecture import mean_state
+from trainables.features.token_features import make_batch, make_table
+from trainables.features.word_pieces import WordPieces
 from trainables.pretraining.data import IGNORED, Column, Pool
 
 _NAME_SIZE = 192

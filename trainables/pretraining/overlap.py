@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from edp.spec import UserError
+from trainables.config import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
 from trainables.corpora import Splits, Utterance, corpus_digest, is_generated, load_corpus
-from trainables.spec import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
 MAX_SHARE = 0.01

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from edp.spec import Frozen
-from trainables.spec import CorpusSpec, Device, Precision
+from trainables.config import CorpusSpec, Device, Precision
 
 
 class StartSpec(Frozen):

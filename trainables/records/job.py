@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edp.ledger import Ledger
+from trainables.config import TrialSpec
 from trainables.records.pareto import TRADE_OFF, Metrics, Objectives
-from trainables.spec import TrialSpec
 
 
 @dataclass(frozen=True)

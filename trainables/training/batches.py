@@ -19,11 +19,11 @@ from torch import nn
 
 from edp.sampling import Epoch, Indices, group_by_user, poisson_epoch, poisson_examples, shuffled_epoch
 from edp.spec import EDPSpec
-from trainables.data.batch import Batch
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.states import has_states
+from trainables.config import TrialSpec
+from trainables.features.batch import Batch
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.states import has_states
 from trainables.models import JointModel
-from trainables.spec import TrialSpec
 
 
 class BatchSampler:

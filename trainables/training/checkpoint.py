@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from edp.ledger import Ledger
+from trainables.config import TrialSpec
+from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.records.files import one_line, save_tensors
-from trainables.spec import TrialSpec
-from trainables.spec.keys import NO_EFFECT, cache_key, identity
 
 NAME = "checkpoint.pt"
 BEFORE = "checkpoint-before.pt"

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from edp.hook import EDPHook
-from trainables.spec import TrainingSpec
+from trainables.config import TrainingSpec
 
 MOMENTUM = 0.9
 WEIGHT_DECAY = 0.01

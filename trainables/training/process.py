@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.config import TrainingSpec, TrialSpec
+from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel, build_model
 from trainables.records.job import TrialFailed
-from trainables.spec import TrainingSpec, TrialSpec
 
 
 def pick_device(training: TrainingSpec) -> torch.device:

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainables.attacks import Evidence
-from trainables.attacks.shadow import fit_attack, load_attack
-from trainables.data.encoded_corpus import EncodedCorpus, Split
-from trainables.evaluation.predictions import Predictions, collect_predictions, membership_indices
+from trainables.config import CanariesSpec, TrialSpec
+from trainables.features.encoded_corpus import EncodedCorpus, Split
+from trainables.measure.attacks import Evidence
+from trainables.measure.attacks.shadow import fit_attack, load_attack
+from trainables.measure.predictions import Predictions, collect_predictions, membership_indices
 from trainables.models import JointModel
 from trainables.records.files import reading, save_arrays
-from trainables.spec import CanariesSpec, TrialSpec
 from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
 

@@ -15,12 +15,12 @@ from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from edp.per_example import record_per_example
 from edp.sampling import Epoch, Indices, group_by_user, shuffled_epoch
+from trainables.config import TrialSpec
 from trainables.corpora.labels import Labels
-from trainables.data.batch import Batch
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.features import Features, encode_utterances
+from trainables.features.batch import Batch
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.token_features import Features, encode_utterances
 from trainables.models import JointModel
-from trainables.spec import TrialSpec
 
 SYNTHETIC_UTTERANCES = 64
 _AT_ONCE = 64

@@ -17,12 +17,12 @@ from edp.ledger import Ledger
 from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example
 from edp.sampling import Indices, Step
 from edp.spec import UserError
-from trainables.data.batch import Batch
-from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.config import TrialSpec
+from trainables.features.batch import Batch
+from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
 from trainables.models.joint import in_bfloat16
 from trainables.records.job import TrialFailed
-from trainables.spec import TrialSpec
 from trainables.training.batches import BatchSampler, Chunk, Chunker
 from trainables.training.checkpoint import Checkpoint, spec_key
 from trainables.training.optimizers import averaged, make_optimizer

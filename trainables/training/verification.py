@@ -26,9 +26,9 @@ from torch import Tensor
 
 from edp.mechanism import Mechanism
 from edp.sampling import Epoch, Indices
-from trainables.data.encoded_corpus import EncodedCorpus
+from trainables.config import TrialSpec
+from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
-from trainables.spec import TrialSpec
 from trainables.training.batches import Chunk
 from trainables.training.checkpoint import Checkpoint
 from trainables.training.process import new_model, pick_device

@@ -16,9 +16,9 @@ from edp.spec import UserError
 from sweeps.commands.app import main
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import RUNS, Storage
-from sweeps.formatting.lines import print_line
-from sweeps.formatting.outputs import check_output, make_folder, output
-from sweeps.formatting.secrets import redacted
+from sweeps.text.lines import print_line
+from sweeps.text.outputs import check_output, make_folder, output
+from sweeps.text.secrets import redacted
 
 COMMAND = "python -m tests.benchmarks.table1"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -12,9 +12,9 @@ import matplotlib.ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps.formatting.figures import MARK, epsilon_cell, relative_change
 from sweeps.results.confirmed import estimate
 from sweeps.results.front_figure import STYLE, svg
+from sweeps.text.figures import MARK, epsilon_cell, relative_change
 from tests.benchmarks.table1.points import PAPER, ROWS, Entry, Measurement, Note, Result, names_of, paper_entries
 
 _NAMES = {

@@ -23,11 +23,11 @@ from sweeps.commands.attack_run import attack
 from sweeps.commands.attack_target import find_target
 from sweeps.commands.plan import release, run_plan, searched
 from sweeps.commands.stopping import going_on_with
-from sweeps.recipes.loading import load_config, load_recipe
+from sweeps.config.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front
 from sweeps.run.prepare import check_encoders
 from sweeps.run.progress import Progress
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from tests.benchmarks.table1.points import (
     EPSILONS,
     PARTS,

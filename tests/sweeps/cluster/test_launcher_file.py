@@ -17,7 +17,7 @@ from ray.autoscaler._private.command_runner import _with_interactive
 from ray.autoscaler._private.docker import docker_start_cmds, with_docker_exec
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from sweeps.recipes.loading import load_recipe, recipe_names
+from sweeps.config.loading import load_recipe, recipe_names
 
 ROOT = Path(__file__).resolve().parents[3]
 LAUNCHER = ROOT / "ray_cluster.yaml"

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from sweeps.commands import attack as cli_attack
 from sweeps.commands.attack_figures import bars_figure, epsilon_figure, roc_figure, write_attack_page
-from trainables.attacks import every_attack
-from trainables.attacks.roc import AttackResult, measure
+from trainables.measure.attacks import every_attack
+from trainables.measure.attacks.roc import AttackResult, measure
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import torch
 
 from edp.spec import UserError
 from sweeps.commands.attack_target import find_target, trained_on
-from sweeps.recipes.loading import write_yaml
+from sweeps.config.loading import write_yaml
 from tests.support.tiny import spec
 from tests.support.toy import CLC, encoded
-from trainables.evaluation.measuring import contents
+from trainables.measure.measuring import contents
 
 
 @pytest.fixture

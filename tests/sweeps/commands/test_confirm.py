@@ -13,7 +13,7 @@ from scipy.stats import ttest_1samp
 from edp.spec import UserError
 from sweeps.commands.confirm import confirm
 from sweeps.commands.stopping import SweepStopped
-from sweeps.recipes.loading import load_recipe
+from sweeps.config.loading import load_recipe
 from sweeps.results.confirmed import estimate, next_training
 from sweeps.run.progress import Progress
 from tests.support.synthetic import sweep_of

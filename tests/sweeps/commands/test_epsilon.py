@@ -15,8 +15,8 @@ from scipy.stats import norm
 
 from edp.accounting.epsilon import epsilon
 from edp.sampling import steps_at_rate, steps_per_epoch
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.target_epsilon import planned
+from sweeps.config.loading import load_recipe
+from sweeps.config.target_epsilon import planned
 from tests.conftest import Command
 
 WORDS = ("epsilon", "--z0", "1", "--epochs", "30", "--decay", "none", "--delta", "5e-4", "--json")

@@ -17,14 +17,14 @@ from sweeps.commands.confirm import print_confirmation
 from sweeps.commands.front import print_front
 from sweeps.commands.pick import Wanted, keep
 from sweeps.commands.status import print_sweep
-from sweeps.formatting.figures import audited_text, epsilon_cell, params_text, shared_params
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.target_epsilon import planned
+from sweeps.config.loading import load_recipe
+from sweeps.config.target_epsilon import planned
 from sweeps.results.front import pareto_front
 from sweeps.results.ties import tie_lines
 from sweeps.results.total import epsilon_of_sweep
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import audited_text, epsilon_cell, params_text, shared_params
 from sweeps.tracking.run_note import run_note
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials

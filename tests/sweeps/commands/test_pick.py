@@ -20,7 +20,7 @@ from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
 from sweeps.commands.train import _same_people
 from sweeps.results.choice import named_point, picked_spec
 from sweeps.results.total import cost_line, epsilon_of_sweep
-from sweeps.state.picks import (
+from sweeps.store.picks import (
     Origin,
     Pick,
     heading_of,
@@ -32,7 +32,7 @@ from sweeps.state.picks import (
     write_origin,
     write_pick,
 )
-from sweeps.state.sweep import Sweep, newest
+from sweeps.store.sweep import Sweep, newest
 from tests.conftest import Command
 from tests.support import studies, writers
 from tests.support.synthetic import sweep_of
@@ -158,7 +158,7 @@ def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
     file = tmp_path / "picked.yaml"
     if there:
         file.touch()
-    monkeypatch.setattr("sweeps.state.picks.write_pick", full)
+    monkeypatch.setattr("sweeps.store.picks.write_pick", full)
     with pytest.raises(OSError, match="No space left"):
         pick_point(Sweep.existing(tmp_path / "runs", "new"), {}, Wanted(file, force=True), "0")
     assert file.exists() == there

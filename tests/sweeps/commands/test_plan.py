@@ -12,8 +12,8 @@ import yaml
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
 from sweeps.commands.plan import _chosen
-from sweeps.state.lock import LOCK
-from sweeps.state.sweep import Sweep
+from sweeps.store.lock import LOCK
+from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 from tests.support import writers
 from tests.support.synthetic import sweep_of

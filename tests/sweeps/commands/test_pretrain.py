@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 from rich.console import Console
 
 from sweeps.commands.pretrain import pretrain
-from sweeps.recipes.loading import PRETRAINING, load_pretraining, recipe_names
+from sweeps.config.loading import PRETRAINING, load_pretraining, recipe_names
 from tests.conftest import Command
 from tests.support import writers
 from tests.support.public import CORPORA, settings

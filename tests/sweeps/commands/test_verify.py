@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import sweeps.recipes
 from edp.mechanism import Mechanism
 from sweeps.commands.verify import EXAMPLES, load, small
-from sweeps.recipes.loading import recipe_names, write_yaml
+from sweeps.config.loading import RECIPES, recipe_names, write_yaml
 from tests.conftest import Command
 from tests.support.tiny import spec
 
@@ -89,5 +88,5 @@ def test_a_space_whose_first_choices_do_not_fit_together_has_a_configuration_tha
 
 def test_a_recipe_of_ones_own_is_one_though_it_names_no_space(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    shutil.copy(Path(sweeps.recipes.__path__[0]) / "atis_clc.yaml", own)
+    shutil.copy(RECIPES / "atis_clc.yaml", own)
     assert load(str(own), []) == load("atis_clc", [])

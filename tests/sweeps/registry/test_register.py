@@ -18,9 +18,9 @@ from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
 from trainables.corpora.types import split_blanks
-from trainables.encoders.pretrained import pretrained_folder
-from trainables.evaluation.ser import slots_of
-from trainables.frozen.compute_states import encoder_of
+from trainables.features.compute_states import encoder_of
+from trainables.features.pretrained import pretrained_folder
+from trainables.measure.ser import slots_of
 
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me", "pay 10\u00a0000 now", "\u00a0"]
 """With a no-break space, which is part of a word, as in the corpora."""

@@ -9,10 +9,10 @@ import pytest
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.status import sweep_document as document
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.recipe import Recipe
+from sweeps.config.loading import load_recipe
+from sweeps.config.recipe import Recipe
 from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from tests.support import studies
 from tests.support.studies import METRICS, ToldTrials, result, sweep, trials
 

@@ -10,7 +10,7 @@ import pytest
 from sweeps.results.frames import epochs_frame, front_frame, trials_frame
 from sweeps.results.front import pareto_front
 from sweeps.results.ties import ties
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edp.spec import EDPSpec
-from sweeps.formatting.figures import epsilon_cell, epsilon_text, number, privacy_statement, relative_change
-from sweeps.recipes.parts import objective_values
+from sweeps.config.parts import objective_values
 from sweeps.results.front import mechanisms, pareto_front
 from sweeps.results.front_figure import front_svg
-from sweeps.state.records import Point, TrialRecord
+from sweeps.store.records import Point, TrialRecord
+from sweeps.text.figures import epsilon_cell, epsilon_text, number, privacy_statement, relative_change
 from tests.support.studies import RECIPE
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")

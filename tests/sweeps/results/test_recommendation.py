@@ -13,8 +13,8 @@ from sweeps.results.choice import choose
 from sweeps.results.confirmed import new_seeds, seed_folder
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import leakage_of, recommend, recommended
-from sweeps.state.records import Point
-from sweeps.state.sweep import Sweep
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
 from tests.conftest import Command
 from tests.support.studies import RECIPE
 from tests.support.synthetic import sweep_of

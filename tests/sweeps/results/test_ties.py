@@ -9,7 +9,7 @@ import pytest
 
 from sweeps.results.front import pareto_front
 from sweeps.results.ties import difference, lead_is_noise, ties
-from sweeps.state.records import Point, TrialRecord
+from sweeps.store.records import Point, TrialRecord
 from tests.support.studies import RECIPE
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.recipes.parts import ResourcesSpec, ScalesTo, SearchSpec
+from sweeps.config.parts import ResourcesSpec, ScalesTo, SearchSpec
 from sweeps.run.capacity import Node, _of_launcher, nodes_at_most
 from sweeps.run.resources import TUNE_CPUS, _cpus_per_worker, _fitting, _idle, placement
-from trainables.spec import TrainingSpec
+from trainables.config import TrainingSpec
 
 LAUNCHER = Path(__file__).resolve().parents[3] / "ray_cluster.yaml"
 EIGHT = Node(96.0, 8.0)

@@ -16,9 +16,9 @@ from optuna.trial import TrialState
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.target_epsilon import ConfigurationRefused, planned, resolve
+from sweeps.config.loading import load_recipe
+from sweeps.config.recipe import Recipe
+from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
 from sweeps.run.study import open_study, requeue_interrupted, sampler
 from sweeps.run.trial import Suggestion
 from tests.support import studies
@@ -196,10 +196,10 @@ _POINTS = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, 
 
 _KILLED = """
 import os, signal, sys
-from sweeps.recipes import space
-from sweeps.recipes.space import Dimension
+from sweeps.config import space
+from sweeps.config.space import Dimension
 from sweeps.run.study import open_study
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
 from pathlib import Path
 
 made = Sweep.existing(Path(sys.argv[1]), "one")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.parts import StopSpec
+from sweeps.config.loading import load_recipe
+from sweeps.config.parts import StopSpec
 from sweeps.run.early_stopping import Stopper, curves_in, rung_point, rungs, start_stopper
 from trainables.records.epochs import write_curve
 

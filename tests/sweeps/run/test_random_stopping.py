@@ -10,11 +10,11 @@ from rich.console import Console
 from edp.accounting.selection import random_stopping_epsilon
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.recipes.loading import load_recipe
-from sweeps.recipes.pricing import epsilon_of_best, price
-from sweeps.recipes.recipe import Recipe
-from sweeps.recipes.space import bound_combinations
-from sweeps.recipes.target_epsilon import BudgetExceeded, check_candidates, planned, resolve
+from sweeps.config.loading import load_recipe
+from sweeps.config.pricing import epsilon_of_best, price
+from sweeps.config.recipe import Recipe
+from sweeps.config.space import bound_combinations
+from sweeps.config.target_epsilon import BudgetExceeded, check_candidates, planned, resolve
 from sweeps.run.progress import Progress
 from tests.conftest import Command
 from tests.support import studies

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ray import tune
 
 from edp.spec import UserError
-from sweeps.recipes.parts import ResourcesSpec, ScalesTo, SearchSpec
+from sweeps.config.parts import ResourcesSpec, ScalesTo, SearchSpec
 from sweeps.run import resources
 from sweeps.run.resources import Placement, at_once, part, placement
 from sweeps.run.watch import wanted
@@ -20,8 +20,8 @@ from tests.conftest import Command
 from tests.support import studies
 from tests.support.neighbour import neighbour
 from tests.support.waiting import wait_for
-from trainables.execution.client import GroupSpec, other_drivers
-from trainables.spec import TrainingSpec
+from trainables.config import TrainingSpec
+from trainables.workers.client import GroupSpec, other_drivers
 
 
 @given(st.integers(1, 40), st.integers(1, 12))

@@ -13,7 +13,7 @@ import pytest
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.state.study import study_storage
+from sweeps.store.study import study_storage
 from tests.support.postgres import postgres
 from tests.support.studies import METRICS, result, sweep, trials
 from trainables.records.job import EpochResult, TrialResult

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
 
-from sweeps.state.lock import claimed, driver_lock
-from sweeps.state.storage import default_tracking_uri
+from sweeps.store.lock import claimed, driver_lock
+from sweeps.store.storage import default_tracking_uri
 from sweeps.tracking.tracker import Tracker
 
 Kill = Callable[[int, int], None]
@@ -18,8 +18,8 @@ Kill = Callable[[int, int], None]
 STARTER = """
 import sys, time
 from pathlib import Path
-from sweeps.state.lock import driver_lock
-from sweeps.state.storage import default_tracking_uri
+from sweeps.store.lock import driver_lock
+from sweeps.store.storage import default_tracking_uri
 from sweeps.tracking.tracker import Tracker
 storage = Path(sys.argv[1])
 with driver_lock(storage / "s", "s"):

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from sweeps.formatting.secrets import redacted
-from sweeps.state.lock import driver_lock
+from sweeps.store.lock import driver_lock
+from sweeps.text.secrets import redacted
 from sweeps.tracking.store import settled_uri
 from sweeps.tracking.tracker import Tracker
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sweeps.state.lock import driver_lock
+from sweeps.store.lock import driver_lock
 with driver_lock(Path(sys.argv[1]), "s"):
     print("held", flush=True)
     time.sleep(600)

@@ -10,10 +10,10 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps.commands.finish import finish
-from sweeps.formatting.figures import epsilon_cell
 from sweeps.results.front import pareto_front
 from sweeps.run.progress import Progress
-from sweeps.state.sweep import Sweep
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import epsilon_cell
 from sweeps.tracking.run_note import run_note
 from sweeps.tracking.run_tags import charted
 from sweeps.tracking.tracker import Tracker

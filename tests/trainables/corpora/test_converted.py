@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from edp.spec import UserError
-from sweeps.recipes.loading import load_recipe
+from sweeps.config.loading import load_recipe
 from tests.conftest import TINY_RECIPE, Command
 from tests.support import writers
 from tests.support.real_data import real_corpus
+from trainables.config import CorpusSpec
 from trainables.corpora import PUBLIC, corpus_digest, generate, load_corpus, public
 from trainables.corpora.public import CONVERTED, ConvertedCorpus
-from trainables.spec import CorpusSpec
 
 CORPUS = generate("communication", 120, seed=2)
 
@@ -30,7 +30,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     corpus = ConvertedCorpus("little", "little_en", "someone/little/tree/abc", sha256)
     monkeypatch.setitem(CONVERTED, "little", corpus)
     monkeypatch.setattr("trainables.corpora.PUBLIC", (*PUBLIC, "little"))
-    monkeypatch.setattr("sweeps.recipes.loading.PUBLIC", (*PUBLIC, "little"))
+    monkeypatch.setattr("sweeps.config.loading.PUBLIC", (*PUBLIC, "little"))
     monkeypatch.setattr("trainables.corpora.public.user_cache_path", lambda project: tmp_path / "cache")
     monkeypatch.setenv("EDP_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "data" / "public").mkdir(parents=True)

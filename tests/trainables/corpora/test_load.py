@@ -11,6 +11,7 @@ import pytest
 from edp.spec import UserError
 from tests.support import writers
 from tests.support.real_data import real_corpus
+from trainables.config import ColumnsSpec, CorpusSpec
 from trainables.corpora import (
     PUBLIC,
     CorpusSummary,
@@ -22,7 +23,6 @@ from trainables.corpora import (
     public,
     read_corpus,
 )
-from trainables.spec import ColumnsSpec, CorpusSpec
 
 CORPUS = generate("video", 300, seed=5)
 

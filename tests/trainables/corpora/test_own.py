@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from trainables.spec import CorpusSpec
+from trainables.config import CorpusSpec
 
 
 @pytest.mark.parametrize(

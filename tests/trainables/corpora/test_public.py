@@ -14,9 +14,9 @@ import pytest
 
 from edp.spec import UserError
 from tests.support import writers
+from trainables.config import CorpusSpec
 from trainables.corpora import generate, public, read_corpus
 from trainables.corpora.public import PublicCorpus, digest_of_rows, fetch, find_corpus
-from trainables.spec import CorpusSpec
 
 CORPUS = generate("health", 60, seed=0)
 

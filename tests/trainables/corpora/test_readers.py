@@ -11,9 +11,9 @@ from edp.spec import UserError
 from tests.support import writers
 from tests.support.permissions import unreadable
 from tests.support.writers import AWKWARD, CORPUS
+from trainables.config import CorpusSpec
 from trainables.corpora import Utterance, corpus_digest, read_corpus
 from trainables.corpora.files import detect_format
-from trainables.spec import CorpusSpec
 
 
 @pytest.mark.parametrize("explicit", [True, False], ids=["explicit", "auto"])

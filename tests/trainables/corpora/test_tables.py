@@ -12,8 +12,8 @@ import pytest
 from edp.spec import UserError
 from tests.support import writers
 from tests.support.writers import AWKWARD
+from trainables.config import ColumnsSpec, CorpusSpec
 from trainables.corpora import Utterance, corpus_digest, read_corpus
-from trainables.spec import ColumnsSpec, CorpusSpec
 
 BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
     "a table without text": (

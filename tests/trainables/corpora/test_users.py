@@ -11,11 +11,11 @@ import pytest
 
 from edp.spec import UserError
 from tests.support.toy import CLC, features
-from trainables.attacks.canary import SIBLINGS, make_canaries, plant
+from trainables.config import CanariesSpec, CorpusSpec
 from trainables.corpora import Utterance, check_corpus, generate, load_corpus, read_corpus
 from trainables.corpora.types import Splits
-from trainables.data.encoding import encode
-from trainables.spec import CanariesSpec, CorpusSpec
+from trainables.features.encoding import encode
+from trainables.measure.attacks.canary import SIBLINGS, make_canaries, plant
 
 SECRET = "Ada-Lovelace-17"
 

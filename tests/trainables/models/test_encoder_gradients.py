@@ -17,10 +17,10 @@ from tests.support.encoder_folders import KINDS, make_encoder
 from tests.support.gradients import relative
 from tests.support.models import EXAMPLES, batch_of, built, literal, spec_of
 from tests.support.tiny import SPEC
-from trainables.encoders.architecture import read_config
-from trainables.encoders.pretrained import pretrained_folder
+from trainables.config import TrialSpec
+from trainables.features.encoder_architecture import read_config
+from trainables.features.pretrained import pretrained_folder
 from trainables.models.bert import clipping_fault
-from trainables.spec import TrialSpec
 
 CLIPPABLE = sorted(KINDS.keys() - {"deberta-v2"})
 

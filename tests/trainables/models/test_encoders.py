@@ -17,13 +17,13 @@ from edp.spec import UserError
 from tests.support.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
 from tests.support.models import built, spec_of
 from tests.support.toy import BERT, SPLITS, utterance
+from trainables.config import BERTSpec
 from trainables.corpora.types import Splits
-from trainables.data.batch import Batch, PieceInputs
-from trainables.data.features import encode_utterances
-from trainables.encoders.architecture import config_from_json, config_to_json, empty_encoder, load_encoder
-from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.features.batch import Batch, PieceInputs
+from trainables.features.encoder_architecture import config_from_json, config_to_json, empty_encoder, load_encoder
+from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.features.token_features import encode_utterances
 from trainables.models.bert import BERT as Encoder
-from trainables.spec import BERTSpec
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 

@@ -16,9 +16,9 @@ from edp.spec import UserError
 from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
 from tests.support.models import built, spec_of
-from trainables.encoders.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
-from trainables.encoders.word_pieces import WordPieces
-from trainables.spec import BERTSpec, CorpusSpec
+from trainables.config import BERTSpec, CorpusSpec
+from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.features.word_pieces import WordPieces
 
 
 def test_a_tokenizer_without_its_special_tokens_is_refused() -> None:

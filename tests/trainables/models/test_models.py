@@ -15,15 +15,15 @@ from torch import Tensor
 
 from tests.support.models import build, double
 from tests.support.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
+from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.types import Splits
-from trainables.data.batch import Batch
-from trainables.data.encoding import encode
-from trainables.data.features import encode_utterances
-from trainables.encoders.pretrained import pretrained_folder
-from trainables.encoders.word_pieces import WordPieces
-from trainables.evaluation.predictions import collect_predictions, utility_metrics
+from trainables.features.batch import Batch
+from trainables.features.encoding import encode
+from trainables.features.pretrained import pretrained_folder
+from trainables.features.token_features import encode_utterances
+from trainables.features.word_pieces import WordPieces
+from trainables.measure.predictions import collect_predictions, utility_metrics
 from trainables.models import JointModel, build_model
-from trainables.spec import BERTSpec, ModelSpec
 
 CPU = torch.device("cpu")
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])

@@ -13,7 +13,7 @@ from edp.per_example import Rows, record_per_example
 from tests.support.gradients import filled_up, relative
 from tests.support.models import EXAMPLES, batch_of, build, literal
 from tests.support.toy import BERT, CLC, encoded
-from trainables.spec import ModelSpec
+from trainables.config import ModelSpec
 
 MICRO_BATCHES = {
     "one example each": torch.arange(12),

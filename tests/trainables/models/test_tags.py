@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from tests.support.toy import BERT
+from trainables.config import HeadSpec
 from trainables.corpora.labels import Labels
 from trainables.models import build_model
 from trainables.models.tags import intent_codes, tag_codes
-from trainables.spec import HeadSpec
 
 TAGS = ("O", "B-from.city_name", "I-from.city_name", "B-to.city_name", "I-to.city_name", "B-day", "I-day")
 LABELS = Labels(("alarmSet", "alarm_remove", "news"), TAGS)

@@ -13,6 +13,7 @@ from sweeps.run.prepare import encode_missing, locate, read_missing
 from tests.support import tiny, writers
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe
+from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import Splits, Utterance, generate
 from trainables.pretraining.overlap import (
     Overlap,
@@ -25,7 +26,6 @@ from trainables.pretraining.overlap import (
     public_corpora,
 )
 from trainables.pretraining.run import Record, describe, pieces_of, start_of, write_folder
-from trainables.spec import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 
 
 def said(text: str) -> Utterance:

@@ -16,17 +16,17 @@ from transformers import PreTrainedModel
 from edp.spec import UserError
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, pool_of, recipe
+from trainables.config import BERTSpec, CorpusSpec
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
-from trainables.encoders.pretrained import pretrained_folder, pretrained_pieces
-from trainables.frozen.encoder import encoder_digest
+from trainables.features.frozen_encoder import encoder_digest
+from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.models.bert import BERT
 from trainables.pretraining.data import IGNORED, make_pool, read_utterances, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors, readable
 from trainables.pretraining.overlap import pretrained_on
 from trainables.pretraining.run import PretrainingStopped, Record, describe, pieces_of, start_of, train, write_folder
 from trainables.pretraining.spec import PretrainSpec
-from trainables.spec import BERTSpec, CorpusSpec
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,14 @@ from tests.support.resuming import interrupted
 from tests.support.steps import steps_of
 from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
+from trainables.config import TrainingSpec
 from trainables.corpora import load_corpus
-from trainables.data.encoded_corpus import EncodedCorpus, Split
-from trainables.data.encoding import encode
-from trainables.evaluation.predictions import collect_predictions, utility_metrics
+from trainables.features.encoded_corpus import EncodedCorpus, Split
+from trainables.features.encoding import encode
+from trainables.measure.predictions import collect_predictions, utility_metrics
 from trainables.models import build_model
 from trainables.records.epochs import read_curve
 from trainables.records.job import TrialJob
-from trainables.spec import TrainingSpec
 from trainables.training.optimizers import DPAdamBC, averaged, make_optimizer, noise_variances
 
 __all__ = ["corpus"]

@@ -21,11 +21,11 @@ from edp.noise.gaussian import alpha_stream, count_stream, stream
 from tests.support.resuming import epochs_run, interrupted
 from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
-from trainables.attacks.shadow import fit_attack, save_attack
-from trainables.execution.worker import run_trial
+from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.epochs import read_curve, read_ledger
 from trainables.records.job import Stop, TrialFailed, TrialJob, TrialResult
 from trainables.training.checkpoint import discard_checkpoint, load_checkpoint
+from trainables.workers.worker import run_trial
 
 __all__ = ["corpus"]
 

@@ -13,18 +13,17 @@ import torch
 from edp.spec import UserError
 from tests.support.tiny import spec
 from tests.support.toy import SPLITS
-from trainables.attacks import Evidence
-from trainables.attacks.canary import make_canaries, plant
-from trainables.attacks.roc import run_attacks
-from trainables.attacks.shadow import fit_attack, save_attack
+from trainables.config import BERTSpec, CanariesSpec, HeadSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, labels_of, task_of
 from trainables.corpora.types import Splits
-from trainables.data.encoding import encode
-from trainables.execution.worker import run_trial
+from trainables.features.encoding import encode
+from trainables.measure.attacks import Evidence
+from trainables.measure.attacks.canary import make_canaries, plant
+from trainables.measure.attacks.roc import run_attacks
+from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.models import build_model
 from trainables.records.job import TrialJob
-from trainables.spec import BERTSpec, CanariesSpec, HeadSpec
 from trainables.training.process import alone
 from trainables.training.references import (
     ReferenceModel,
@@ -33,6 +32,7 @@ from trainables.training.references import (
     score_target,
     train_reference,
 )
+from trainables.workers.worker import run_trial
 
 USELESS = Labels(("call",), ("O",))
 MISSING: dict[Task, str] = {"intents": "slot_f1", "slots": "intent_accuracy"}

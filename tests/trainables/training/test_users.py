@@ -16,13 +16,13 @@ from edp.sampling import Epoch
 from edp.steps import StepGuard
 from tests.support.tiny import run, weights
 from tests.support.tiny import spec as tiny_spec
-from trainables.attacks.auditing import contradiction
+from trainables.config import CanariesSpec
 from trainables.corpora import generate
 from trainables.corpora.splits import split_corpus
-from trainables.data.encoded_corpus import EncodedCorpus
-from trainables.data.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.encoding import encode
+from trainables.measure.attacks.auditing import contradiction
 from trainables.records.epochs import read_ledger
-from trainables.spec import CanariesSpec
 from trainables.training import verification
 from trainables.training.batches import chunks
 from trainables.training.process import alone, new_model, pick_device

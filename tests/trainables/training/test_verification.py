@@ -16,9 +16,9 @@ from edp.mechanism import Mechanism
 from edp.noise.source import NoiseSource
 from tests.support.tiny import SPEC
 from tests.support.toy import BERT, CLC, encoded
-from trainables.data.batch import Batch
+from trainables.config import ModelSpec, TrialSpec
+from trainables.features.batch import Batch
 from trainables.models import JointModel
-from trainables.spec import ModelSpec, TrialSpec
 from trainables.training import verification
 from trainables.training.process import alone
 from trainables.training.verification import Verified, verify

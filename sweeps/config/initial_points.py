@@ -1,0 +1,120 @@
+"""Configurations that a search starts with: the recipe's own, or the paper's best guesses and one safe point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from sweeps.config.parts import SearchSpec
+from sweeps.config.space import SHAPE, Dimension, Shapes, Space, names_in_shapes
+
+Params = dict[str, Any]
+
+# Configurations whose ε by the paper's formula is the one of its Table 1 (CLC on ATIS, BERT on Video), which omits C.
+_PAPER: dict[str, list[Params]] = {
+    "clc": [
+        {"C": 1.0, "z0": 0.008, "decay": "linear", "tau": 0.02},
+        {"C": 1.0, "z0": 0.03, "decay": "none"},
+    ],
+    "bert": [
+        {"C": 1.0, "z0": 1.0, "decay": "linear", "tau": 0.02},
+        {"C": 1.0, "z0": 0.7, "decay": "none"},
+    ],
+}
+_SAFE: Params = {"C": 0.1, "z0": 1.0, "decay": "none"}
+"""The most noise of the paper's space, and no decay."""
+
+
+def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, own: Params) -> list[Params]:
+    """Return the configurations to try first, under the sampler's names (`tau_linear`).
+
+    These are `search.points_to_evaluate`, if given. Otherwise they are the points above, moved to the nearest point of
+    the recipe's space, without those that have none and those beyond half of the trials. The points above set the
+    mechanism; other searched settings have the recipe's own values. Where no setting of the mechanism is searched, the
+    recipe's own values are the only point.
+
+    Args:
+        space: the searched settings.
+        shapes: the combinations of them that fit together.
+        kind: of the model.
+        own: the recipe's values of the searched settings, by dotted path.
+
+    Raises:
+        ValueError: for a point of the recipe's that is not in its space.
+    """
+    if search.points_to_evaluate is not None:
+        return [_own(point, space, shapes, i) for i, point in enumerate(search.points_to_evaluate)]
+    if search.secret:
+        return []  # its candidates are independent draws
+    found: list[Params] = []
+    rest = {name: value for name, value in own.items() if name not in SHAPE and _holds(space[name], value)}
+    for point in (*_PAPER[kind], _SAFE):
+        moved = _moved(point, space)
+        if moved and moved | rest not in found:
+            found.append(moved | rest)
+    if not found and rest:  # nothing of the mechanism is searched
+        found.append(rest)
+    return found[: search.trials // 2]
+
+
+def _named(point: Params, space: dict[str, Any]) -> Iterator[tuple[str, Any, Dimension | None]]:
+    """Yield each setting of `point` under the sampler's name, with its dimension."""
+    for name, value in point.items():
+        dimension = space.get(name)
+        if isinstance(dimension, dict):
+            decay = point.get("decay")
+            yield f"{name}_{decay}", value, dimension.get(decay) if decay is not None else None
+        else:
+            yield name, value, dimension
+
+
+def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params:
+    found: Params = {}
+    shape = {name: value for name, value in point.items() if name in SHAPE}
+    if shapes and not any(shape.items() <= fitting.items() for fitting in shapes):
+        raise ValueError(f"search.points_to_evaluate[{i}]: {shape} do not fit together; allowed: one of {list(shapes)}")
+    if isinstance(space.get("tau"), dict) and "tau" in point and point.get("decay") not in ("linear", "exponential"):
+        if point.get("decay") != "none" or point["tau"] != 0:
+            raise ValueError(
+                f"search.points_to_evaluate[{i}].tau = {point['tau']!r}: it belongs to a decay; "
+                "allowed: decay = linear or exponential beside it"
+            )
+        point = {name: value for name, value in point.items() if name != "tau"}  # as a trial without decay is printed
+    for name, value, dimension in _named(point, space):
+        path = f"search.points_to_evaluate[{i}].{name}"
+        if dimension is None:
+            raise ValueError(
+                f"{path} = {value!r} is not searched; allowed: {', '.join(space) or 'none, the space is empty'}"
+            )
+        if not dimension.holds(value):
+            raise ValueError(f"{path} = {value!r} is not in the space; allowed: {dimension.text()}")
+        if shapes and name in SHAPE:
+            found |= dict.fromkeys(names_in_shapes(space, shapes, name, value), value)
+        else:
+            found[name] = value
+    return found
+
+
+def _moved(point: Params, space: dict[str, Any]) -> Params:
+    """Return `point` moved into `space`; {} where its decay is not searched for, or none of its settings is."""
+    found = {}
+    for name, value, dimension in _named(point, space):
+        if dimension is None:
+            continue
+        if isinstance(value, str) and not dimension.holds(value):
+            return {}
+        found[name] = value if isinstance(value, str) else _nearest(float(value), dimension)
+    return found if found.keys() - {"decay"} else {}
+
+
+def _holds(dimension: Dimension | dict[str, Dimension], value: Any) -> bool:
+    return isinstance(dimension, Dimension) and value is not None and dimension.holds(value)
+
+
+def _nearest(value: float, dimension: Dimension) -> Any:
+    if dimension.choice is not None:
+        numbers = [c for c in dimension.choice if isinstance(c, int | float)]
+        return min(numbers, key=lambda c: abs(math.log(max(c, 1e-12) / value))) if numbers else dimension.choice[0]
+    low, high = dimension.ends()
+    return min(max(value, low), high) if dimension.int is None else round(min(max(value, low), high))

@@ -1,0 +1,164 @@
+"""The parts of a recipe: mechanism, search, early stopping, resources, attacks, budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
+from trainables.config import CorpusSpec
+from trainables.records.pareto import objective_value
+
+Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
+
+
+class StopSpec(Frozen):
+    """The settings of early stopping."""
+
+    grace_epochs: Annotated[int, Field(ge=1, description="epochs before the first that a trial may be stopped at")] = 2
+    margin: Annotated[
+        float, Field(ge=0, lt=1, description="share of an objective's range by which another trial must be ahead")
+    ] = 0.05
+
+
+class FixedEDP(EDPOptions):
+    """The mechanism of all trials. Those of the four numbers that are given are fixed, the others are searched."""
+
+    # A trial's own mechanism says what it has no use for: `clip`, say, may be searched.
+    belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    C: Clip | None = None
+    z0: NoiseMultiplier | None = None
+    decay: Decay | None = None
+    tau: Tau | None = None
+    epsilon: Annotated[float | None, Field(gt=0, description="honest epsilon of every trial; z0 follows from it")] = (
+        None
+    )
+
+
+class SearchSpec(Frozen):
+    """The settings of the search."""
+
+    trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
+    sampler: Annotated[
+        Literal["tpe", "nsga2", "gp", "random", "random_stopping"],
+        Field(
+            description="random_stopping: a secret number of trials, on average `trials`, and only the best released"
+        ),
+    ] = "tpe"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    points_to_evaluate: Annotated[
+        tuple[dict[str, bool | int | float | str], ...] | None,
+        Field(description="configurations to try first; null: the paper's best guesses and one safe point; []: none"),
+    ] = None
+    study: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(postgresql|mysql|sqlite)(\+\w+)?://",
+            description="database of the study, with a $VARIABLE for its password; null: a file in the sweep's folder",
+        ),
+    ] = None
+    objectives: Annotated[
+        tuple[Objective, ...],
+        Field(
+            description="objectives to minimise; null: ser, mia_auc and log10_epsilon; ser and mia_auc with a fixed "
+            "edp.epsilon; ser alone with random_stopping"
+        ),
+    ] = ("ser", "mia_auc", "log10_epsilon")
+    concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    keep_epochs: Annotated[
+        int, Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, the last among them")
+    ] = 3
+    stop: Annotated[
+        StopSpec | None,
+        Field(description="early stopping of trials that others dominate; null: none"),
+    ] = StopSpec()
+
+    proxy: Annotated[
+        CorpusSpec | None,
+        Field(description="public proxy corpus that the trials of `run --plan proxy` see instead; null: none"),
+    ] = None
+
+    @property
+    def secret(self) -> bool:
+        """True where the number of trials is secret, and only the best of them all is released."""
+        return self.sampler == "random_stopping"
+
+    @field_validator("objectives")
+    @classmethod
+    def _several_and_distinct(cls, objectives: tuple[Objective, ...]) -> tuple[Objective, ...]:
+        if not objectives or len(set(objectives)) != len(objectives):
+            raise ValueError("give at least one objective, each once")
+        return objectives
+
+
+class ScalesTo(Frozen):
+    """Machines that an autoscaler may have running at once, those that are there already among them."""
+
+    nodes: Annotated[int, Field(ge=1, le=100_000)]
+    gpus: Annotated[float, Field(ge=0)]
+    """GPUs of one machine."""
+    cpus: Annotated[float, Field(gt=0)]
+
+
+class ResourcesSpec(Frozen):
+    """The resources of a worker and of a sweep, and the sharing of warm processes among trials."""
+
+    cpus_per_worker: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
+    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
+    price_per_gpu_hour: Annotated[
+        float | None, Field(ge=0, description="price of one GPU, in any currency, for the cost of trials and sweep")
+    ] = None
+    group: Annotated[
+        Literal["auto", "warm", "fresh"],
+        Field(description="warm: one worker group serves all trials; fresh: a TorchTrainer a trial"),
+    ] = "auto"
+    share: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | Literal["auto"],
+        Field(
+            description="largest share of the cluster for trials; one trial always runs; auto: equal shares of "
+            "all sweeps that are on it at the time"
+        ),
+    ] = "auto"
+    scales_to: Annotated[
+        ScalesTo | None,
+        Field(description="machines that an autoscaler may add; null: those of the cluster launcher's file, if any"),
+    ] = None
+
+
+MAX_REFERENCES = 256
+"""The number that Carlini et al. (2022) train for LiRA."""
+
+
+class AttacksSpec(Frozen):
+    """The attacks of `edp-sweep attack` on a sweep's front."""
+
+    at_end: Annotated[bool, Field(description="run the attacks on the front when the sweep has ended")] = False
+    references: Annotated[
+        int, Field(ge=2, le=MAX_REFERENCES, multiple_of=2, description="K: reference models of RMIA and LiRA")
+    ] = 4
+
+
+class BudgetSpec(Frozen):
+    """When this much is spent, no more trials are started; those that run end. Counted are trials and baseline."""
+
+    gpu_hours: Annotated[float | None, Field(gt=0)] = None
+    worker_hours: Annotated[float | None, Field(gt=0, description="hours times workers, also without GPUs")] = None
+
+    @model_validator(mode="after")
+    def _says_how_much(self) -> BudgetSpec:
+        if self.gpu_hours is None and self.worker_hours is None:
+            raise ValueError("nothing is limited; allowed: gpu_hours, worker_hours or both, or null in its place")
+        return self
+
+
+def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
+    """Return the objectives' values from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
+    return [objective_value(name, metrics) for name in names]
+
+
+def metric_of(objective: Objective) -> str:
+    """Return the metric that an objective is computed from."""
+    return objective.removeprefix("log10_")

@@ -1,0 +1,296 @@
+"""A recipe: everything that a sweep is, in one YAML file. Frozen, checked whole before anything starts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from edp.spec import EDPSpec, Frozen
+from sweeps.config.initial_points import initial_points
+from sweeps.config.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
+from sweeps.config.random_stopping import check_random_stopping
+from sweeps.config.space import PAPER_SPACE, Dimension, Shapes, bound_combinations, fitting_shapes
+from sweeps.text.errors import one_line
+from trainables.config import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
+
+
+class Recipe(Frozen):
+    """A sweep. Raises pydantic.ValidationError for what does not fit together, with the field's path."""
+
+    description: str = ""
+    corpus: CorpusSpec
+    model: ModelSpec
+    shadow: ShadowSpec
+    canaries: CanariesSpec = CanariesSpec()
+    training: TrainingSpec = TrainingSpec()
+    edp: FixedEDP = FixedEDP()
+    space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
+    search: SearchSpec = SearchSpec()
+    epsilon_budget: Annotated[
+        float | None, Field(gt=0, description="largest honest epsilon of a trial; others are refused before they start")
+    ] = None
+    resources: ResourcesSpec = ResourcesSpec()
+    budget: BudgetSpec | None = None
+    attacks: AttacksSpec = AttacksSpec()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_removes_a_dimension(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("space"), dict):
+            short = {f"edp.{name}": name for name in (*PAPER_SPACE, "epsilon")}
+            for long, name in short.items():
+                if data["space"].get(long) is not None and data["space"].get(name) is not None:
+                    raise ValueError(f"space.{long} and space.{name} are the same; allowed: one of them")
+            data = {**data, "space": {short.get(k, k): v for k, v in data["space"].items() if v is not None}}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _objectives_follow_what_is_searched(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp")):
+            return data
+        search = data.get("search", {})
+        if search.get("objectives") is not None:
+            return data
+        # At a fixed ε settings differ in what leaks, not in what is guaranteed.
+        varies = data.get("edp", {}).get("epsilon") is None
+        objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
+        secret = search.get("sampler") == "random_stopping"
+        return {**data, "search": {**search, "objectives": objectives[:1] if secret else objectives}}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Recipe:
+        if self.training.method == "sgd":
+            raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
+        _check_space(self)
+        self.initial_points()
+        if self.search.secret:
+            check_random_stopping(self.edp, self.search, self.space, self.budget)
+        if self.edp.epsilon is not None or "epsilon" in self.space:
+            if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:
+                raise ValueError("a target epsilon cannot be met with edp.alpha = paper or edp.reproducible_noise")
+            if self.epsilon_budget is not None and (self.edp.epsilon or 0) > self.epsilon_budget:
+                raise ValueError(
+                    f"edp.epsilon = {self.edp.epsilon:g} is over epsilon_budget = {self.epsilon_budget:g}: "
+                    "every trial would be refused"
+                )
+        if self.epsilon_budget is not None and (why := self._infinite()):
+            raise ValueError(
+                f"epsilon_budget = {self.epsilon_budget:g}: the honest epsilon is infinite for every trial with {why}, "
+                "so every trial would be refused; remove one"
+            )
+        if self.edp.epsilon is not None and self.edp.z0 is not None:
+            raise ValueError(
+                f"edp.z0 = {self.edp.z0:g} and edp.epsilon = {self.edp.epsilon:g} are both given; give one"
+            )
+        if "log10_epsilon" in self.search.objectives and (why := self._infinite()):
+            raise ValueError(
+                f"search.objectives: the honest epsilon is infinite for every trial with {why}; "
+                "name log10_epsilon_paper instead of log10_epsilon"
+            )
+        return self
+
+    def _infinite(self) -> str | None:
+        """Return the setting with which no trial has a finite epsilon; None: there is none."""
+        if self.edp.alpha == "paper":
+            return "edp.alpha = paper"
+        if self.edp.reproducible_noise is not None:
+            return "edp.reproducible_noise"
+        return "edp.z0 = 0" if self.edp.z0 == 0 else None
+
+    @property
+    def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
+        """The searched settings: the recipe's space over the paper's, without the settings that `edp` fixes."""
+        fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
+        if "epsilon" in self.space or self.edp.epsilon is not None:
+            fixed.add("z0")  # solved for
+        space = {k: v for k, v in {**PAPER_SPACE, **self.space}.items() if k not in fixed}
+        taus = space.get("tau")
+        if self.edp.decay is not None and isinstance(taus, dict):
+            del space["tau"]
+            if self.edp.decay in taus:
+                space["tau"] = taus[self.edp.decay]
+        return space
+
+    def initial_points(self) -> list[dict[str, Any]]:
+        """Return the configurations to try first (`sweeps.config.initial_points`)."""
+        own = {name: self._own(name) for name in self.space if "." in name}
+        return initial_points(self.search, self.dimensions, self.shapes, self.model.kind, own)
+
+    def _own(self, path: str) -> Any:
+        """Return the recipe's own value of a searched setting; None: it has none."""
+        place: Any = self
+        for field in path.split("."):
+            place = getattr(place, field, None)
+        return place
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the trials: one, or those that are searched."""
+        searched = self.space.get("training.method")
+        return tuple(map(str, searched.ends())) if isinstance(searched, Dimension) else (self.training.method,)
+
+    @property
+    def shapes(self) -> Shapes:
+        """The combinations of method, batch and micro-batches that fit together, where several are searched."""
+        return fitting_shapes(self.training, self.space)
+
+    def trial(self, params: dict[str, Any]) -> TrialSpec:
+        """Return the configuration of one trial.
+
+        Args:
+            params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
+                ε is searched or fixed, `z0` holds its solution (`sweeps.config.target_epsilon.resolve`).
+
+        Raises:
+            pydantic.ValidationError: for values that do not fit together.
+        """
+        data: dict[str, Any] = {
+            "corpus": self.corpus.model_dump(),
+            "model": self.model.model_dump(),
+            "shadow": self.shadow.model_dump(),
+            "canaries": self.canaries.model_dump(),
+            "training": self.training.model_dump(),
+            "edp": {k: v for k, v in self.edp.model_dump(exclude={"epsilon"}).items() if v is not None},
+        }
+        for name, value in params.items():
+            if name == "epsilon":
+                continue  # a target; z0 was solved for it
+            *sections, field = (name if "." in name else f"edp.{name}").split(".")
+            place = data
+            for section in sections:
+                place[section] = place.get(section) or {}  # what is not given lacks its fields, which is then said
+                place = place[section]
+            place[field] = value
+        searched = {name: one.ends() for name, one in self.space.items() if isinstance(one, Dimension)}
+        for section, kind in (("training", TrainingSpec), ("edp", EDPSpec)):
+            # Searched or fixed, a setting of one optimiser, say, is left out of the trials of the others, as tau is.
+            mine = {name.removeprefix(f"{section}."): ends for name, ends in searched.items()}
+            data[section] = kind.for_its_choices(data[section], mine)
+        return TrialSpec.model_validate(data)
+
+    def baseline(self) -> TrialSpec:
+        """Return the configuration of the SGD baseline: the recipe's own settings without privacy."""
+        noise = {k: v for k, v in example_params(self).items() if "." not in k}
+        private = self.trial(noise)
+        return private.model_copy(update={"training": private.non_private_training()})
+
+
+# Set once a sweep: data, features, the attack and the processes are shared by its trials.
+_SHARED = (
+    "training.seed",
+    "training.workers",
+    "edp.delta",
+    "edp.unit",
+    "edp.reproducible_noise",
+    "training.device",
+    "model.kind",
+    "model.embeddings",
+    "model.embedding_size",
+    "model.pretrained",
+    "model.vocabulary",
+    "model.features.public",
+    "training.validate_every",
+    "training.non_private",
+)
+_SECTIONS = ("training.", "edp.", "model.")
+
+
+def _check_space(recipe: Recipe) -> None:
+    """Build a trial of every bound combination of the space.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    space = recipe.dimensions
+    if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):
+        raise ValueError("space.epsilon: z0 is given too; search one of them, the other follows from it")
+    if "z0" in recipe.space and recipe.edp.epsilon is not None:
+        raise ValueError(
+            f"space.z0: edp.epsilon = {recipe.edp.epsilon:g} is given too, which z0 is solved for; "
+            "remove one (--set space.z0=null)"
+        )
+    for name, dimension in recipe.space.items():
+        path = name if "." in name else f"edp.{name}"
+        if name in (*PAPER_SPACE, "epsilon") and getattr(recipe.edp, name) is not None:
+            raise ValueError(
+                f"edp.{name} is fixed at {getattr(recipe.edp, name)} and searched in space.{name} too; "
+                f"remove one (--set space.{name}=null)"
+            )
+        if name == "epsilon":
+            if not isinstance(dimension, Dimension) or not all(
+                isinstance(end, int | float) and end > 0 for end in dimension.ends()
+            ):
+                raise ValueError("space.epsilon: allowed: positive numbers, such as log_uniform: [1, 1000]")
+            if recipe.epsilon_budget is not None and min(dimension.ends()) > recipe.epsilon_budget:
+                raise ValueError(
+                    f"space.epsilon = {dimension.text()} is over epsilon_budget = {recipe.epsilon_budget:g}: "
+                    "every trial would be refused"
+                )
+            continue
+        if name not in PAPER_SPACE and not name.startswith(_SECTIONS):
+            raise ValueError(
+                f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, epsilon, "
+                "or a dotted path below training, edp or model"
+            )
+        if path.startswith(_SHARED):
+            raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
+        if dimension == {}:
+            raise ValueError(f"space.{name}: nothing to search; allowed: {', '.join(Dimension.model_fields)}, or null")
+        if isinstance(dimension, dict) and name != "tau":
+            raise ValueError(f"space.{name}: only tau may depend on the decay")
+        if isinstance(dimension, dict) and (unknown := sorted(dimension.keys() - {"linear", "exponential"})):
+            raise ValueError(f"space.{name}.{unknown[0]}: no decay that has a tau; allowed: linear, exponential")
+        if name == "tau" and recipe.edp.decay is not None:
+            useless = sorted(dimension.keys() - {recipe.edp.decay}) if isinstance(dimension, dict) else []
+            if useless or recipe.edp.decay == "none":
+                raise ValueError(
+                    f"space.{'.'.join(['tau', *useless[:1]])}: edp.decay is fixed at {recipe.edp.decay}, which has no "
+                    "use for it; remove one"
+                )
+    methods = getattr(recipe.space.get("training.method"), "choice", None)
+    if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
+        raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
+    for params in bound_combinations(space, recipe.shapes):
+        try:
+            trial = recipe.trial(params)
+        except ValidationError as error:
+            raise ValueError(one_line(error, space)) from None
+        targeted = "epsilon" in params or recipe.edp.epsilon is not None
+        if targeted and trial.edp.alpha == "paper":
+            raise ValueError(
+                "space.edp.alpha: paper has an infinite epsilon whatever the noise, so no target is met with it; "
+                "leave it out"
+            )
+        infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
+        if infinite and "log10_epsilon" in recipe.search.objectives:
+            raise ValueError(
+                f"search.objectives: the honest epsilon is infinite at edp.z0 = {trial.edp.z0:g}, "
+                f"edp.alpha = {trial.edp.alpha}; leave them out, or name log10_epsilon_paper or no epsilon"
+            )
+    _check_inside(recipe)
+
+
+def _check_inside(recipe: Recipe) -> None:
+    """Build a trial inside each range: its ends may be whole numbers, or multiples of N, where other values are not.
+
+    Raises:
+        ValueError: naming the range.
+    """
+    first = example_params(recipe)
+    for name, dimension in recipe.dimensions.items():
+        if not isinstance(dimension, Dimension) or dimension.choice is not None:
+            continue
+        low, high = dimension.ends()
+        inside = low + 1 if dimension.int is not None else low + 0.37 * (high - low)
+        try:
+            recipe.trial({**first, name: inside})
+        except ValidationError as error:
+            allowed = "choice" if dimension.int is not None else "int, or choice"
+            raise ValueError(f"space.{name} may suggest {inside:g}: {one_line(error)}; or {allowed}") from None
+
+
+def example_params(recipe: Recipe) -> dict[str, Any]:
+    """Return one configuration of the space."""
+    return next(bound_combinations(recipe.dimensions, recipe.shapes))

@@ -1,0 +1,45 @@
+"""The digests of the corpora that a sweep or a training began on, in its folder.
+
+The files of a corpus may change. A command that resumes a sweep, trains a trial again or attacks its model must read
+the utterances that it was trained on: others would be taken for members, and other test utterances would give other
+figures.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from edp.spec import UserError
+from trainables.config import CorpusSpec, TrialSpec
+from trainables.corpora import corpus_digest
+from trainables.pretraining.overlap import public_corpora
+from trainables.records.files import atomic_write, read_json_if_any
+
+CORPORA = "corpora.json"
+
+
+def keep_corpora(folder: Path, spec: TrialSpec) -> None:
+    """Write the digest of each corpus that `spec` reads, by field."""
+    digests = {field: corpus_digest(corpus, field) for field, corpus in _corpora(spec).items()}
+    with atomic_write(folder / CORPORA) as partial:
+        partial.write_text(json.dumps(digests, indent=1))
+
+
+def check_corpora(folder: Path, spec: TrialSpec) -> None:
+    """Raise if a corpus has changed since `keep_corpora`. A corpus that was not kept is not checked.
+
+    Raises:
+        UserError: naming the field.
+    """
+    kept = read_json_if_any(folder / CORPORA, dict[str, str]) or {}
+    for field, corpus in _corpora(spec).items():
+        if kept.get(field) not in (None, corpus_digest(corpus, field)):
+            raise UserError(
+                f"{field} = {str(corpus.path or corpus.name)!r}: its content has changed since {folder.name} began; "
+                "allowed: the corpus as it was"
+            )
+
+
+def _corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
+    return {"corpus": spec.corpus, **public_corpora(spec)}

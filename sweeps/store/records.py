@@ -1,0 +1,269 @@
+"""Records of a sweep, its trials and their kept epochs, as they are read from the study and the trials' folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from edp.ledger import Ledger
+from edp.spec import Frozen
+from sweeps.config.recipe import Recipe
+from sweeps.store.study import StudyGone
+from sweeps.store.trial_file import FEATURES, MODEL
+from sweeps.text.errors import one_line
+from sweeps.text.guarantee import measured
+from sweeps.text.names import short
+from trainables.config import TrialSpec
+from trainables.records.epochs import LEDGER, by_epoch, epoch_folder, read_curve, read_ledger
+from trainables.records.files import BrokenFile, digest
+from trainables.records.pareto import Metrics
+
+
+def _with_figures(metrics: dict[str, Any]) -> dict[str, Any]:
+    for name in ("ser", "mia_auc", "epsilon", "epsilon_paper"):
+        if not isinstance(metrics.get(name), int | float):
+            raise ValueError(f"{name} is missing")
+    return metrics
+
+
+def _numbers(baseline: dict[str, Any]) -> dict[str, Any]:
+    for name, value in _with_figures(baseline).items():
+        if not isinstance(value, str | None if name == "run_id" else int | float):
+            raise ValueError(f"{name} = {short(value)}")
+    return baseline
+
+
+class SweepRecord(Frozen):
+    """A sweep without its trials: `sweep.json`."""
+
+    # The baseline's epsilon is infinite. pydantic would refuse it otherwise, and write null.
+    model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
+
+    name: str
+    recipe: str
+    state: Literal["running", "stopped", "failed", "finished"]
+    tracking_uri: str
+    run_id: str
+    wanted: Annotated[int, Field(ge=0)]
+    pid: Annotated[int, Field(ge=0)]
+    baseline: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
+    """Metrics of plain SGD, and the `run_id` of its run."""
+    baseline_run_id: str | None = None
+    baseline_tracked: bool = False
+    """Whether MLflow has the baseline whole."""
+    error: str | None = None
+    examples: int | None = None
+    """Training utterances."""
+    released_run_id: str | None = None
+    """The run of the one trial that a sweep with a secret number of trials releases."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kept epoch of a trial: a candidate of its own, the trial's configuration trained for that many epochs."""
+
+    trial: int
+    epoch: int
+    """Epochs done; `training.epochs` of a training that makes the same model again."""
+    params: dict[str, Any]
+    metrics: dict[str, float]
+    """Metrics on the test split, under the names of a trial's final metrics."""
+    run_id: str | None
+    folder: Path
+    """The folder of this epoch's `model.pt` and `ledger.json`."""
+    ledger: Ledger | None
+    recipe: Recipe = field(repr=False, compare=False)
+    """The sweep's recipe."""
+    last: bool = True
+    """True for the trial's last epoch."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of the files in `folder` and in `features/`, as the trial wrote them."""
+
+    @property
+    def spec(self) -> TrialSpec:
+        """The trial's configuration."""
+        return self.recipe.trial(self.params)
+
+    @property
+    def name(self) -> str:
+        """The trial's number, and the epoch where it is not the last: `2`, `2@3`."""
+        return str(self.trial) if self.last else f"{self.trial}@{self.epoch}"
+
+    def public(self) -> dict[str, Any]:
+        """Return what `--json` prints of a point."""
+        return {
+            "number": self.trial,
+            "epoch": self.epoch,
+            "params": self.params,
+            **measured(self.metrics),
+            "run_id": self.run_id,
+        }
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """A trial as the study knows it.
+
+    `state`: running, interrupted (its sweep has no driver), complete, stopped (early, and measured), failed or refused.
+    """
+
+    number: int
+    state: str
+    params: dict[str, Any]
+    metrics: dict[str, float]
+    run_id: str | None
+    reason: str | None
+    ledger: Ledger | None
+    """The executed steps; None if they are not known (`executed`)."""
+    folder: int
+    """Number of the folder that holds the model; it differs from `number` after `renamed`."""
+    recipe: Recipe = field(repr=False, compare=False)
+    """The sweep's recipe."""
+    points: tuple[Point, ...] = ()
+    """The kept epochs, the last one last."""
+    curve: tuple[dict[str, float], ...] = ()
+    """Each epoch's report, the first epoch first: losses, seconds, ε, and `valid_` metrics."""
+
+    @property
+    def spec(self) -> TrialSpec:
+        """The configuration.
+
+        Raises:
+            pydantic.ValidationError: for a refused trial whose parameters are no configuration.
+        """
+        return self.recipe.trial(self.params)
+
+    def public(self) -> dict[str, Any]:
+        """Return what `--json` prints of a trial."""
+        return {
+            "number": self.number,
+            "state": self.state,
+            "params": self.params,
+            **measured(self.metrics),
+            "run_id": self.run_id,
+            "reason": self.reason,
+            "points": [{"epoch": point.epoch, **measured(point.metrics)} for point in self.points],
+        }
+
+
+def number_of(trial: FrozenTrial | Trial) -> int:
+    """Return the number of a trial and its folder; a trial that resumes an interrupted one has that one's number."""
+    number: int = trial.user_attrs.get("retry_of", trial.number)
+    return number
+
+
+class _Epoch(BaseModel):
+    """A kept epoch in the study."""
+
+    epoch: Annotated[int, Field(ge=1)]
+    metrics: Annotated[Metrics, AfterValidator(_with_figures)]
+
+
+class ConfirmedRun(BaseModel):
+    """A training of `edp-sweep confirm`, in its folder."""
+
+    seed: int
+    run_id: str | None
+    metrics: Annotated[Metrics, AfterValidator(_with_figures)]
+
+
+class TrialAttributes(BaseModel):
+    """The attributes that the driver wrote to the study's trial, validated."""
+
+    state: str | None = None
+    params: dict[str, Any] = {}
+    metrics: Metrics = {}
+    points: list[_Epoch] = []
+    epochs: list[Metrics] = []
+    run_id: str | None = None
+    reason: str | None = None
+    retry_of: int | None = None
+    digests: dict[str, str] = {}
+    """SHA-256 of each file of the trial, by its path in the trial's folder."""
+    tags: dict[str, str] = {}
+
+
+_STATES = {TrialState.COMPLETE: "complete", TrialState.RUNNING: "running"}
+
+
+def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecord:
+    """Return the record of a study's trial.
+
+    Args:
+        folder: of the trial.
+        recipe: of the sweep.
+
+    Raises:
+        StudyGone: for attributes that no driver wrote.
+    """
+    try:
+        told = TrialAttributes.model_validate(trial.user_attrs)
+    except ValidationError as error:
+        raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
+    curve = told.epochs or read_curve(folder)
+    ledger = Ledger() if told.state == "refused" else executed(folder, curve, told.digests.get(LEDGER))
+    shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
+    points = [
+        Point(
+            trial=number_of(trial),
+            epoch=point.epoch,
+            metrics=point.metrics,
+            folder=folder if point is told.points[-1] else epoch_folder(folder, point.epoch),
+            ledger=ledger.until(point.epoch) if ledger is not None else None,
+            last=point is told.points[-1],
+            digests=_of_point(told, None if point is told.points[-1] else point.epoch),
+            **shared,
+        )
+        for point in told.points
+    ]
+    # An interrupted trial waits to be asked for again: it has not ended.
+    state = "running" if told.state == "interrupted" else told.state or _STATES.get(trial.state, "failed")
+    return TrialRecord(
+        number=number_of(trial),
+        state=state,
+        metrics=told.metrics,
+        reason=told.reason,
+        ledger=ledger,
+        folder=number_of(trial),
+        points=tuple(points),
+        curve=tuple(curve),
+        **shared,
+    )
+
+
+def _of_point(told: TrialAttributes, epoch: int | None) -> dict[str, str]:
+    """Return the digests of an epoch's files by name; None stands for the last epoch."""
+    place = "" if epoch is None else f"{epoch_folder(Path(), epoch)}/"
+    found = {name: told.digests[place + name] for name in (MODEL, LEDGER) if place + name in told.digests}
+    return found | {name: one for name, one in told.digests.items() if name.startswith(f"{FEATURES}/")}
+
+
+def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:
+    """Return what a trial has executed, from the ledger in its folder; None if that is not known.
+
+    It is not known if the ledger is missing or broken, differs from the one that the trial wrote, or holds fewer epochs
+    than have reported.
+
+    Args:
+        wrote: SHA-256 of the ledger that the trial wrote; None: it has not ended.
+    """
+    try:
+        found = read_ledger(folder)
+    except BrokenFile:
+        return None
+    if found is None or (wrote is not None and digest(folder / LEDGER) != wrote):
+        return None
+    last = max(by_epoch(curve), default=0)
+    if found.private and last > max((entry.epoch + 1 for entry in found.entries), default=0):
+        return None
+    return found
+
+
+def renamed(record: TrialRecord, number: int, run_id: str | None) -> TrialRecord:
+    """Return the record and its points under another number and run."""
+    points = tuple(replace(point, trial=number, run_id=run_id) for point in record.points)
+    return replace(record, number=number, run_id=run_id, points=points)

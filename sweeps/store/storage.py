@@ -1,0 +1,76 @@
+"""A storage folder, and where its tracking store is.
+
+The URI of a SQLite store in the storage folder is kept relative to the folder, so that both move together.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from edp.spec import UserError
+from sweeps.text.names import sqlite_url
+from sweeps.text.secrets import redacted
+from sweeps.text.shell import command_line
+
+_SQLITE = "sqlite:///"
+
+
+def check_storage(storage: Path) -> None:
+    """Make a storage folder where it is missing.
+
+    Raises:
+        UserError: if it cannot be made.
+    """
+    try:
+        (storage / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"storage = {str(storage)!r}: {error.strerror}; allowed: a folder that can be written"
+        ) from None
+
+
+def default_tracking_uri(storage: Path) -> str:
+    """Return the URI of the SQLite store in a storage folder."""
+    return sqlite_url((storage / "mlflow.db").resolve())
+
+
+def absolute_store(uri: str) -> str:
+    """Return `uri` with a SQLite file's absolute path: a later reader may work in another folder."""
+    file = _file(uri)
+    if file is None or file.is_absolute() or str(file) in (".", ":memory:"):
+        return uri
+    return sqlite_url(file.resolve())
+
+
+def relative_store(uri: str, storage: Path) -> str:
+    """Return `uri` with the path of a SQLite file in `storage` relative to `storage`."""
+    file = _file(uri)
+    if file is None or not file.is_relative_to(storage):
+        return uri
+    return sqlite_url(file.relative_to(storage))
+
+
+def store_here(uri: str, storage: Path) -> str:
+    """Return the URI that `relative_store` was given, with `storage` where it is now."""
+    file = _file(uri)
+    return uri if file is None or file.is_absolute() else sqlite_url(storage / file)
+
+
+def train_line(config: str | Path, *words: str, storage: Path, tracking_uri: str) -> str:
+    """Return `edp-sweep train CONFIG WORDS…` as a next step that tracks in the store at `tracking_uri`.
+
+    `train` reads no sweep, so it must be told a store that is not its default.
+    """
+    default = absolute_store(os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
+    told = tracking_uri if redacted(default) != redacted(absolute_store(tracking_uri)) else None
+    return command_line("train", config, *words, storage=storage, tracking_uri=told)
+
+
+def _file(uri: str) -> Path | None:
+    """Return the file of a SQLite store without options, None for every other store."""
+    if not uri.startswith(_SQLITE) or "?" in uri:
+        return None
+    from sqlalchemy.engine import make_url  # slow to import
+
+    return Path(make_url(uri).database or "")

@@ -1,0 +1,89 @@
+"""The study's database. The driver opens it to write; every other process only reads, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
+
+from edp.spec import UserError
+from sweeps.text.errors import missing_driver
+from sweeps.text.secrets import redacted
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # each study that is made, each trial that ends
+_checked = set[str]()
+"""Databases whose tables are known to be of this Optuna: each check executes all of its migration files."""
+_OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
+
+
+class StudyGone(Exception):
+    """The study is missing or cannot be read; the text says which."""
+
+
+def study_storage(url: str) -> RDBStorage:
+    """Open the database at `url`, with variables of the environment replaced; make its tables where they are missing.
+
+    Raises:
+        UserError: if it cannot be opened.
+    """
+    try:
+        return RDBStorage(os.path.expandvars(url), **_OPTIONS)
+    except ImportError as error:
+        raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
+    except (SQLAlchemyError, RuntimeError, ValueError, OSError) as error:
+        reason = _reason(error, url)
+        raise UserError(
+            f"search.study = {url!r} cannot be opened; allowed: a database URL that can be written ({reason})"
+        ) from None
+
+
+def read_study(url: str, name: str) -> list[FrozenTrial]:
+    """Return all trials of a study, as Optuna keeps them.
+
+    Raises:
+        StudyGone: if the database or the study is missing, or cannot be read.
+        UserError: if the database does not answer, or its driver is not installed.
+    """
+    settled = os.path.expandvars(url)
+    file = _file_of(settled)
+    if file is not None and not file.exists():
+        raise StudyGone(f"{file} is not there")
+    try:
+        # Missing tables stay missing: a reader must not turn another file into a study.
+        storage = RDBStorage(
+            settled, skip_compatibility_check=settled in _checked, skip_table_creation=True, **_OPTIONS
+        )
+        _checked.add(settled)
+        return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
+    except ImportError as error:
+        raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
+    except KeyError:
+        raise StudyGone(f"{file or url} holds no study of this name") from None
+    except Exception as error:  # of SQLAlchemy, SQLite, Alembic or Optuna
+        busy = "locked" in str(error)
+        no_tables = isinstance(error.__cause__, ProgrammingError)  # in a server's database that is new
+        if busy or (file is None and not no_tables):
+            raise UserError(
+                f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
+            ) from None
+        raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
+
+
+def _file_of(url: str) -> Path | None:
+    """Return the file of a SQLite database, None for a server's."""
+    try:
+        place = make_url(url)
+    except SQLAlchemyError:
+        return None
+    return Path(place.database) if place.get_backend_name() == "sqlite" and place.database else None
+
+
+def _reason(error: BaseException, url: str) -> str:
+    text = " ".join(str(getattr(error, "orig", None) or error).split()) or type(error).__name__
+    return redacted(text, os.path.expandvars(url))[:200]

@@ -1,0 +1,244 @@
+"""A sweep on disk: its folder, its recipe, and the Optuna study that is the truth about its trials."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import ValidationError
+
+from edp.spec import UserError
+from sweeps.config.loading import read_yaml, write_yaml
+from sweeps.config.recipe import Recipe
+from sweeps.store.lock import is_free, is_held
+from sweeps.store.records import SweepRecord, TrialRecord, number_of, renamed, trial_record
+from sweeps.store.storage import check_storage, relative_store, store_here
+from sweeps.store.study import StudyGone, read_study
+from sweeps.text.errors import one_line
+from sweeps.text.names import check_name, is_name, sqlite_url
+from sweeps.text.secrets import HIDDEN, redacted
+from sweeps.text.shell import command_line
+from trainables.records.files import atomic_write, read_json
+
+RECORD, RECIPE = "sweep.json", "recipe.yaml"
+
+
+class Sweep:
+    """The folder `storage/name`.
+
+    Args:
+        storage: the storage folder.
+        name: of the sweep.
+
+    Raises:
+        UserError: if `name` cannot be a name.
+    """
+
+    def __init__(self, storage: Path, name: str) -> None:
+        self.name = check_name("name", name)
+        self.folder = storage.resolve() / name
+        self.cache = storage.resolve() / "cache"
+        self.log = storage.resolve() / "logs" / f"{name}.log"
+
+    @classmethod
+    def new(cls, storage: Path, name: str) -> Sweep:
+        """Return a sweep that does not exist yet. Only the storage folder is made.
+
+        Raises:
+            UserError: if the name is taken or cannot be a folder's.
+        """
+        if name in ("cache", "encoders", "logs", "mlflow-artifacts"):
+            raise UserError(f"name = {name!r} is a folder of the storage's own; choose another")
+        sweep = cls(storage, name)
+        check_storage(storage)
+        if not is_free(sweep.folder):
+            way = command_line("resume", name, storage=storage)
+            raise UserError(f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: {way}")
+        return sweep
+
+    @classmethod
+    def existing(cls, storage: Path, name: str) -> Sweep:
+        """Return a sweep that was started before.
+
+        Raises:
+            UserError: naming the sweeps of the storage folder, if this one is not among them.
+        """
+        sweep = cls(storage, name)
+        if not any((sweep.folder / file).exists() for file in (RECORD, RECIPE)):
+            names, start = [s.name for s in all_sweeps(storage)], command_line("run", "quickstart", storage=storage)
+            raise UserError(
+                f"name = {name!r}: no sweep of this name in {storage}; "
+                f"allowed: {', '.join(names) or f'none yet (start one with: {start})'}"
+            )
+        return sweep
+
+    @property
+    def record(self) -> SweepRecord:
+        """The sweep's record, read each time: another process may drive the sweep.
+
+        Raises:
+            BrokenFile: for a file that is not whole.
+        """
+        found = read_json(self.folder / RECORD, SweepRecord)
+        return found.model_copy(update={"tracking_uri": store_here(found.tracking_uri, self.folder.parent)})
+
+    def save(self, record: SweepRecord) -> None:
+        """Replace the record, in one step. A tracking store in the storage folder is kept by its relative path."""
+        kept = record.model_copy(update={"tracking_uri": relative_store(record.tracking_uri, self.folder.parent)})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.folder / RECORD) as partial:
+            partial.write_text(kept.model_dump_json(indent=1))
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the record."""
+        self.save(self.record.model_copy(update=changes))
+
+    @functools.cached_property
+    def recipe(self) -> Recipe:
+        """The recipe with the settings that the sweep was started with.
+
+        Raises:
+            UserError: for a file that is not whole.
+        """
+        path = self.folder / RECIPE
+        try:
+            return Recipe.model_validate(read_yaml(path))
+        except ValidationError as error:
+            raise UserError(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
+
+    def save_recipe(self, recipe: Recipe) -> None:
+        """Write the recipe, with the settings of the command line."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_yaml(recipe, self.folder / RECIPE, f"The recipe of sweep {self.name}, as it was started.")
+        self.recipe = recipe
+
+    def trial_folder(self, number: int) -> Path:
+        """Return the folder of a trial's model, ledger and attack features."""
+        return self.folder / "trials" / str(number)
+
+    @property
+    def state(self) -> str:
+        """The record's state; `interrupted` if that is `running` but the sweep has no driver."""
+        state = self.record.state
+        return "interrupted" if state == "running" and not is_held(self.folder) else state
+
+    def command(self, command: str, *words: str | Path, tracking_uri: str | None = None) -> str:
+        """Return `edp-sweep COMMAND NAME WORDS…` as a next step.
+
+        Args:
+            tracking_uri: of the store, if it has moved since the sweep.
+        """
+        kept = self.record.tracking_uri
+        lost = HIDDEN in kept and not os.environ.get("MLFLOW_TRACKING_URI")
+        moved = tracking_uri is not None and redacted(tracking_uri) != kept
+        told = tracking_uri if moved else kept if lost else None
+        return command_line(command, self.name, *words, storage=self.folder.parent, tracking_uri=told)
+
+    def study_url(self, recipe: Recipe) -> str:
+        """Return the URL of the study's database, in which variables of the environment still stand."""
+        return recipe.search.study or sqlite_url(self.folder / "study.db")
+
+    def study_name(self, recipe: Recipe) -> str:
+        """Return the study's name. In a shared database, other storage folders may have a sweep of this name."""
+        return self.name if recipe.search.study is None else f"{self.name}-{self.record.run_id[:8]}"
+
+    def trials(self) -> list[TrialRecord]:
+        """Return all trials by number. A running trial of a sweep without a driver is `interrupted`.
+
+        Raises:
+            UserError: if the study's database cannot be opened.
+        """
+        recipe = self.recipe
+        records = self.records(self.told(recipe))
+        if not is_held(self.folder):
+            records = [replace(r, state="interrupted") if r.state == "running" else r for r in records]
+        return self._released(records) if recipe.search.secret else records
+
+    def records(self, trials: list[FrozenTrial]) -> list[TrialRecord]:
+        """Return the records of a study's trials that have started.
+
+        Raises:
+            UserError: for attributes that no driver wrote.
+        """
+        waiting = {number_of(trial) for trial in trials if trial.state == TrialState.WAITING}
+        found = [trial for trial in trials if trial.state != TrialState.WAITING]
+        # An interrupted trial goes on as another trial of the study. Each number's latest try has the record.
+        own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
+        own = list({number_of(t): t for t in own}.values())
+        try:
+            records = [trial_record(trial, self.trial_folder(number_of(trial)), self.recipe) for trial in own]
+        except StudyGone as broken:
+            raise self._gone(f"{broken}") from None
+        # The study lacks a run that MLflow took only after the trial had ended.
+        late = self.synced_runs()
+        records = [r if r.run_id else replace(r, run_id=late.get(r.number)) for r in records]
+        return sorted(records, key=lambda record: record.number)
+
+    def told(self, recipe: Recipe) -> list[FrozenTrial]:
+        """Return all trials as Optuna keeps them; none if there is no study yet.
+
+        Raises:
+            UserError: if the study cannot be read, or lacks trials that have left a folder.
+        """
+        folders = self.trial_folders()
+        try:
+            found = read_study(self.study_url(recipe), self.study_name(recipe))
+        except StudyGone as gone:
+            if not folders and self.record.examples is None:
+                return []  # not made yet
+            raise self._gone(f"{gone}, but trials were run") from None
+        if lacking := sorted(folders - {number_of(trial) for trial in found}):
+            some = ", ".join(map(str, lacking[:8])) + (", …" if len(lacking) > 8 else "")
+            raise self._gone(f"its study lacks trials that have left a folder ({some})")
+        return found
+
+    def _gone(self, what: str) -> UserError:
+        way = command_line("repair", self.name, storage=self.folder.parent)
+        return UserError(f"name = {self.name!r}: {what}; rebuild the study from the trials' folders with: {way}")
+
+    def trial_folders(self) -> set[int]:
+        """Return the numbers of the trials' folders."""
+        found = (self.folder / "trials").glob("*/")
+        return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
+
+    def synced_runs(self) -> dict[int, str]:
+        """Return the MLflow run ids of the trials that MLflow has completely, by number (`sweeps.tracking.backfill`).
+
+        Raises:
+            BrokenFile: if the file is incomplete.
+        """
+        path = self.folder / "tracked.json"
+        return read_json(path, dict[int, str]) if path.exists() else {}
+
+    def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        """Return the best trial alone, once all have ended, as the bound on its ε assumes.
+
+        The validation SER chooses: a test SER that chooses is no longer a test.
+        """
+        if self.record.state != "finished":
+            return []
+        complete = [record for record in records if record.state == "complete"]
+        best = sorted(complete, key=lambda record: record.curve[-1]["valid_ser"])[:1]
+        # The trial's own number would tell something about the number of trials.
+        return [renamed(record, 0, self.record.released_run_id) for record in best]
+
+
+def all_sweeps(storage: Path) -> list[Sweep]:
+    """Return every sweep in `storage` by name, including those that have lost a file."""
+    names = {path.parent.name for file in (RECORD, RECIPE) for path in storage.glob(f"*/{file}")}
+    return [Sweep(storage, name) for name in sorted(names) if is_name(name)]
+
+
+def newest(storage: Path) -> Sweep | None:
+    """Return the sweep that was started last, None if there is none."""
+
+    def started(sweep: Sweep) -> float:
+        recipe = sweep.folder / RECIPE  # is written once
+        return recipe.stat().st_mtime if recipe.is_file() else 0.0
+
+    return max(all_sweeps(storage), key=started, default=None)

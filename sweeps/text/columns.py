@@ -1,0 +1,71 @@
+"""Columns of SER, MIA and ε, the same in every table of models: their heads, their cells, and the legend below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sweeps.text.figures import MARK, audited_text, epsilon_cell, user_cell
+from sweeps.text.leakage import tpr_text
+
+TPR = "mia_tpr_at_1pct_fpr"
+
+Metrics = Mapping[str, Any]
+
+
+def ser_cell(metrics: Metrics, *, interval: bool = False) -> str:
+    """Return the SER in percent, with half its 95 % interval where that is wanted; "" where it was not measured."""
+    if "ser" not in metrics:
+        return ""
+    return f"{metrics['ser']:.1%}{_half(metrics, 'ser', 100, 1) if interval else ''}"
+
+
+def auc_cell(metrics: Metrics, *, interval: bool = False) -> str:
+    """Return the AUC of the membership attack, as `ser_cell`."""
+    if "mia_auc" not in metrics:
+        return ""
+    return f"{metrics['mia_auc']:.3f}{_half(metrics, 'mia_auc', 1, 3) if interval else ''}"
+
+
+def tpr_cell(metrics: Metrics, *, interval: bool = False) -> str:
+    """Return the TPR of the membership attack in percent, at the FPR that was realised, as `ser_cell`."""
+    if TPR not in metrics:
+        return ""
+    half = _half(metrics, TPR, 100, 1) if interval else ""
+    return tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) + half
+
+
+def epsilon_heads(models: Iterable[Metrics]) -> list[str]:
+    """Return the heads of the ε columns: of users and of audits only where some model has such an ε."""
+    models = list(models)
+    return [
+        "ε honest",
+        *(["ε user"] if any("epsilon_user" in metrics for metrics in models) else []),
+        "ε paper",
+        *(["ε audited"] if _audited(models) else []),
+    ]
+
+
+def epsilon_cells(metrics: Metrics) -> dict[str, str]:
+    """Return the ε cells of a model by the heads of their columns; "" for an ε that is not known."""
+    return {
+        "ε honest": epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
+        "ε user": user_cell(metrics),
+        "ε paper": epsilon_cell(metrics["epsilon_paper"]) if "epsilon_paper" in metrics else "",
+        "ε audited": audited_text(metrics),
+    }
+
+
+def epsilon_legend(models: Iterable[Metrics], unaudited: str = "No audit was run.") -> str:
+    """Return what a caption says of the ε columns, with `unaudited` where no model was audited."""
+    return f"{MARK}: ε of 1e4 or more is no formal guarantee." + ("" if _audited(models) else f" {unaudited}")
+
+
+def _audited(models: Iterable[Metrics]) -> bool:
+    return any("epsilon_audited" in metrics for metrics in models)
+
+
+def _half(metrics: Metrics, name: str, scale: float, digits: int) -> str:
+    """Return ± half the width of a figure's 95 % interval; "" where it has none."""
+    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
+    return "" if low is None or high is None else f" ±{scale * (high - low) / 2:.{digits}f}"

@@ -1,0 +1,130 @@
+"""User errors in one line: field, value, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from sweeps.text.names import short
+
+_TAGS = frozenset({"clc", "bert"})
+_WORDS = {
+    "missing": "missing",
+    "extra_forbidden": "unknown setting",
+    "tuple_type": "allowed: a list",
+    "dict_type": "allowed: a mapping of settings",
+    "model_type": "allowed: a mapping of settings",
+    "model_attributes_type": "allowed: a mapping of settings",
+}
+"""Messages by Pydantic's error type, where its own would speak of Python types."""
+_DIMENSION = "allowed: {choice: […]}, or {uniform: [low, high]}, log_uniform or int likewise"
+_PARTS = {
+    "corpus": "a corpus, such as {name: snips} or {path: mine.jsonl}",
+    "corpus.name": "the name of a corpus that comes along, such as snips, or corpus.path",
+    "model": "{kind: clc, …} or {kind: bert, …}",
+    "model.embeddings": "{corpus: {name: snips}}, a public corpus, or {path: …}, a file of word vectors",
+    "model.vocabulary": "a public corpus, such as {name: snips}",
+    "shadow": "{corpus: {name: snips}}, a public corpus that the attacker learns from",
+    "shadow.corpus": "a public corpus that the attacker learns from, such as {name: snips}",
+}
+"""Required parts of a recipe, with an example each."""
+_RENAMED = {"training.plain": "training.non_private", "search.stand_in": "search.proxy"}
+"""New names of renamed settings."""
+
+
+def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
+    """Return the first problem of a Pydantic error as `path = value: what is wrong`.
+
+    Args:
+        searched: settings whose value came from a recipe's space; the message then names the space.
+    """
+    problem = error.errors()[0]
+    context = problem.get("ctx", {})
+    loc = problem["loc"]
+    # A dimension of the space is called by the dotted path of its setting.
+    place = [
+        part
+        for above, part in zip(("", *loc), loc, strict=False)
+        if str(part) not in _TAGS and (_is_field(part) or above == "space")
+    ]
+    value, kind = problem["input"], problem["type"]
+    if len(place) > 1 and place[-1] == "bool":  # the first of the types that a choice may have
+        place, kind, message = place[:-1], "", "allowed: a number, a text, true or false"
+    elif kind == "truth_value":
+        place, value, message = [*place, context["field"]], context["value"], problem["msg"]
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        # The only ones that there are: a model's.
+        place, value, message = (
+            [*place, "kind"],
+            context.get("tag"),
+            f"allowed: {', '.join(sorted(_TAGS, reverse=True))}",
+        )
+        kind = "missing" if value is None else kind
+    elif kind == "too_short":
+        message = f"allowed: at least {context['min_length']}"
+    else:
+        message = _WORDS.get(kind) or problem["msg"].removeprefix("Value error, ")
+    if place[:1] == ["space"] and place[1:] and kind in ("dict_type", "model_type", "model_attributes_type"):
+        message = _DIMENSION
+    path = _as_written(".".join(map(str, place)), searched)
+    if kind == "extra_forbidden" and (found := renamed(path)):
+        return found
+    if kind in ("extra_forbidden", "missing"):
+        wanted = f"; allowed: {_PARTS[path]}" if kind == "missing" and path in _PARTS else ""
+        return f"{path}: {message}{wanted}"
+    if kind == "value_error":
+        return f"{path}: {message}" if path and path not in message else message
+    message = message[0].lower() + message[1:]
+    return f"{path} = {shown(value)}: {message}" if path else message
+
+
+def renamed(path: str) -> str | None:
+    """Return the message for a setting that has a new name, None for other paths."""
+    return f"{path}: renamed; write {_RENAMED[path]}" if path in _RENAMED else None
+
+
+_POSTGRES = ("psycopg", "psycopg2", "asyncpg", "pg8000")
+"""Drivers of PostgreSQL. The extra `postgres` installs the first one, which postgresql:// uses."""
+
+
+def missing_driver(error: ImportError) -> str:
+    """Return a message that says which database driver to install."""
+    seen: BaseException | None = error
+    while seen is not None and getattr(seen, "name", None) is None:
+        seen = seen.__cause__ or seen.__context__
+    module = str(getattr(seen, "name", None) or "the database's driver").partition(".")[0]
+    how = (
+        "pip install 'edp-sweeps[postgres]', and postgresql://…"
+        if module in _POSTGRES
+        else "a database whose driver is installed, or SQLite (sqlite:///FILE)"
+    )
+    return f"its driver {module} is not installed; allowed: {how}"
+
+
+def _as_written(path: str, searched: Collection[str]) -> str:
+    for name in (path, path.removeprefix("edp.")):
+        if name in searched:
+            return f"space.{name}"
+    return path
+
+
+def _is_field(part: Any) -> bool:
+    """Return True for a field's name. Pydantic mixes names of union members and validators among them."""
+    return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
+
+
+def shown(value: Any) -> str:
+    """Return a value shortened for a message, without secrets."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return short(value)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return `did you mean x?` if a known name is close, else the list of known names."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"allowed: {', '.join(known)}"

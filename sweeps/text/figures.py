@@ -1,0 +1,132 @@
+"""Metrics, epsilons and configurations as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edp.spec import EDPSpec
+from sweeps.text.guarantee import NO_GUARANTEE
+
+
+def number(value: float) -> str:
+    """Format a number with three digits; below 10,000 with all digits before the point (1002, not 1e+03)."""
+    if math.isnan(value):
+        return "unknown"
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.0f}" if 99.95 <= abs(value) < NO_GUARANTEE else f"{value:.3g}"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Format ε, labelled where it guarantees nothing."""
+    if math.isinf(epsilon):
+        return "∞ (no formal guarantee)"
+    return f"{epsilon:.2e} (no formal guarantee)" if epsilon >= NO_GUARANTEE else number(epsilon)
+
+
+def epsilon_over(epsilon: float, limit: float) -> str:
+    """Format an ε over a limit with enough digits to show that it is over."""
+    shown = epsilon_text(epsilon)
+    return f"{epsilon:.10g}" if shown == number(limit) else shown
+
+
+MARK = "†"
+"""Stands for "no formal guarantee" in narrow columns; the table's caption says so."""
+
+
+def epsilon_cell(epsilon: float) -> str:
+    """Format ε for a narrow column."""
+    if math.isinf(epsilon):
+        return f"∞ {MARK}"
+    return f"{epsilon:.1e} {MARK}" if epsilon >= NO_GUARANTEE else number(epsilon)
+
+
+def utility_words(metrics: Mapping[str, Any]) -> str:
+    """Return the utility metrics of a model's task in words."""
+    error = "SER" if "slot_f1" in metrics else "SER (error rate)"
+    names = {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
+    return ", ".join(f"{words} {metrics[name]:.2%}" for name, words in names.items() if name in metrics)
+
+
+def audited_text(metrics: Mapping[str, Any]) -> str:
+    """Format the audit's lower bound of ε; "" without an audit."""
+    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
+
+
+def user_cell(metrics: Mapping[str, Any]) -> str:
+    """Format a user's ε for a narrow column; "" where users are unknown."""
+    return epsilon_cell(metrics["epsilon_user"]) if "epsilon_user" in metrics else ""
+
+
+NO_USERS = "users are not known: a person with several utterances is protected less"
+
+
+def users_remark(metrics: Mapping[str, Any]) -> list[str]:
+    """Return the remark that an ε per utterance needs where the corpus does not say whose they are."""
+    return [NO_USERS] if "epsilon_user" not in metrics and metrics.get("epsilon", math.inf) < NO_GUARANTEE else []
+
+
+def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a model's epsilons in words: honest, of a user where users are known, the paper's claim, and audited."""
+    honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
+    audited = audited_text(metrics)
+    return [
+        f"ε honest {epsilon_text(honest)}",
+        *([f"ε of a user {epsilon_text(metrics['epsilon_user'])}"] if "epsilon_user" in metrics else []),
+        f"ε paper {epsilon_text(paper)}",
+        f"ε audited {audited}" if audited else "ε not audited",
+    ]
+
+
+def users_notes(models: Iterable[Mapping[str, Any]]) -> str:
+    """Return the sentence below a table of models of whose users nothing is known; "" where users are known."""
+    remarks = {remark for metrics in models for remark in users_remark(metrics)}
+    return "".join(f" {remark.capitalize()}." for remark in remarks)
+
+
+def metrics_line(metrics: Mapping[str, Any]) -> str:
+    """Return the figures of a trained model in one line."""
+    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
+    return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
+
+
+def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
+    """Return a run's guarantee in words, with ε rounded up to four digits."""
+    if edp.reproducible_noise is not None:
+        return "not private: the noise is reproducible"
+    epsilon = metrics["epsilon"]
+    if epsilon >= NO_GUARANTEE:
+        return f"no formal guarantee (epsilon {epsilon:.3g})"
+    unit = {"example": "one example", "micro_batch": "one micro-batch", "user": "one user"}[edp.unit]
+    digits = 3 - math.floor(math.log10(epsilon)) if epsilon > 0 else 0
+    up = math.ceil(epsilon * 10.0**digits) / 10.0**digits  # four digits, rounded to the safe side
+    return f"({up:g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
+
+
+def relative_change(value: float, baseline: float) -> float:
+    """Return the change in percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
+    return 100 * (value - baseline) / baseline if baseline else math.nan
+
+
+def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
+    """Return a configuration in one line. `short` names a setting by the last part of its path where that is unique."""
+    lasts = [name.rpartition(".")[2] for name in params]
+    names = {name: last if short and lasts.count(last) == 1 else name for name, last in zip(params, lasts, strict=True)}
+    shown = {names[k]: v for k, v in params.items() if not (k == "tau" and v == 0)}
+    return ", ".join(f"{k} {number(v)}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+
+
+def shared_params(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the settings that several configurations share; {} for a single one."""
+    first, *others = configurations or [{}]
+    if not others:
+        return {}
+    return {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
+
+
+def enumerated(names: Sequence[str], most: int | None = None) -> str:
+    """Return names as a sentence lists them (`1, 2 and 3`): at most `most`, then how many more there are."""
+    shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1] if shown else "")))

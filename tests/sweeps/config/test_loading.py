@@ -1,0 +1,330 @@
+"""Recipes: read whole, checked whole, refused in one line that names field, value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from edp.spec import UserError
+from sweeps.config.loading import apply_overrides, load_config, load_recipe, read_yaml, recipe_names, write_yaml
+from sweeps.config.recipe import Recipe
+from sweeps.config.space import bound_combinations
+from trainables.config import BERTSpec, TrialSpec
+
+EXPECTED = {
+    "quickstart_paper",
+    *(f"{corpus}_{model}" for corpus in ("atis", "snips", "nlu_eval") for model in ("clc", "bert")),
+    *(f"{corpus}_{model}" for corpus in ("communication", "health", "video") for model in ("clc",)),
+}
+
+
+def test_the_recipes_of_the_issue_are_there() -> None:
+    assert set(recipe_names()) >= EXPECTED
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_builds_a_trial_at_every_corner_and_round_trips(name: str, tmp_path: Path) -> None:
+    stem, recipe = load_recipe(name, [])
+    assert stem == name
+    for params in bound_combinations(recipe.dimensions):
+        trial = recipe.trial(params)
+        assert TrialSpec.model_validate_json(trial.model_dump_json()) == trial
+    write_yaml(recipe, tmp_path / "again.yaml")
+    assert load_recipe(str(tmp_path / "again.yaml"), [])[1] == recipe
+
+
+def test_the_default_space_is_the_papers() -> None:
+    _, recipe = load_recipe("atis_clc", [])
+    space = recipe.dimensions
+    assert space["C"].choice == (0.1, 0.25, 0.5, 1, 2, 5)
+    assert space["z0"].log_uniform == (1e-6, 1)
+    assert space["decay"].choice == ("none", "linear", "exponential")
+    assert space["tau"]["linear"].choice == (0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9)
+    assert space["tau"]["exponential"].choice == (0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5)
+    assert recipe.search.objectives == ("ser", "mia_auc", "log10_epsilon")
+    assert recipe.training.workers == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("edp.C=-1", ["edp.C = -1", "greater than 0"]),
+        ("edp.z=1", ["edp.z = 1", "unknown setting", "z0"]),
+        ("training.epoch=3", ["training.epoch = 3", "did you mean epochs"]),
+        ("space.C.choice=[1,-1]", ["space.C = -1", "greater than 0"]),
+        ("space.z0.log_uniform=[0,1]", ["space.z0", "low > 0"]),
+        ("space.z0.uniform=[2,1]", ["space.z0"]),
+        (
+            "space.training.epochs.uniform=[10,80]",
+            ["space.training.epochs may suggest 35.9", "or int, or"],
+        ),
+        ("space.training.batch_size.int=[64,128]", ["space.training.batch_size may suggest 65", "or choice"]),
+        (
+            "space.training.non_private.epochs.choice=[3,5]",
+            ["space.training.non_private.epochs", "shared by all trials"],
+        ),
+        ("training.epochs=" + "1" * 5000, ["training.epochs = '111"]),
+        ("training.epochs=" + "[" * 600, ["training.epochs = '[[["]),
+        ("space.model.kind.choice=[clc,bert]", ["space.model.kind", "shared by all trials"]),
+        ("space.corpus.seed.choice=[1,2]", ["space.corpus.seed cannot be searched"]),
+        ("edp.decay=none edp.tau=0.1", ["tau = 0.1", "decay none"]),
+        ("edp.decay=linear edp.tau=0", ["tau", "decay linear needs tau > 0"]),
+        ("edp.C=1 space.C.choice=[1,2]", ["edp.C is fixed at 1", "space.C=null"]),
+        ("training.workers=3", ["workers = 3", "allowed: 1, 2, 4, 8"]),
+        ("training.batch_size=60", ["batch_size = 60", "micro_batches = 8"]),
+        ("training.method=sgd", ["training.method = sgd", "allowed: edp, dpsgd"]),
+        ("edp.alpha=paper", ["edp.alpha = paper", "log10_epsilon_paper"]),
+        ("edp.epsilon=8 space.z0.uniform=[0.5,1]", ["space.z0", "edp.epsilon = 8", "space.z0=null"]),
+        ("edp.epsilon=8 space.edp.alpha.choice=[fixed,paper]", ["space.edp.alpha: paper has an infinite epsilon"]),
+        ("space.epsilon.choice=[1,8] epsilon_budget=0.5", ["space.epsilon = 1, 8 is over epsilon_budget = 0.5"]),
+        ("space.training.epochs.choice=[1,true]", ["training.epochs = true", "no number"]),
+        ("edp.band=3", ["band = 3 has no meaning with noise_correlation = none", "noise_correlation = banded"]),
+        ("space.edp.clip_quantile.uniform=[0.1,0.9]", ["clip_quantile = 0.1", "clip = quantile"]),
+        ("training.plain.epochs=3", ["training.plain: renamed; write training.non_private"]),
+        ("search.stand_in.name=snips", ["search.stand_in: renamed; write search.proxy"]),
+        ("training.decay_epochs=400", ["decay_epochs = 400", "learning_rate_decay = linear"]),
+        ("edp.reproducible_noise=1", ["edp.reproducible_noise", "infinite"]),
+        ("model.kind=gpt", ["model.kind = 'gpt'", "allowed: clc, bert"]),
+        ("search.objectives=[]", ["search.objectives", "at least one"]),
+        ("corpus.name=../x", ["corpus.name = '../x'"]),
+        ("shadow.corpus.name=communication", ["shadow.corpus", "must not be the private corpus"]),
+        ("nonsense", ["'nonsense'", "key=value"]),
+        ("training.epochs.deep=1", ["training.epochs.deep", "no settings below"]),
+        ("space.training.learning_rate=[1,3]", ["space.training.learning_rate = [1, 3]: allowed: {choice: […]}"]),
+        ("space=[1]", ["space = [1]: allowed: a mapping of settings"]),
+        ("corpus.format=csv", ["corpus: format = csv has no meaning without path"]),
+        ("corpus.columns.text=said", ["corpus: columns.text = said has no meaning without path"]),
+        ("corpus.path=2024", ["path = 2024: allowed: text; a name of digits as ./2024"]),
+        ("training.method=dpsgd training.batch_size=7 training.workers=2", ["does not divide batch_size = 7"]),
+        (
+            "training.non_private.batch_size=3 training.workers=2",
+            ["non_private.batch_size = 3", "allowed: multiples of 2"],
+        ),
+    ],
+)
+def test_a_mistake_is_refused_in_one_line(settings: str, says: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe("quickstart_paper", settings.split(" "))
+    message = str(caught.value)
+    assert "\n" not in message
+    for words in says:
+        assert words in message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "holds no settings"),
+        (b"- a\n", "holds no settings"),
+        (b"a: 1\nb: [", "line 2: not YAML"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"corpus: {name: health}", "model: missing; allowed: {kind: clc"),
+    ],
+)
+def test_a_broken_recipe_file_is_refused_in_one_line(text: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(text)
+    with pytest.raises(UserError, match=says) as caught:
+        load_recipe(str(path), [])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_recipe_suggests_the_one_that_was_meant() -> None:
+    with pytest.raises(UserError, match="did you mean quickstart"):
+        load_recipe("quikstart", [])
+
+
+def test_overrides_read_numbers_as_people_write_them() -> None:
+    data = apply_overrides({}, ["a.b=1e-3", "a.c=[1, 2]", "a.d=null", "a.e=linear", "space.training.lr.choice=[1]"])
+    assert data == {
+        "a": {"b": 0.001, "c": [1, 2], "d": None, "e": "linear"},
+        "space": {"training.lr": {"choice": [1]}},
+    }
+
+
+def test_a_fixed_value_leaves_the_space_and_a_fixed_decay_keeps_its_own_taus() -> None:
+    _, recipe = load_recipe("quickstart_paper", ["edp.C=1", "edp.decay=linear"])
+    assert set(recipe.dimensions) == {"z0", "tau"}
+    assert 0.9 in recipe.dimensions["tau"].choice
+    _, recipe = load_recipe("quickstart_paper", ["edp.decay=none"])
+    assert set(recipe.dimensions) == {"C", "z0"}
+
+
+def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
+    _, recipe = load_recipe(
+        "quickstart_paper",
+        [
+            "space.training.learning_rate.log_uniform=[1e-4, 1e-2]",
+            "space.model.hidden_size.int=[16, 64]",
+            "space.training.batch_size.choice=[32, 64]",
+        ],
+    )
+    found = list(bound_combinations(recipe.dimensions))
+    assert {p["training.batch_size"] for p in found} == {32, 64}
+    trial = recipe.trial({**found[0], "model.hidden_size": 48})
+    assert trial.model.hidden_size == 48
+
+
+def test_the_baseline_has_the_recipes_own_training_settings_whatever_is_searched() -> None:
+    _, recipe = load_recipe("quickstart_paper", ["space.training.learning_rate.log_uniform=[1e-6, 1]"])
+    assert recipe.baseline().training == recipe.training.model_copy(update={"method": "sgd"})
+
+
+def test_public_corpora_are_found_beside_a_private_one_given_by_path(tmp_path: Path) -> None:
+    (tmp_path / "snips").mkdir()
+    _, recipe = load_recipe("atis_clc", [f"corpus.path={tmp_path / 'atis'}"])
+    public = [recipe.shadow.corpus, recipe.model.embeddings.corpus]
+    assert str(tmp_path / "snips") in {corpus.path for corpus in public}
+
+
+def test_a_pretrained_folder_is_seen_from_everywhere_and_minilm_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("minilm", "mine"):
+        (tmp_path / name).mkdir()
+
+    def pretrained(name: str) -> str | None:
+        model = load_recipe("atis_bert", [f"model.pretrained={name}", "model.layers=2"])[1].baseline().model
+        assert isinstance(model, BERTSpec)
+        assert model.layers == 2
+        return model.pretrained
+
+    assert pretrained("mine") == pretrained("./mine") == str(tmp_path / "mine")
+    assert pretrained("minilm") == "minilm"
+    assert pretrained("./minilm") == str(tmp_path / "minilm")
+    assert pretrained("someone/some-bert") == "someone/some-bert"
+
+
+def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    _, recipe = load_recipe("quickstart_paper", [])
+    trial = recipe.baseline()
+    write_yaml(trial, tmp_path / "picked.yaml", "a heading\nof two lines")
+    assert load_config(tmp_path / "picked.yaml", []) == trial
+    assert (tmp_path / "picked.yaml").read_text().startswith("# a heading\n# of two lines\n")
+    assert yaml.safe_load((tmp_path / "picked.yaml").read_text())["training"]["method"] == "sgd"
+    with pytest.raises(UserError, match="no such file"):
+        load_config(tmp_path / "other.yaml", [])
+    (tmp_path / "recipe.yaml").write_text("search: {trials: 2}\n")
+    with pytest.raises(UserError, match=r"it is a recipe, as it has search; allowed: what `edp-sweep pick` wrote"):
+        load_config(tmp_path / "recipe.yaml", [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("search.sampler=random_stopping", "give edp.epsilon"),
+        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser,mia_auc]", "needs one objective"),
+        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] search.trials=1", "at least 2"),
+        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] budget.gpu_hours=1", "cut short"),
+        ("edp.epsilon=8 edp.z0=1", "both given"),
+        ("space.epsilon.log_uniform=[1,10] edp.z0=1", "search one of them"),
+        ("space.epsilon.log_uniform=[1,10] edp.epsilon=8", "fixed at 8.0 and searched in space.epsilon too"),
+        ("space.epsilon.choice=[0]", "positive numbers"),
+        ("epsilon_budget=0", "epsilon_budget = 0"),
+    ],
+)
+def test_privacy_settings_that_cannot_hold_are_refused(settings: str, says: str) -> None:
+    with pytest.raises(UserError, match=says.replace("(", r"\(")):
+        load_recipe("quickstart_paper", settings.split(" "))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("edp.z0=0", "honest epsilon is infinite"),
+        ("space.edp.alpha.choice=[fixed,paper]", "honest epsilon is infinite"),
+        ("space.edp.delta.choice=[0.1,0.01]", "shared by all trials"),
+        ("edp.epsilon=8 epsilon_budget=1", "every trial would be refused"),
+        ("training.seed=99999999999999", "training.seed"),
+        ("search.seed=4294967296", "search.seed"),
+    ],
+)
+def test_what_could_only_fail_after_training_is_refused_before(settings: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        load_recipe("quickstart_paper", settings.split(" "))
+
+
+@pytest.mark.parametrize(
+    ("settings", "objectives"),
+    [
+        ("", ("ser", "mia_auc", "log10_epsilon")),
+        ("space.epsilon.log_uniform=[1,10]", ("ser", "mia_auc", "log10_epsilon")),
+        ("edp.epsilon=8", ("ser", "mia_auc")),
+        ("edp.epsilon=8 search.objectives=null", ("ser", "mia_auc")),
+        ("edp.epsilon=8 search.objectives=[ser,mia_tpr_at_1pct_fpr]", ("ser", "mia_tpr_at_1pct_fpr")),
+        ("edp.epsilon=8 search.objectives=[ser,mia_auc,log10_epsilon]", ("ser", "mia_auc", "log10_epsilon")),
+        ("edp.epsilon=8 search.sampler=random_stopping", ("ser",)),
+    ],
+)
+def test_the_objectives_follow_what_is_searched_unless_they_are_named(settings: str, objectives: tuple[str]) -> None:
+    recipe = load_recipe("quickstart_paper", settings.split())[1]
+    assert recipe.search.objectives == objectives
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
+
+
+def test_the_long_name_of_a_dimension_means_the_short_one() -> None:
+    _, recipe = load_recipe("quickstart_paper", ["space.edp.z0.log_uniform=[0.1, 1]"])
+    assert set(recipe.dimensions) == {"C", "z0", "decay", "tau"}
+    assert recipe.dimensions["z0"].log_uniform == (0.1, 1)
+
+
+def test_a_baseline_exists_for_every_valid_dpsgd_recipe() -> None:
+    settings = ["training.method=dpsgd", "training.workers=16"]
+    _, recipe = load_recipe("quickstart_paper", settings)
+    assert recipe.baseline().training.workers == 16
+
+
+def test_the_private_corpus_is_not_taken_for_a_public_one_under_another_name(tmp_path: Path) -> None:
+    (tmp_path / "snips").mkdir()
+    with pytest.raises(UserError, match="must not be the private corpus"):
+        load_recipe("atis_clc", ["corpus.name=mine", f"corpus.path={tmp_path / 'snips'}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-5", 1e-5), ("-2E3", -2000.0), ("1.5e+2", 150.0), ("'1e-5'", "1e-5"), ("e-5", "e-5"), ("1e-5x", "1e-5x")],
+)
+def test_a_number_with_an_exponent_is_one_without_a_point_too(text: str, value: object, tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text(f"space: {{z0: {{choice: [{text}]}}}}\n")
+    assert read_yaml(recipe)["space"]["z0"]["choice"] == [value]
+    assert apply_overrides({}, [f"space.z0.choice=[{text}]"])["space"]["z0"]["choice"] == [value]
+
+
+def test_a_word_that_looks_like_a_number_is_written_as_a_word(tmp_path: Path) -> None:
+    spec = load_recipe("atis_clc", ["description='1e-5'"])[1]
+    file = tmp_path / "own.yaml"
+    write_yaml(spec, file)
+    assert load_recipe(str(file), [])[1] == spec
+
+
+def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.jsonl"
+    mine.touch()
+    _, found = load_recipe("quickstart", [f"corpus.path={mine}"])
+    assert (found.corpus.name, found.corpus.utterances, found.description) == ("mine", None, "")
+    _, found = load_recipe("quickstart", [f"corpus.path={mine}", "corpus.name=ours", "corpus.utterances=90"])
+    assert (found.corpus.name, found.corpus.utterances) == ("ours", 90)
+    _, found = load_recipe("quickstart", ["corpus.utterances=90"])
+    assert (found.corpus.name, found.corpus.utterances) == ("video", 90)
+    assert found.description
+    for field in ("shadow.corpus", "search.proxy"):
+        _, found = load_recipe("atis_private", [f"{field}.path={mine}"])
+        other = found.shadow.corpus if field == "shadow.corpus" else found.search.proxy
+        assert other is not None
+        assert (other.name, other.utterances, found.corpus.name) == ("mine", None, "atis")
+        assert found.description
+    # One that is by its path already has moved, and is the same.
+    recipe = tmp_path / "recipe.yaml"
+    write_yaml(load_recipe("quickstart", [f"corpus.path={mine}", "corpus.name=ours"])[1], recipe)
+    moved = mine.rename(tmp_path / "moved.jsonl")
+    _, found = load_recipe(str(recipe), [f"corpus.path={moved}"])
+    assert found.corpus.name == "ours"
+
+
+def test_a_list_is_given_whole() -> None:
+    with pytest.raises(UserError, match=r"stages is a list; allowed: all of it at once, as stages=\[…\]"):
+        apply_overrides({"stages": [{"steps": 1}]}, ["stages.0.steps=2"])

@@ -1,0 +1,119 @@
+"""A storage folder that is moved keeps working: nothing in it leads back to where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from sweeps.store.storage import relative_store, store_here
+from sweeps.store.sweep import Sweep
+from sweeps.text.names import sqlite_url
+from sweeps.tracking.moved_artifacts import current_place
+from sweeps.tracking.store import settled_uri
+from tests.conftest import Command
+from tests.support import studies
+from tests.support.synthetic import sweep_of
+
+
+@pytest.mark.slow
+def test_every_command_finds_runs_and_artifacts_in_the_new_place(tmp_path: Path) -> None:
+    old, new = tmp_path / "old" / "runs", tmp_path / "elsewhere" / "möved 100%"
+    made = sweep_of(old, "s", 3)
+    run_id = made.record.run_id
+    assert json.loads((made.folder / "sweep.json").read_text())["tracking_uri"] == "sqlite:///mlflow.db"
+    new.parent.mkdir()
+    shutil.move(old, new)
+    for words in (
+        ("status", "s"),
+        ("pick", "s", "--output", str(tmp_path / "picked.yaml")),
+        ("resume", "s"),
+        ("report", "s", "--output", str(tmp_path / "report.html")),
+    ):
+        # Processes of their own: MLflow remembers where a run's artifacts were.
+        whole = [sys.executable, "-m", "dashboards.cli", *words, "--storage", str(new)]
+        ended = subprocess.run(whole, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+    assert not old.parent.joinpath("runs").exists(), "nothing was made where it had been"
+    sweep = Sweep.existing(new, "s")
+    client = MlflowClient(sweep.record.tracking_uri)
+    assert "front.svg" in {artifact.path for artifact in client.list_artifacts(run_id)}
+
+
+def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path) -> None:
+    storage = tmp_path / "runs"
+    inside, outside = f"sqlite:///{storage}/mlflow.db", f"sqlite:///{tmp_path}/mlflow.db"
+    assert relative_store(inside, storage) == "sqlite:///mlflow.db"
+    assert store_here("sqlite:///mlflow.db", storage) == inside
+    odd = tmp_path / "mü 100%" / "runs"
+    assert relative_store(sqlite_url(odd / "mlflow.db"), odd) == "sqlite:///mlflow.db"
+    assert store_here("sqlite:///mlflow.db", odd) == sqlite_url(odd / "mlflow.db")
+    for uri in (outside, "http://127.0.0.1:5000", "postgresql://a@b/c", "sqlite:////x/mlflow.db?mode=ro"):
+        assert relative_store(uri, storage) == uri
+        assert store_here(uri, storage) == uri
+
+
+def test_artifacts_are_found_beside_the_store_only_where_their_own_folder_is_gone(tmp_path: Path) -> None:
+    old, new = tmp_path / "öld" / "mlflow-artifacts", tmp_path / "nëw 100%"
+    run, store = (old / "e" / "run" / "artifacts").as_uri(), sqlite_url(new / "mlflow.db")
+    assert current_place(run, store) == (new / "mlflow-artifacts" / "e" / "run" / "artifacts").as_uri()
+    for elsewhere in ("http://127.0.0.1:5000", "postgresql://a@b/c", "sqlite:///"):
+        assert current_place(run, elsewhere) == run
+    other = (tmp_path / "of another tool" / "run").as_uri()
+    assert current_place(other, store) == other
+    new.mkdir()
+    old.parent.symlink_to(new)
+    (new / "mlflow-artifacts").mkdir()
+    assert current_place(run, store) == run, "a link from the old place is enough, also for an MLflow without this"
+
+
+@pytest.mark.slow
+def test_mlflow_itself_finds_what_a_moved_run_and_a_registered_model_have(tmp_path: Path) -> None:
+    old, new = tmp_path / "runs", tmp_path / "moved"
+    made = sweep_of(old, "s", 1)
+    run_id, client = made.record.run_id, MlflowClient(made.record.tracking_uri)
+    (tmp_path / "model.txt").write_text("weights")
+    client.log_artifact(run_id, str(tmp_path / "model.txt"), "served")
+    client.create_registered_model("m")
+    client.create_model_version("m", f"{client.get_run(run_id).info.artifact_uri}/served", run_id)
+    shutil.move(old, new)
+    environment = os.environ | {"MLFLOW_TRACKING_URI": sqlite_url(new / "mlflow.db")}
+    for place in (f"runs:/{run_id}/served", "models:/m/1"):
+        words = [sys.executable, "-m", "mlflow", "artifacts", "download", "--artifact-uri", place]
+        target = tmp_path / "downloaded" / place.partition(":")[0]
+        ended = subprocess.run(
+            [*words, "--dst-path", str(target)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert [file.read_text() for file in target.rglob("model.txt")] == ["weights"]
+    assert not old.exists()
+
+
+@pytest.mark.slow
+def test_a_store_that_is_no_database_any_more_is_one_line(tmp_path: Path, command: Command) -> None:
+    sweep_of(tmp_path / "runs", "s", 1)
+    (tmp_path / "runs" / "mlflow.db").write_bytes(b"SQ")
+    words = ("report", "s", "--storage", str(tmp_path / "runs"), "--output", str(tmp_path / "report.html"))
+    code, _, said = command(*words)
+    assert code == 2
+    assert "cannot be opened" in said
+    assert "is not a database" in said
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_store_that_is_named_from_here_is_kept_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert settled_uri(None, "sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    for uri in ("sqlite:///", "sqlite:///:memory:", "sqlite:////there.db", "http://server:5000", "sqlite:///a.db?x=1"):
+        assert settled_uri(uri, "") == uri
+    made, _ = studies.sweep(tmp_path / "runs")
+    made.update(tracking_uri=settled_uri(None, "sqlite:///runs/mlflow.db"))
+    assert Sweep(made.folder.parent, made.name).record.tracking_uri == f"sqlite:///{tmp_path}/runs/mlflow.db"

@@ -1,0 +1,276 @@
+"""What the trials' folders prove happened is never denied, and an ε that nobody can know is never shown as small."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweeps.results.total import epsilon_of_sweep
+from sweeps.store.sweep import Sweep
+from tests.conftest import Command
+from tests.support.synthetic import sweep_of
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    storage = tmp_path_factory.mktemp("made")
+    sweep_of(storage, "base", 3)
+    sweep_of(storage, "other", 2, tracked=False)
+    return storage
+
+
+@pytest.fixture
+def storage(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "runs")
+
+
+def _nothing(study: Path) -> None:
+    study.unlink()
+
+
+def _empty(study: Path) -> None:
+    study.write_bytes(b"")
+
+
+def _truncated(study: Path) -> None:
+    study.write_bytes(study.read_bytes()[: study.stat().st_size // 2])
+
+
+def _header_alone(study: Path) -> None:
+    study.write_bytes(study.read_bytes()[:100])
+
+
+def _folder(study: Path) -> None:
+    study.unlink()
+    study.mkdir()
+
+
+def _foreign(study: Path) -> None:
+    study.unlink()
+    with sqlite3.connect(study) as database:
+        database.execute("create table studies (name text)")
+    database.close()
+
+
+def _of_another_sweep(study: Path) -> None:
+    shutil.copy(study.parent.parent / "other" / "study.db", study)
+
+
+def _link_to_nothing(study: Path) -> None:
+    study.unlink()
+    study.symlink_to("/nowhere/study.db")
+
+
+def _text(study: Path) -> None:
+    study.write_text("hello\n" * 1000)
+
+
+def _spoilt_rows(study: Path) -> None:
+    with sqlite3.connect(study) as database:
+        database.execute("update trial_user_attributes set value_json = '{\"a' where key = 'metrics'")
+    database.close()
+
+
+def _rows_of_another_kind(study: Path) -> None:
+    with sqlite3.connect(study) as database:
+        database.execute("update trial_user_attributes set value_json = '[1, \"x\"]' where key = 'points'")
+    database.close()
+
+
+def _fewer_trials(study: Path) -> None:
+    with sqlite3.connect(study) as database:
+        database.execute("delete from trials where number = 2")
+    database.close()
+
+
+FAULTS: list[Callable[[Path], None]] = [
+    _nothing,
+    _empty,
+    _truncated,
+    _header_alone,
+    _folder,
+    _foreign,
+    _of_another_sweep,
+    _link_to_nothing,
+    _text,
+    _spoilt_rows,
+    _rows_of_another_kind,
+    _fewer_trials,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_study_that_is_gone_is_one_line_that_names_the_way_back_and_the_way_leads_back(
+    fault: Callable[[Path], None], storage: Path, command: Command, tmp_path: Path
+) -> None:
+    where = ("--storage", str(storage))
+    before = {words: command(*words, "--json", *where)[1] for words in (("status", "base"), ("front", "base"))}
+    study = storage / "base" / "study.db"
+    fault(study)
+    spoilt = _contents(storage / "base")
+    written = str(tmp_path / "written")
+    for words in (
+        ("status", "base"),
+        ("front", "base"),
+        ("pick", "base", "--output", written),
+        ("report", "base", "-o", written),
+        ("resume", "base"),
+        ("confirm", "base"),
+        ("attack", "base/0"),
+        ("ui", "base", "--no-browser"),
+    ):
+        code, out, err = command(*words, *where)
+        assert (code, out) == (2, ""), (words, out, err)
+        assert len(err.splitlines()) == 1, err
+        assert "study" in err
+        assert f"edp-sweep repair base --storage {storage}" in err, words
+    assert not Path(written).exists()
+    assert _contents(storage / "base") == spoilt, "looking changes nothing"
+
+    code, out, err = command("list", *where)
+    assert code == 2
+    assert [line.split()[:2] for line in out.splitlines()] == [["base", "broken"], ["other", "finished"]]
+    assert len(err.splitlines()) == 1
+
+    code, out, err = command("repair", "base", *where)
+    assert code == 0, err
+    assert out.startswith("rebuilt the study: 3 complete")
+    assert "lost" not in out
+    for words, document in before.items():
+        assert json.loads(command(*words, "--json", *where)[1]) == json.loads(document)
+    code, out, err = command("repair", "base", *where)
+    assert out == "the study is whole: 3 complete\n"
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file() and file.name != "lock"
+    }
+
+
+def test_a_sweep_that_has_not_begun_has_no_trials_yet(tmp_path: Path, command: Command) -> None:
+    sweep_of(tmp_path, "new", 0, tracked=False, state="running")
+    code, out, err = command("status", "new", "--json", "--storage", str(tmp_path))
+    assert code == 0, err
+    assert json.loads(out)["trials"] == []
+    assert not (tmp_path / "new" / "study.db").exists(), "looking makes no study"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "{}", "[]", "null", '{"private": true, "entries": []}', "\0", "[" * 5000]
+)
+def test_an_epsilon_whose_ledger_is_gone_is_unknown(text: str | None, storage: Path, command: Command) -> None:
+    where = ("--storage", str(storage))
+    (storage / "base" / "trials" / "1" / "ledger.json").unlink()
+    if text is not None:
+        (storage / "base" / "trials" / "1" / "ledger.json").write_text(text)
+    for words in (("status", "base"), ("front", "base")):
+        code, out, err = command(*words, "--json", *where)
+        assert code == 0, err
+        assert json.loads(out)["epsilon_of_sweep"] is None
+        code, out, err = command(*words, *where)
+        assert "ε of the whole sweep (all trials composed): unknown: the ledger of trial 1 is missing" in out
+    sweep = Sweep.existing(storage, "base")
+    from dashboards.pareto.data import snapshot
+    from dashboards.pareto.parts import state_line
+
+    assert state_line(snapshot(sweep)).endswith("ε of the whole sweep: unknown")
+    code, out, err = command("report", "base", "-o", str(storage / "report.html"), *where)
+    assert code == 0, err
+    assert "<strong>unknown</strong>, since the ledger of trial 1" in (storage / "report.html").read_text()
+
+    code, out, err = command("repair", "base", *where)  # the study has a copy
+    assert "wrote back the ledgers of trials 1" in out
+    assert epsilon_of_sweep(sweep, sweep.trials()) is not None
+
+
+def test_a_ledger_that_is_not_the_one_that_the_trial_wrote_says_nothing(storage: Path) -> None:
+    sweep = Sweep.existing(storage, "base")
+    file = sweep.trial_folder(2) / "ledger.json"
+    file.write_text(file.read_text().replace('"epoch": 0', '"epoch": 00').replace(": 00", ":  0"))
+    assert epsilon_of_sweep(sweep, sweep.trials()) is None
+
+
+@pytest.mark.slow
+def test_with_the_study_and_a_ledger_gone_the_rest_comes_back_and_the_loss_is_named(
+    storage: Path, command: Command
+) -> None:
+    where = ("--storage", str(storage))
+    (storage / "base" / "study.db").unlink()
+    (storage / "base" / "trials" / "0" / "ledger.json").unlink()
+    (storage / "base" / "trials" / "1" / "trial.json").write_text("{")
+    (storage / "base" / "trials" / "2" / "curve.json").write_text("[")
+    (storage / "base" / "tracked.json").write_text("7")
+    code, out, err = command("repair", "base", "--json", *where)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["rebuilt"]
+    assert found["trials"] == {"complete": 2, "failed": 1}
+    lost = "\n".join(found["lost"])
+    for what in (
+        "trial 0: its ledger",
+        "trial 1: its figures",
+        "trials/1/trial.json",
+        "trials/2/curve.json",
+        "tracked",
+    ):
+        assert what in lost, what
+    trials = {trial.number: trial for trial in Sweep.existing(storage, "base").trials()}
+    assert trials[1].ledger is not None, "what it executed counts, whatever came of it"
+    assert trials[1].params["C"]
+    assert command("status", "base", *where)[0] == 0
+
+
+@pytest.mark.slow
+def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> None:
+    from sweeps.commands.repair import repair
+    from sweeps.run.study import open_study, requeue_interrupted
+    from tests.support import studies
+
+    points = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, "decay": "none"}]
+    made, recipe = studies.sweep(tmp_path, f"search.points_to_evaluate={json.dumps(points)}")
+    asked = studies.trials(made, recipe)
+    suggestion = asked.ask("a")
+    assert suggestion is not None
+    (made.folder / "study.db").unlink()
+
+    repair(made)
+    study = open_study(made, recipe)
+    assert requeue_interrupted(study) == 0
+    again = studies.trials(made, recipe)
+    found = [again.ask("b"), again.ask("c")]
+    assert {one.number for one in found if one} >= {0}
+    for point in points:
+        assert [one for one in found if one and point.items() <= one.params.items()], "no point is lost, none is twice"
+    assert (
+        len([t for t in study.get_trials() if t.user_attrs.get("initial_point") == 0 and t.state.name != "FAIL"]) == 1
+    )
+
+
+@pytest.mark.slow
+def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_again(tmp_path: Path) -> None:
+    from sweeps.config.target_epsilon import planned
+    from sweeps.run.study import open_study, requeue_interrupted
+    from tests.support import studies
+    from trainables.records.epochs import write_ledger
+
+    made, recipe = studies.sweep(tmp_path, 'search.points_to_evaluate=[{"C": 0.25, "z0": 0.125, "decay": "none"}]')
+    suggestion = studies.trials(made, recipe).ask("a")
+    assert suggestion is not None
+    write_ledger(planned(suggestion.spec, 1_350), made.trial_folder(0))
+    cost = epsilon_of_sweep(made, made.trials())
+    assert cost
+    for again in ("b", "c"):
+        requeue_interrupted(open_study(made, recipe))
+        assert epsilon_of_sweep(made, made.trials()) == cost, "once, however often it was interrupted"
+        assert [trial.state for trial in made.trials()] == ["interrupted"]
+        assert studies.trials(made, recipe).ask(again) is not None

@@ -1,0 +1,159 @@
+"""What a user names to be written is a regular file, whole or not at all, or standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edp.spec import UserError
+from sweeps.text.outputs import check_output, output
+from tests.conftest import Command
+from tests.support.synthetic import sweep_of
+
+
+@pytest.fixture
+def special(tmp_path: Path) -> dict[str, Path]:
+    """Return paths where no file can be written, by what is said of each."""
+    (tmp_path / "folder.html").mkdir()
+    os.mkfifo(tmp_path / "pipe.html")
+    os.symlink("/dev/null", tmp_path / "device.html")
+    os.symlink(tmp_path / "loop.html", tmp_path / "loop.html")
+    (tmp_path / "file").write_text("")
+    return {
+        "folder.html'.* not a file": tmp_path / "folder.html",
+        "pipe.html'.* not a file": tmp_path / "pipe.html",
+        "device.html'.* not a file": tmp_path / "device.html",
+        "Too many levels": tmp_path / "loop.html",
+        "No such file": tmp_path / "nowhere" / "x.html",
+        "Not a directory": tmp_path / "file" / "x.html",
+        "File name too long": tmp_path / f"{'x' * 300}.html",
+    }
+
+
+def test_what_is_no_regular_file_is_refused_and_left_alone(special: dict[str, Path], tmp_path: Path) -> None:
+    before = {path: os.lstat(path).st_mode for path in tmp_path.iterdir()}
+    for says, path in special.items():
+        with pytest.raises(UserError, match=says):
+            check_output(path)
+        with pytest.raises(UserError, match=says), output(path) as file:
+            file.write("x")
+    assert {path: os.lstat(path).st_mode for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "/proc/self/mem", "/dev/full"])
+def test_a_device_is_never_replaced(name: str) -> None:
+    before = os.stat(name).st_mode
+    with pytest.raises(UserError), output(Path(name)) as file:
+        file.write("x")
+    assert os.stat(name).st_mode == before
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    path.chmod(0o600)
+
+    def half() -> None:
+        with output(path) as file:
+            file.write("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half()
+    assert path.read_text() == "before"
+    with output(path) as file:
+        file.write("after")
+        assert path.read_text() == "before"
+    assert path.read_text() == "after"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for text in ("made", "changed"):
+        with output(tmp_path / "link") as file:
+            file.write(text)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "file").read_text() == text
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_standard_output_is_printed_on(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_output(Path(name))
+    with output(Path(name)) as file:
+        file.write("printed")
+    assert capsys.readouterr().out == "printed"
+    assert not Path("-").exists()
+
+
+@pytest.mark.slow
+def test_every_command_that_writes_a_file_refuses_the_same(
+    special: dict[str, Path], tmp_path: Path, command: Command
+) -> None:
+    sweep_of(tmp_path / "runs", "base", 4, tracked=False)
+    storage = ("--storage", str(tmp_path / "runs"))
+    for says, path in special.items():
+        for words in (
+            ("pick", "base", "--output", str(path), *storage),
+            ("report", "base", "--output", str(path), *storage),
+            ("data", "make", "video", "--utterances", "20", "--output", str(path)),
+            ("epsilon", "--z0", "1", "--epochs", "2", "--plot", str(path)),
+        ):
+            code, out, err = command(*words)
+            assert (code, out, err.count("\n")) == (2, "", 1), (words, out, err)
+            assert re.search(says, err), words
+            assert words[-1] in err or str(path) in err or "too long" in err
+    code, _, err = command("pick", "base", "--output", f"{tmp_path}/new/", *storage)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is a folder" in err
+
+
+@pytest.mark.slow
+def test_pick_and_data_make_print_what_they_would_write(tmp_path: Path, command: Command) -> None:
+    sweep_of(tmp_path / "runs", "base", 4)
+    words = ("pick", "base", "--storage", str(tmp_path / "runs"), "--output")
+    code, printed, err = command(*words, "-")
+    assert code == 0, err
+    assert "picked trial" in err
+    code, out, err = command(*words, str(tmp_path / "picked.yaml"))
+    assert code == 0, err
+    written = (tmp_path / "picked.yaml").read_text()
+    assert [line for line in printed.splitlines() if not line.startswith("#")] == [
+        line for line in written.splitlines() if not line.startswith("#")
+    ]
+    code, _, err = command(*words, "-", "--json")
+    assert (code, err.count("\n")) == (2, 1)
+    code, out, err = command("data", "make", "video", "--utterances", "20", "--output", "/dev/stdout")
+    assert code == 0, err
+    assert [set(json.loads(line)) for line in out.splitlines()] == [{"tokens", "tags", "intent"}] * 20
+
+
+def test_a_path_is_shown_as_it_is_named(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "[bold] :warning: [red].jsonl"
+    code, out, err = command("data", "make", "video", "--utterances", "20", "--output", name)
+    assert code == 0, err
+    assert out == f"wrote 20 utterances to {name}\n"
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_enough_ends_it_without_a_traceback() -> None:
+    line = "data make video --utterances 100000 --output -"
+    words = [sys.executable, "-m", "sweeps.commands", *line.split()]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as made:
+        assert made.stdout is not None
+        assert made.stderr is not None
+        made.stdout.readline()
+        made.stdout.close()
+        err = made.stderr.read()
+    assert made.returncode == 1
+    assert "Traceback" not in err
+    assert "Exception" not in err

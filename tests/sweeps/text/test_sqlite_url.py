@@ -1,0 +1,30 @@
+"""The URL of a SQLite file names that file, to SQLAlchemy and to MLflow, whatever stands in its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from sweeps.store.storage import default_tracking_uri
+from sweeps.text.names import sqlite_url
+from sweeps.tracking.tracker import Tracker
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "año übung", "ein#zwei", "what?", "100%", "$HOME", "a@b:c", "日本", "a&b=c+d"]
+)
+def test_it_is_read_back_as_the_path(name: str, tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / name / "mlflow.db")
+    assert make_url(url).database == str(tmp_path / name / "mlflow.db")
+    assert not set("?#$") & set(url)
+
+
+def test_mlflow_makes_no_folder_of_another_name(tmp_path: Path) -> None:
+    """It makes the database's own from the URL as it stands, and who may write nowhere else could not begin."""
+    home = tmp_path / "josé müller"
+    (home / "runs").mkdir(parents=True)
+    Tracker(default_tracking_uri(home / "runs"), "train", home / "runs" / "mlflow-artifacts")
+    assert [place.name for place in tmp_path.iterdir()] == [home.name]
+    assert (home / "runs" / "mlflow.db").is_file()

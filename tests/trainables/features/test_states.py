@@ -1,0 +1,171 @@
+"""States of a frozen encoder: its own in half precision, whitened, and the same from a disk as from memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from edp.spec import UserError
+from sweeps.run.frozen_states import ensure_states
+from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
+from trainables.config import CorpusSpec
+from trainables.corpora import load_corpus
+from trainables.features import states
+from trainables.features.batch import PieceInputs, StateInputs
+from trainables.features.compute_states import BLOCK, blocks
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.encoding import encode
+from trainables.features.frozen_encoder import hidden_states, load_frozen
+from trainables.features.states import CONSTANT, Moments, moments_file
+from trainables.features.token_features import encode_utterances
+
+
+def test_kept_states_are_the_encoders_own_in_half_precision(folder: Path, encoder_folder: Path) -> None:
+    corpus, encoder = EncodedCorpus.open(folder), load_frozen(model_spec(encoder_folder))
+    kept = np.load(folder / "states" / "token_first_2.npy")
+    sentences = np.load(folder / "states" / "sentence_mean_last.npy")
+    assert kept.dtype == np.float16
+    train = corpus.size("train")
+    for index in (0, 3, train - 1):
+        batch = corpus.batch("train", np.array([index]))
+        assert isinstance(batch.inputs, PieceInputs)
+        with torch.no_grad():
+            output: Any = encoder(input_ids=batch.inputs.piece_bs, output_hidden_states=True)
+        state_sh = output.hidden_states[2][0]
+        first = int(corpus.lengths("train")[:index].sum())
+        for place, start in enumerate(batch.inputs.first_bt[0].tolist()):
+            assert torch.allclose(torch.from_numpy(kept[first + place]).float(), state_sh[start], rtol=1e-3, atol=2e-3)
+        mean = output.hidden_states[-1][0].mean(0)
+        assert torch.allclose(torch.from_numpy(sentences[index]).float(), mean, rtol=1e-3, atol=2e-3)
+
+
+def test_a_trial_reads_its_own_columns_of_what_a_sweep_keeps(folder: Path, encoder_folder: Path) -> None:
+    names = {path.stem for path in (folder / "states").glob("*.npy")}
+    tokens = {f"token_first_{layer}" for layer in (1, 2, 3)}
+    assert names == tokens | {"sentence_mean_last", "sentence_first_last", "read"}
+    both = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder, layers="1+2")).batch("train", np.arange(4))
+    one = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder, layers="2")).batch("train", np.arange(4))
+    assert isinstance(both.inputs, StateInputs)
+    assert isinstance(one.inputs, StateInputs)
+    half = both.inputs.token_nd[:, 16:32] * np.sqrt(2)
+    assert torch.allclose(half, one.inputs.token_nd[:, :16], atol=1e-5)
+    assert torch.equal(both.inputs.token_nd[:, -1], torch.full((len(half),), CONSTANT))
+
+
+def test_whitening_makes_the_public_corpus_uncorrelated_and_of_unit_length(folder: Path, encoder_folder: Path) -> None:
+    spec = model_spec(encoder_folder)
+    splits, features = load_corpus(PUBLIC), EncodedCorpus.open(folder).features()
+    tokens = [u.tokens for part in (splits.train, splits.valid, splits.test) for u in part]
+    batch = encode_utterances(tokens, features)
+    (state_bth,) = hidden_states(load_frozen(spec), batch, ["token_first_3"])
+    moments = Moments.load(moments_file(folder / "features", "token_first_3"))
+    x_nh = moments.whitener(1.0)(state_bth[batch.mask_bt])
+    width = x_nh.shape[1]
+    assert torch.allclose(x_nh.square().sum(1).mean(), torch.tensor(1.0), atol=0.01)
+    assert torch.allclose(x_nh.mean(0), torch.zeros(width), atol=0.01)
+    real = moments.values_h > 0.1 * moments.values_h.mean()  # the ridge holds back what hardly varies
+    variance_h = torch.cov(x_nh.t()).diagonal()[real] * width
+    assert torch.allclose(variance_h, variance_h.mean().expand_as(variance_h), rtol=0.02)
+    plain = moments.whitener(0.0)(state_bth[batch.mask_bt])
+    ratio = torch.cov(plain.t()).trace() / moments.values_h.sum()
+    found = torch.linalg.eigvalsh(torch.cov(plain.t())).double() / ratio
+    # The layer norm before leaves one direction without any variance: of it there is rounding, as the processor has it.
+    assert torch.allclose(found, moments.values_h, rtol=0.05, atol=1e-5)
+
+
+def test_utterances_beyond_the_encoders_positions_are_read_as_far_as_they_fit(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    spec = model_spec(encoder_folder)
+    splits = load_corpus(CorpusSpec.model_validate(PRIVATE))
+    long = splits.train[0]
+    splits.train.append(type(long)(long.tokens * 20, long.tags * 20, long.intent))
+    corpus = encode(splits, spec, tmp_path / "long-0")
+    ensure_states([corpus.folder], [spec], lambda line: None)
+    last = np.array([corpus.size("train") - 1])
+    plain, heads = corpus.batch("train", last), corpus.for_model(spec).batch("train", last)
+    assert torch.equal(plain.lengths_b, heads.lengths_b)
+    assert torch.equal(plain.mask_bt, heads.mask_bt)
+    assert plain.tags_bt is not None
+    assert heads.tags_bt is not None
+    assert torch.equal(plain.tags_bt, heads.tags_bt)
+
+
+def test_blocks_hold_every_utterance_once() -> None:
+    found = blocks({"train": 2 * BLOCK + 1, "valid": 3})
+    assert found == [
+        ("train", 0, BLOCK),
+        ("train", BLOCK, 2 * BLOCK),
+        ("train", 2 * BLOCK, 2 * BLOCK + 1),
+        ("valid", 0, 3),
+    ]
+
+
+def test_a_corpus_too_large_for_memory_gives_the_same_batches(
+    folder: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, indices = model_spec(encoder_folder), np.array([4, 0, 9])
+    small = EncodedCorpus.open(folder).for_model(spec)
+    monkeypatch.setattr("trainables.features.states._IN_MEMORY", 0)
+    large = EncodedCorpus.open(folder).for_model(spec)
+    assert small.states_in_memory
+    assert not large.states_in_memory
+    one, other = small.batch("train", indices).inputs, large.batch("train", indices).inputs
+    assert isinstance(one, StateInputs)
+    assert isinstance(other, StateInputs)
+    assert torch.allclose(one.token_nd, other.token_nd, atol=1e-5)
+
+
+def test_parts_of_a_corpus_keep_their_states(folder: Path, encoder_folder: Path) -> None:
+    corpus = EncodedCorpus.open(folder).for_model(model_spec(encoder_folder))
+    joined, chosen = corpus.with_valid_in_train(), corpus.with_train({"test": np.array([5, 2])})
+    pairs = [
+        (joined.batch("train", np.array([0])), corpus.batch("valid", np.array([0]))),
+        (joined.batch("train", np.array([corpus.size("valid")])), corpus.batch("train", np.array([0]))),
+        (chosen.batch("train", np.array([1])), corpus.batch("test", np.array([2]))),
+    ]
+    for one, other in pairs:
+        assert isinstance(one.inputs, StateInputs)
+        assert isinstance(other.inputs, StateInputs)
+        assert torch.equal(one.inputs.token_nd, other.inputs.token_nd)
+        assert torch.equal(one.inputs.sentence_bd, other.inputs.sentence_bd)
+
+
+def test_a_layer_that_the_encoder_lacks_is_named(encoder_folder: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"model\.features\.layers = 2\+9: .* has 3 layers; allowed: numbers from 0 to 3"
+    ):
+        load_frozen(model_spec(encoder_folder, layers="2+9"))
+
+
+def test_a_process_whitens_once_what_its_model_reads(
+    folder: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    read_all = states._Whitened._read_all
+
+    def counted(self: states._Whitened) -> torch.Tensor:
+        reads.append(self.width)
+        return read_all(self)
+
+    monkeypatch.setattr(states._Whitened, "_read_all", counted)
+    monkeypatch.setattr(states, "_kept", {})
+    spec = model_spec(encoder_folder)
+    corpus = EncodedCorpus.open(folder).for_model(spec)
+    token_bytes, sentence_bytes = (
+        4 * len(np.load(folder / "states" / f"{name}.npy", mmap_mode="r")) * width
+        for name, width in zip(("token_first_1", "sentence_mean_last"), corpus.state_sizes, strict=True)
+    )
+    # room for either, not for both: neither may push the other out of the model that reads both
+    monkeypatch.setattr(states, "_IN_MEMORY", max(token_bytes, sentence_bytes))
+    for _ in range(3):
+        corpus.batch("train", np.arange(4))
+    assert len(reads) == 2
+    monkeypatch.setattr(states, "_IN_MEMORY", 1 << 30)
+    for _ in range(2):
+        EncodedCorpus.open(folder).for_model(spec).batch("train", np.arange(4))
+    assert len(reads) == 3, "what is kept serves the next trial"

@@ -1,0 +1,134 @@
+"""A warm worker group outlives what goes wrong in a trial, and serves the next one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import ray
+
+from tests.support.tiny import corpus, spec
+from trainables.records.job import News, Stop, TrialError, TrialJob
+from trainables.records.pareto import Metrics
+from trainables.workers.client import GroupSpec, run_job
+from trainables.workers.worker_group import WorkerGroup, run_fresh
+
+__all__ = ["corpus"]
+
+TWO = GroupSpec(workers=2, cpus_per_worker=0.2)
+
+
+def job(corpus: Path, output: Path, **changes: dict) -> TrialJob:
+    return TrialJob(spec(training={"workers": 2} | changes.get("training", {})), corpus, output)
+
+
+@pytest.fixture(scope="module")
+def group(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroup]:
+    workers = WorkerGroup(TWO, tmp_path_factory.mktemp("train"), "test")
+    yield workers
+    workers.close()
+
+
+def epochs_of(group: WorkerGroup, one: TrialJob) -> tuple[list[int], Metrics]:
+    seen: list[int] = []
+    result = run_job(group.queue, one, lambda epoch, metrics: seen.append(epoch))
+    return seen, result.metrics
+
+
+def test_trials_run_one_after_the_other_and_a_failed_one_leaves_the_next_alone(
+    group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
+    seen, first = epochs_of(group, job(corpus, tmp_path / "first"))
+    assert seen == [1, 2]
+    with pytest.raises(TrialError, match="the learning rate may be too high"):
+        epochs_of(group, job(corpus, tmp_path / "bad", training={"learning_rate": 1e30}))
+    # Reproducible noise and the same processes: nothing of the trial before may show.
+    _, again = epochs_of(group, job(corpus, tmp_path / "again"))
+    for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
+        assert again[name] == first[name]
+
+
+def test_a_fresh_trainer_gives_the_same_result_as_the_warm_group(
+    group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
+    _, warm = epochs_of(group, job(corpus, tmp_path / "warm"))
+    fresh = run_fresh(job(corpus, tmp_path / "fresh"), TWO, tmp_path / "train", "fresh", lambda e, m: None).metrics
+    for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
+        assert fresh[name] == warm[name]
+
+
+def test_who_sent_a_job_may_end_it_at_an_epochs_end(group: WorkerGroup, corpus: Path, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def stop_at_2(epoch: int, metrics: Metrics) -> Stop | None:
+        seen.append(epoch)
+        return Stop("hopeless") if epoch == 2 else None
+
+    result = run_job(group.queue, job(corpus, tmp_path / "stopped", training={"epochs": 500}), stop_at_2)
+    assert seen == [1, 2]
+    assert result.stopped == "hopeless"
+    assert result.ledger.steps == 8
+
+
+def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(
+    group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrialError, match=r"encoded corpus = .* is not there"):
+        epochs_of(group, replace(job(corpus, tmp_path / "lost"), corpus=tmp_path / "nowhere"))
+    seen, _ = epochs_of(group, job(corpus, tmp_path / "next"))
+    assert seen == [1, 2]
+
+
+def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_end(
+    group: WorkerGroup, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
+) -> None:
+    six = {"epochs": 6}
+    _, whole = epochs_of(group, job(corpus, tmp_path / "whole", training=six))
+    seen, news = list[int](), list[News]()
+
+    def kill_a_worker(epoch: int, metrics: Metrics) -> None:
+        seen.append(epoch)
+        if epoch == 2:
+            kill(_train_workers().pop(), signal.SIGKILL)
+
+    result = run_job(group.queue, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
+    assert seen == [1, 2, 3, 4, 5, 6], "no epoch is run twice"
+    assert [one.line.partition(" (")[0] for one in news] == ["", "its workers died", ""]
+    assert result.ledger.steps == 24
+    for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
+        assert result.metrics[name] == whole[name]
+
+
+def test_a_worker_that_is_stopped_for_long_is_spoken_of_by_its_process_and_goes_on_when_woken(
+    ray_cluster: str, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
+) -> None:
+    news, stopped, others = list[str](), list[int](), _train_workers()
+
+    def stop_a_worker(epoch: int, metrics: Metrics) -> None:
+        if not stopped:
+            stopped.append((_train_workers() - others).pop())
+            kill(stopped[0], signal.SIGSTOP)
+
+    def wake_it(one: News) -> None:
+        news.append(one.line)
+        if "no sign of life" in one.line:
+            kill(stopped[0], signal.SIGCONT)
+
+    with WorkerGroup(TWO, tmp_path / "train", "stopped", patience_s=15.0) as group:
+        result = run_job(group.queue, job(corpus, tmp_path / "one"), stop_a_worker, on_news=wake_it)
+    assert result.ledger.steps == 8
+    said = [line for line in news if line]
+    assert f"(process {stopped[0]} on " in said[0]
+    assert said[1].endswith("gives signs of life again")
+
+
+def _train_workers() -> set[int]:
+    """Process ids of the living workers of this test's own cluster."""
+    from ray.util.state import list_actors
+
+    address = ray.get_runtime_context().gcs_address
+    actors = list_actors(address=address, filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+    return {int(actor["pid"]) for actor in actors}

@@ -1,1 +1,0 @@
-"""Pretrained encoders as they are found: folders, hubs, vocabularies, architectures. Must not import models or data."""

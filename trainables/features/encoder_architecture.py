@@ -1,0 +1,204 @@
+"""Encoders of the `transformers` library, whatever their architecture: read from a folder, cut to their first layers,
+or empty for weights that are loaded afterwards. Their dropout is ours to set, their poolers are left out: no loss
+reaches them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.utils import logging
+
+from edp.spec import UserError
+from trainables.config import BERTSpec
+from trainables.features.word_pieces import MAX_PIECES
+from trainables.records.files import one_line
+
+
+def read_config(folder: Path, name: str) -> PreTrainedConfig:
+    """Read the architecture of the model in a folder.
+
+    Args:
+        name: the user's name for it.
+
+    Raises:
+        UserError: for a model that is no encoder, or unknown to `transformers`; a model's own code is never run.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # a folder from elsewhere can be wrong in any way
+        raise _refused(name, f"its config.json cannot be read ({one_line(error)})") from None
+    kind = config.model_type
+    if config.is_encoder_decoder or getattr(config, "is_decoder", False) or not _is_encoder(config):
+        raise _refused(name, f"type {kind} is not an encoder alone")
+    return config
+
+
+def _is_encoder(config: PreTrainedConfig) -> bool:
+    """Return True for models that can be trained to fill gaps; a decoder cannot, since it sees no later words."""
+    return type(config) in MODEL_FOR_MASKED_LM_MAPPING and type(config) in MODEL_MAPPING
+
+
+def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> None:
+    """Raise if `layers` is more than the encoder has.
+
+    Raises:
+        UserError: with the number that it has.
+    """
+    if layers is not None and layers > config.num_hidden_layers:
+        raise UserError(
+            f"model.layers = {layers}: model.pretrained = {name} has {config.num_hidden_layers}; "
+            f"allowed: 1 to {config.num_hidden_layers}, or null for all"
+        )
+
+
+def check_top_layers(model: BERTSpec, layers: int) -> None:
+    """Raise if more of the last layers are to be trained than the encoder's `layers`.
+
+    Raises:
+        UserError: with the number that it has.
+    """
+    if model.top_layers is not None and model.top_layers > layers:
+        raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
+
+
+def cut(config: PreTrainedConfig, layers: int) -> None:
+    """Cut an architecture to its first `layers` layers."""
+    config.num_hidden_layers = layers
+    if getattr(config, "layer_types", None):  # which layers look at all words, and which at those nearby
+        config.layer_types = config.layer_types[:layers]
+
+
+def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None = None) -> PreTrainedModel:
+    """Load the encoder in a folder, in float32.
+
+    Args:
+        layers: number of first layers to keep; None: all of them.
+
+    Raises:
+        UserError: as `read_config` and `check_layers`, and for weights that are missing or of another architecture.
+    """
+    config = read_config(folder, name)
+    check_layers(config, layers, name)
+    _set_dropout(config, dropout)
+    if layers is not None:
+        cut(config, layers)
+    kind = _class(config)
+    try:
+        with quiet():
+            options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, **_without_pooler(kind)}
+            loaded: Any = kind.from_pretrained(folder, config=config, ignore_mismatched_sizes=True, **options)
+    except Exception as error:
+        raise _refused(name, f"its weights cannot be read ({one_line(error)})") from None
+    model, found = loaded
+    wrong = {key for key in found["missing_keys"] if not key.startswith("pooler.")}
+    wrong |= {mismatch[0] for mismatch in found["mismatched_keys"]}
+    if wrong:  # they would be random without a word
+        others = f", and {len(wrong) - 1} more are" if len(wrong) > 1 else ""
+        raise _refused(name, f"of its weights {min(wrong)} is missing or of another shape{others}")
+    unusable = [key for key, weight in model.state_dict().items() if not weight.isfinite().all()]
+    if unusable:
+        raise _refused(name, f"of its weights {min(unusable)} is not finite")
+    model.config.name_or_path = ""  # a place on this machine, which goes nowhere with a released model
+    return _ready(model)
+
+
+def empty_encoder(config: PreTrainedConfig) -> PreTrainedModel:
+    """Return an encoder of an architecture, its weights random."""
+    kind = _class(config)
+    return _ready(kind(config, **_without_pooler(kind)))
+
+
+def most_pieces(config: PreTrainedConfig, name: str) -> int:
+    """Return the number of sub-words that an encoder has positions for, the special ones too, at most `MAX_PIECES`.
+
+    RoBERTa and its kin count positions from the one after the padding's id.
+
+    Raises:
+        UserError: for an architecture that cannot be built.
+    """
+    try:
+        with torch.device("meta"):
+            modules = dict(empty_encoder(config).named_modules())
+    except Exception as error:  # a config.json from elsewhere can contradict itself in any way
+        raise _refused(name, f"its config.json says what cannot be built ({one_line(error)})") from None
+    tables = [m for n, m in modules.items() if n.endswith("position_embeddings") and isinstance(m, nn.Embedding)]
+    taken = max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
+    return min(MAX_PIECES, getattr(config, "max_position_embeddings", MAX_PIECES + taken) - taken)
+
+
+def config_to_json(config: PreTrainedConfig) -> str:
+    """Return an architecture as JSON for a released model; `config_from_json` reads it."""
+    return str(config.to_json_string(use_diff=False))
+
+
+def config_from_json(text: str) -> PreTrainedConfig:
+    """Read what `config_to_json` gave."""
+    values: dict[str, Any] = json.loads(text)
+    return CONFIG_MAPPING[values["model_type"]].from_dict(values)
+
+
+def _refused(name: str, reason: str) -> UserError:
+    return UserError(f"model.pretrained = {name}: {reason}; allowed: an encoder such as BERT, with its weights")
+
+
+def _class(config: PreTrainedConfig) -> type[PreTrainedModel]:
+    found: Any = MODEL_MAPPING[type(config)]
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _without_pooler(kind: type[PreTrainedModel]) -> dict[str, bool]:
+    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind).parameters else {}
+
+
+def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
+    """Return the mean state (B, H) of each utterance's sub-words, the special ones too."""
+    mask_bs1 = mask_bs[:, :, None].to(state_bsh.dtype)
+    return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
+
+
+def _ready(model: PreTrainedModel) -> PreTrainedModel:
+    if getattr(model, "pooler", None) is not None:  # the class cannot do without
+        model.pooler = nn.Identity()
+    for module in model.modules():
+        p = getattr(module, "attention_dropout", None)
+        if isinstance(p, float) and not hasattr(module, "dropout"):
+            module.dropout = nn.Dropout(p)  # ModernBERT's has a number only, and `take_along` asks for a layer
+    return model
+
+
+def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
+    """Set every dropout of an architecture, whatever its name: `hidden_dropout_prob`, `attention_dropout`,
+    `mlp_dropout`, …"""
+    for field, value in config.to_dict().items():
+        if "dropout" in field and isinstance(value, int | float) and not isinstance(value, bool):
+            setattr(config, field, dropout)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence Transformers within a block: it draws bars, and reports weights that are left out as intended."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,155 @@
+"""A corpus as memory-mapped arrays, encoded once a sweep and read by every worker, never pickled into a
+trial.
+
+A folder holds flat arrays a split (`offsets`, `tokens`, `tags`, `intents`; where users are known, `users`, as numbers
+from 0), a table by word type, `words.json`, `meta.json`, and `features/`, which is all that a released model needs to
+encode new utterances: that one is public, the rest is the private corpus.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from edp.spec import UserError
+from trainables.config import ModelSpec
+from trainables.corpora.labels import Labels
+from trainables.corpora.types import Splits, Utterance
+from trainables.features.encoded_corpus import SPLITS, EncodedCorpus, Split
+from trainables.features.token_features import Features, features_for, make_table
+from trainables.features.word_pieces import WordPieces
+
+Progress = Callable[[int, int], None]
+_PROGRESS_EVERY = 10_000
+
+
+def encode(
+    splits: Splits,
+    model: ModelSpec,
+    folder: Path,
+    *,
+    labels: Labels | None = None,
+    features: Features | None = None,
+    progress: Progress | None = None,
+) -> EncodedCorpus:
+    """Write the corpus to `folder`, whole or not at all, in the form that `model` reads; what stood there is
+    replaced.
+
+    Args:
+        labels: the schema, where it is not that of the splits.
+        features: given where they were made before (those of a corpus serve its shadow
+            models).
+        progress: called with the utterances done and in all.
+
+    Raises:
+        UserError: for a split without utterances, an utterance without tokens, a label outside `labels`, or labels of
+            which there is nothing to learn.
+    """
+    every = {name: _checked(getattr(splits, name), name) for name in SPLITS}
+    if splits.canaries:
+        every["canaries"] = splits.canaries
+    if labels is None:
+        labels = Labels.of(utterance for name in SPLITS for utterance in every[name])
+    _ = labels.task  # refuses labels that leave nothing to learn
+    features = features or features_for(model)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # beside the folder, so that the rename below is atomic; a crash leaves nothing that `open` would take for
+    # a corpus
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        words, digest = _write_splits(every, labels, building, progress)
+        features.save(building / "features")
+        make_table(features, words).write(building)
+        (building / "words.json").write_text(json.dumps(words), encoding="utf-8")
+        meta = {
+            "labels": labels.to_dict(),
+            "sizes": {name: len(utterances) for name, utterances in every.items()},
+            "planted": splits.planted,
+            "users": any(utterance.user for utterance in every["train"]),
+            "vocabulary_size": features.size if isinstance(features, WordPieces) else None,
+            "digest": digest,
+        }
+        (building / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        building.chmod(0o755)  # mkdtemp's 0700 would keep other users' workers out
+        _move(building, folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return EncodedCorpus.open(folder)
+
+
+def _move(building: Path, folder: Path) -> None:
+    """Move a finished corpus to its folder. Of two that were encoded at once, the later one gives way."""
+    if folder.exists():
+        # Moved away in one step: readers keep the files that they have open.
+        before = building.with_name(f"{building.name}-before")
+        with suppress(FileNotFoundError):
+            os.replace(folder, before)
+        shutil.rmtree(before, ignore_errors=True)
+    try:
+        os.replace(building, folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _checked(utterances: list[Utterance], split: Split) -> list[Utterance]:
+    if not utterances:
+        raise UserError(f"corpus: split {split} has no utterances; allowed: at least one")
+    for index, utterance in enumerate(utterances):
+        if not utterance.tokens or len(utterance.tokens) != len(utterance.tags):
+            raise UserError(
+                f"corpus: utterance {index} of split {split} has {len(utterance.tokens)} tokens and "
+                f"{len(utterance.tags)} tags; allowed: as many tags as tokens, and at least one"
+            )
+    return utterances
+
+
+def _write_splits(
+    every: dict[Split, list[Utterance]], labels: Labels, folder: Path, progress: Progress | None
+) -> tuple[list[str], str]:
+    """Write the arrays of each split; return the word types in order of their ids, and a digest of the
+    corpus.
+    """
+    words: dict[str, int] = {}
+    users: dict[str, int] = {}
+    known = any(utterance.user for utterance in every["train"])
+    tag_ids = {tag: index for index, tag in enumerate(labels.tags)}
+    intent_ids = {intent: index for index, intent in enumerate(labels.intents)}
+    total, done = sum(len(utterances) for utterances in every.values()), 0
+    digest = hashlib.sha256(json.dumps(labels.to_dict()).encode())
+    for split, utterances in every.items():
+        tokens = np.empty(sum(len(u.tokens) for u in utterances), np.int32)
+        tags = np.empty(len(tokens), np.int16)
+        intents = np.empty(len(utterances), np.int16)
+        user_ids = np.empty(len(utterances), np.int32)
+        offsets = np.zeros(len(utterances) + 1, np.int64)
+        for row, utterance in enumerate(utterances):
+            start, end = offsets[row], offsets[row] + len(utterance.tokens)
+            try:
+                tags[start:end] = [tag_ids[tag] for tag in utterance.tags]
+                intents[row] = intent_ids[utterance.intent]
+            except KeyError as error:
+                raise UserError(f"corpus: split {split} has the label {error}, which the schema lacks") from None
+            tokens[start:end] = [words.setdefault(word, len(words)) for word in utterance.tokens]
+            offsets[row + 1] = end
+            user_ids[row] = users.setdefault(utterance.user, len(users))
+            done += 1
+            if progress and (done % _PROGRESS_EVERY == 0 or done == total):
+                progress(done, total)
+        arrays: dict[str, np.ndarray] = {"offsets": offsets, "tokens": tokens, "tags": tags, "intents": intents}
+        if known:
+            arrays["users"] = user_ids
+        for kind, array in arrays.items():
+            np.save(folder / f"{split}_{kind}.npy", array)
+            digest.update(array.tobytes())
+    digest.update(json.dumps(list(words)).encode())
+    return list(words), digest.hexdigest()

@@ -1,0 +1,245 @@
+"""Turn words into a model's inputs: a table by word type for each kind of model, and batches looked up in it.
+
+`Features` are public and go with a released model; a `Table` holds what they make of one corpus' words.
+
+Shapes: b utterances, t tokens of each, n tokens of all, one utterance after the other.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from edp.spec import UserError
+from trainables.config import BERTSpec, CorpusSpec, ModelSpec
+from trainables.features.batch import Batch, PieceInputs, WordInputs
+from trainables.features.embeddings import WordVectors
+from trainables.features.word_pieces import WordPieces
+from trainables.records.files import load_array
+
+MAX_CHARS = 32  # longer words are cut; the longest word of ATIS, SNIPS and NLU-eval has 30
+
+
+_CHARACTERS = string.digits + string.ascii_letters + string.punctuation
+
+
+ALPHABET_SIZE = len(_CHARACTERS) + 1  # and one for every other character
+
+
+_UNKNOWN_CHAR = 1
+
+
+_CHAR_IDS = {char: index for index, char in enumerate(_CHARACTERS, start=2)}
+
+
+def char_ids(words: Sequence[str]) -> np.ndarray:
+    """Return the characters of each word, (W, MAX_CHARS) uint8: 0 beyond it, 1 for one that is not printable ASCII."""
+    ids_wc = np.zeros((len(words), MAX_CHARS), np.uint8)
+    for row, word in enumerate(words):
+        ids = [_CHAR_IDS.get(char, _UNKNOWN_CHAR) for char in word[:MAX_CHARS]]
+        ids_wc[row, : len(ids)] = ids
+    return ids_wc
+
+
+Features = WordVectors | WordPieces
+
+
+def features_for(model: ModelSpec) -> Features:
+    """Return word vectors or a vocabulary of sub-words, by the spec: read from disk, or trained on its public corpus.
+
+    Raises:
+        UserError: for a source that is missing or does not fit.
+    """
+    if isinstance(model, BERTSpec):
+        return _pieces_for(model)
+    if model.embeddings.path is not None:
+        return WordVectors.read(Path(model.embeddings.path), model.embedding_size)
+    assert model.embeddings.corpus is not None, "the spec has one of the two"
+    return WordVectors.train(
+        _public_tokens(model.embeddings.corpus, "model.embeddings.corpus"),
+        size=model.embedding_size,
+        epochs=model.embeddings.epochs,
+    )
+
+
+def _pieces_for(model: BERTSpec) -> WordPieces:
+    from trainables.features.pretrained import pretrained_pieces  # transformers takes seconds to import
+
+    return pretrained_pieces(model.pretrained) or WordPieces.train(_public_tokens(model.vocabulary, "model.vocabulary"))
+
+
+def _public_tokens(spec: CorpusSpec, field: str) -> list[tuple[str, ...]]:
+    from trainables.corpora import load_corpus
+
+    splits = load_corpus(spec, field)
+    return [utterance.tokens for part in (splits.train, splits.valid, splits.test) for utterance in part]
+
+
+def load_features(folder: Path) -> Features:
+    """Read what `features.save(folder)` wrote."""
+    return WordPieces.load(folder) if (folder / "tokenizer.json").is_file() else WordVectors.load(folder)
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """CLC: characters (W, C) uint8 and vectors (W, D) float32 of each word type."""
+
+    chars_wc: np.ndarray
+    vectors_wd: np.ndarray
+
+    def write(self, folder: Path) -> None:
+        np.save(folder / "word_chars.npy", self.chars_wc)
+        np.save(folder / "word_vectors.npy", self.vectors_wd)
+
+    @classmethod
+    def open(cls, folder: Path) -> WordTable:
+        return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("chars", "vectors")))
+
+    def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[WordInputs, np.ndarray]:
+        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read:
+        all."""
+        unique_u, row_n = np.unique(words_n, return_inverse=True)
+        chars_uc = self.chars_wc[unique_u]
+        longest = int((chars_uc > 0).sum(1).max())
+        return (
+            WordInputs(
+                torch.from_numpy(pad(row_n, lengths_b)),
+                torch.from_numpy(chars_uc[:, :longest].astype(np.int64)),
+                torch.from_numpy(np.ascontiguousarray(self.vectors_wd[unique_u])),
+            ),
+            lengths_b,
+        )
+
+
+@dataclass(frozen=True)
+class PieceTable:
+    """Encoders: the pieces of word w are `pieces[offsets[w]:offsets[w + 1]]`.
+
+    `special` is (pad, start, end, most, initial): `most` pieces have positions, and the word that begins an utterance
+    stands `initial` rows further on (0 where it has the same pieces as within one).
+    """
+
+    offsets: np.ndarray
+    pieces: np.ndarray
+    special: np.ndarray
+
+    def write(self, folder: Path) -> None:
+        for kind in ("offsets", "pieces", "special"):
+            np.save(folder / f"word_{kind}.npy", getattr(self, kind))
+
+    @classmethod
+    def open(cls, folder: Path) -> PieceTable:
+        return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("offsets", "pieces", "special")))
+
+    def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
+        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read.
+
+        An encoder has positions for so many pieces: tokens from the first one that does not fit whole are not
+        read, get no loss and are predicted `O`. (The first token is read in any case, cut where it must be.)
+        """
+        pad_id, start_id, end_id, most, initial = self.special.tolist()
+        room = most - 2
+        begins_n = np.zeros(len(words_n), np.int64)
+        begins_n[lengths_b.cumsum() - lengths_b] = initial
+        words_n = words_n + begins_n
+        counts_n = np.minimum(self.offsets[words_n + 1] - self.offsets[words_n], room)
+        counts_bt = pad(counts_n, lengths_b)
+        ends_bt = counts_bt.cumsum(1)
+        read_bt = (ends_bt <= room) & (np.arange(counts_bt.shape[1]) < lengths_b[:, None])
+        read_b = read_bt.sum(1)
+        read_n = read_bt[np.arange(counts_bt.shape[1]) < lengths_b[:, None]]
+        words_n, counts_n = words_n[read_n], counts_n[read_n]
+        within = np.arange(counts_n.sum()) - np.repeat(counts_n.cumsum() - counts_n, counts_n)
+        pieces_p = self.pieces[np.repeat(self.offsets[words_n], counts_n) + within]
+        pieces_b = np.where(read_bt, counts_bt, 0).sum(1)
+
+        piece_bs = np.full((len(lengths_b), int(pieces_b.max()) + 2), pad_id, np.int64)
+        position_s = np.arange(piece_bs.shape[1])
+        piece_bs[:, 0] = start_id
+        piece_bs[(position_s > 0) & (position_s <= pieces_b[:, None])] = pieces_p
+        piece_bs[np.arange(len(piece_bs)), pieces_b + 1] = end_id
+        first_bt = np.where(read_bt, ends_bt - counts_bt + 1, 0)[:, : int(read_b.max())]
+        return (
+            PieceInputs(
+                torch.from_numpy(piece_bs),
+                torch.from_numpy(position_s <= pieces_b[:, None] + 1),
+                torch.from_numpy(np.ascontiguousarray(first_bt)),
+                torch.from_numpy(pieces_b.astype(np.int64) + 2),
+            ),
+            read_b,
+        )
+
+
+Table = WordTable | PieceTable
+
+
+def make_table(features: Features, words: Sequence[str]) -> Table:
+    """Return the inputs that the features give for each word."""
+    if isinstance(features, WordVectors):
+        return WordTable(char_ids(words), features.vectors(words))
+    pieces, initial = features.pieces(words), features.pieces(words, initial=True)
+    further = len(words) if initial != pieces else 0
+    if further:
+        pieces += initial
+    offsets = np.cumsum([0, *(len(ids) for ids in pieces)])
+    flat = np.fromiter((piece for ids in pieces for piece in ids), np.int32, count=int(offsets[-1]))
+    special = [features.pad, features.start, features.end, features.max_pieces, further]
+    return PieceTable(offsets, flat, np.array(special))
+
+
+def open_table(folder: Path) -> Table:
+    """Map what `Table.write(folder)` wrote."""
+    return PieceTable.open(folder) if (folder / "word_pieces.npy").is_file() else WordTable.open(folder)
+
+
+def pad(values_n: np.ndarray, lengths_b: np.ndarray) -> np.ndarray:
+    """Return rows of the given lengths, one after the other in `values_n`, as int64 (B, T), 0 beyond each."""
+    out_bt = np.zeros((len(lengths_b), int(lengths_b.max())), np.int64)
+    out_bt[np.arange(out_bt.shape[1]) < lengths_b[:, None]] = values_n
+    return out_bt
+
+
+def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) -> Batch:
+    """Encode utterances that are in no corpus as an unlabelled batch.
+
+    Where an utterance is too long for an encoder (`WordPieces.max_pieces`), the batch's lengths say how many
+    tokens it reads.
+
+    Args:
+        folder: `features/` of an encoded corpus or a released model, or the features that `load_features` read there.
+
+    Raises:
+        UserError: for no utterances, or one without tokens.
+    """
+    if not tokens or not all(tokens):
+        raise UserError("utterances: one has no tokens, or there is none; allowed: at least one, each with a token")
+    features = load_features(folder) if isinstance(folder, Path) else folder
+    ids: dict[str, int] = {}
+    words_n = np.array([ids.setdefault(word, len(ids)) for utterance in tokens for word in utterance])
+    return make_batch(make_table(features, list(ids)), words_n, np.array([len(utterance) for utterance in tokens]))
+
+
+def make_batch(
+    table: Table,
+    words_n: np.ndarray,
+    lengths_b: np.ndarray,
+    tags_n: np.ndarray | None = None,
+    intent_b: np.ndarray | None = None,
+) -> Batch:
+    """Return a batch of utterances given one after the other."""
+    inputs, read_b = table.inputs(words_n, lengths_b)
+    steps = int(read_b.max())
+    mask_bt = np.arange(steps) < read_b[:, None]
+    tags_bt = None if tags_n is None else np.where(mask_bt, pad(tags_n, lengths_b)[:, :steps], 0)
+    return Batch(
+        inputs,
+        torch.from_numpy(read_b.astype(np.int64)),
+        torch.from_numpy(mask_bt),
+        None if tags_bt is None else torch.from_numpy(tags_bt),
+        None if intent_b is None else torch.from_numpy(intent_b.astype(np.int64)),
+    )

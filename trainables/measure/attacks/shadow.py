@@ -1,0 +1,215 @@
+"""The paper's membership inference attack (section 4.2, after Shokri et al. 2017).
+
+A shadow model of the same architecture is trained on another corpus. Its answers on its own training utterances
+(members) and test utterances (non-members) train the attack model. That is then tried on the answers of the model under
+attack, on as many of its training as of its test utterances. Label sets differ between corpora, so the features are the
+*sorted* scores, cut to a fixed number.
+
+The attack model is fitted by scikit-learn, chosen by cross-validation and kept as plain numbers: a dictionary that goes
+into a JSON file and is evaluated here, in NumPy. No pickle is ever loaded, and the file means the same whatever
+scikit-learn's version.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from trainables.measure.attacks import Attack, Scores
+from trainables.measure.attacks.roc import auc, auc_interval, clopper_pearson, rates_at_fpr
+from trainables.records.files import atomic_write, read_json, reading
+
+Floats = NDArray[np.float32]
+Fitted = dict[str, Any]
+
+_FOLDS = 5
+_MIN_OF_A_KIND = 20
+"""Members, and non-members, for cross-validation to choose: with fewer its choice is chance, and some models cannot be
+fitted."""
+
+_CANDIDATES: dict[str, Callable[[], Any]] = {
+    "logistic_regression": lambda: LogisticRegression(max_iter=2_000),
+    "gradient_boosting": lambda: GradientBoostingClassifier(max_depth=3, subsample=0.5, random_state=0),
+    "mlp": lambda: MLPClassifier((16,), alpha=1e-2, max_iter=300, early_stopping=True, random_state=0),
+}
+
+
+def fit_attack(members: Floats, non_members: Floats) -> Fitted:
+    """Return the attack model that best tells members' features (n, F) from non-members', as plain numbers.
+
+    It is logistic regression, gradient boosting or a small neural network: whichever has the best cross-validated AUC
+    on the shadow, whose members the attacker knows.
+    """
+    x = np.concatenate([members, non_members]).astype(np.float64)
+    return fit_best(x, np.repeat([1, 0], [len(members), len(non_members)]))
+
+
+def attack_scores(attack: Fitted, features: Floats) -> Scores:
+    """Return the log odds of membership (n,) of each row of `features` (n, F)."""
+    return log_odds(attack, features.astype(np.float64))
+
+
+def attack_metrics(member_scores: Scores, non_member_scores: Scores) -> dict[str, float]:
+    """Return the metrics `mia_auc`, `mia_tpr_at_1pct_fpr` with 95 % intervals, and the FPR that was realised.
+
+    Scores are higher for members. The TPR's interval is Clopper and Pearson's over members, for the threshold that the
+    non-members at hand set.
+    """
+    low, high = auc_interval(member_scores, non_member_scores)
+    (tpr, fpr), members = rates_at_fpr(member_scores, non_member_scores, 0.01), len(member_scores)
+    tpr_low, tpr_high = clopper_pearson(round(tpr * members), members)
+    return {
+        "mia_auc": auc(member_scores, non_member_scores),
+        "mia_auc_lower": low,
+        "mia_auc_upper": high,
+        "mia_tpr_at_1pct_fpr": tpr,
+        "mia_tpr_at_1pct_fpr_lower": tpr_low,
+        "mia_tpr_at_1pct_fpr_upper": tpr_high,
+        "mia_realised_1pct_fpr": fpr,
+    }
+
+
+def save_attack(attack: Fitted, path: Path) -> None:
+    """Write a fitted attack as JSON, in one step."""
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(attack, indent=1))
+
+
+def load_attack(path: Path) -> Fitted:
+    """Read what `save_attack` wrote.
+
+    Raises:
+        BrokenFile: for a file that is not whole.
+    """
+    attack = read_json(path, dict[str, Any])
+    with reading(path):
+        log_odds(attack, np.zeros((1, len(attack["mean"]))))
+    return attack
+
+
+def fit_best(x: Scores, y: NDArray[np.int64]) -> Fitted:
+    """Return the model with the best cross-validated AUC, fitted to all data.
+
+    It is logistic regression where there are few members or non-members. The same data give the same model.
+
+    Args:
+        x: features (n, F), standardised here.
+        y: (n,) 1 for members, 0 for non-members.
+
+    Returns:
+        `model` (its name), `cv_auc` of each candidate, `mean` and `scale` (F,), and the model's own numbers.
+    """
+    splitter = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
+    found = {}
+    with warnings.catch_warnings():
+        # A candidate that has not converged is compared as it is.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if np.bincount(y).min() >= _MIN_OF_A_KIND:
+            for name, make in _CANDIDATES.items():
+                pipeline = make_pipeline(StandardScaler(), make())
+                found[name] = float(cross_val_score(pipeline, x, y, cv=splitter, scoring="roc_auc").mean())
+        name = max(found, key=lambda one: found[one]) if found else "logistic_regression"
+        scaler = StandardScaler().fit(x)
+        model = _CANDIDATES[name]().fit(scaler.transform(x), y)
+    kept = {"model": name, "cv_auc": found, "mean": scaler.mean_.tolist(), "scale": scaler.scale_.tolist()}
+    return kept | _NUMBERS[name](model)
+
+
+def log_odds(fitted: Fitted, x: Scores) -> Scores:
+    """Return the log odds of membership (n,) of features (n, F), by a model that `fit_best` returned."""
+    scaled = (x - np.array(fitted["mean"])) / np.array(fitted["scale"])
+    return _VALUES[fitted.get("model", "logistic_regression")](fitted, scaled)
+
+
+def _linear(model: LogisticRegression) -> Fitted:
+    return {"coefficients": model.coef_[0].tolist(), "intercept": float(model.intercept_[0])}
+
+
+def _linear_value(fitted: Fitted, x: Scores) -> Scores:
+    return np.asarray(x @ np.array(fitted["coefficients"]) + fitted["intercept"])
+
+
+def _layers(model: MLPClassifier) -> Fitted:
+    pairs = zip(model.coefs_, model.intercepts_, strict=True)
+    return {"layers": [{"weights": weights.tolist(), "bias": bias.tolist()} for weights, bias in pairs]}
+
+
+def _layers_value(fitted: Fitted, x: Scores) -> Scores:
+    *hidden, last = fitted["layers"]
+    for layer in hidden:
+        x = np.maximum(x @ np.array(layer["weights"]) + np.array(layer["bias"]), 0.0)
+    return np.asarray(x @ np.array(last["weights"]) + np.array(last["bias"]))[:, 0]
+
+
+def _trees(model: GradientBoostingClassifier) -> Fitted:
+    share = float(model.init_.class_prior_[1])
+    trees = [
+        {
+            "feature": tree.tree_.feature.tolist(),
+            "threshold": tree.tree_.threshold.tolist(),
+            "left": tree.tree_.children_left.tolist(),
+            "right": tree.tree_.children_right.tolist(),
+            "value": tree.tree_.value[:, 0, 0].tolist(),
+        }
+        for tree in model.estimators_[:, 0]
+    ]
+    return {"start": float(np.log(share / (1 - share))), "rate": float(model.learning_rate), "trees": trees}
+
+
+def _trees_value(fitted: Fitted, x: Scores) -> Scores:
+    x = x.astype(np.float32)  # as scikit-learn compares
+    total = np.full(len(x), fitted["start"])
+    for tree in fitted["trees"]:
+        feature, threshold, value = (np.array(tree[key]) for key in ("feature", "threshold", "value"))
+        left, right = np.array(tree["left"]), np.array(tree["right"])
+        node = np.zeros(len(x), dtype=np.int64)
+        while (inner := left[node] >= 0).any():
+            rows = np.flatnonzero(inner)
+            at = node[rows]
+            node[rows] = np.where(x[rows, feature[at]] <= threshold[at], left[at], right[at])
+        total += fitted["rate"] * value[node]
+    return total
+
+
+_NUMBERS: dict[str, Callable[[Any], Fitted]] = {
+    "logistic_regression": _linear,
+    "gradient_boosting": _trees,
+    "mlp": _layers,
+}
+_VALUES: dict[str, Callable[[Fitted, Scores], Scores]] = {
+    "logistic_regression": _linear_value,
+    "gradient_boosting": _trees_value,
+    "mlp": _layers_value,
+}
+
+
+_FINDS = "sorted intent and slot scores"
+
+PUBLIC_SHADOW = Attack("shadow", _FINDS, "a public corpus", "#4269d0", ("shadow", "features_nf"), attack_scores)
+"""The attack on every trial of a sweep."""
+
+ATTACKS = (
+    PUBLIC_SHADOW,
+    Attack(
+        "shadow_same_corpus",
+        _FINDS,
+        "other utterances of the same corpus",
+        "#efb118",
+        ("same_corpus", "features_nf", "apart_n"),
+        lambda fitted, features_nf, _: attack_scores(fitted, features_nf),
+        only="apart_n",
+    ),
+)

@@ -1,0 +1,184 @@
+"""The metrics of a trained model: utility, membership attack, audit and guarantee, measured by all workers at once.
+
+Accountants and attacks are imported where rank 0 needs them: the other workers start a third faster without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from edp.ledger import Ledger
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.measure.predictions import (
+    MAX_MEMBERS,
+    Predictions,
+    collect_predictions,
+    membership_indices,
+    utility_metrics,
+)
+from trainables.models import JointModel
+from trainables.records.epochs import EpochLog, epoch_folder, read_ledger
+from trainables.records.files import save_arrays
+from trainables.records.job import EpochResult, TrialJob
+from trainables.records.pareto import Metrics
+
+# An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.
+_VALID_MEMBERS = 2_000
+# At a kept epoch before the last: with all of them the attack would take more than 5 % of a trial of `atis_clc`
+# (tests/benchmarks/results/attack-cost.json); its interval of AUC is 1.6 times as wide.
+EARLIER_MEMBERS = 1_000
+
+
+def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
+    """Return the epsilons of all executed steps, that of a user where users are known, and the δ they hold for."""
+    from edp.accounting.composition import composition_of, composition_of_user
+    from edp.accounting.epsilon import epsilon_of, epsilon_paper
+
+    unit, user = composition_of(ledger), composition_of_user(ledger)
+    honest = epsilon_of(unit, delta)
+    found = {"epsilon": honest, "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
+    if user is not None:
+        found["epsilon_user"] = honest if user == unit else epsilon_of(user, delta)
+    return found
+
+
+def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
+    """Return bounds on any attack on one example, or on one user where that is the unit (`edp.accounting.tradeoff`)."""
+    from edp.accounting.tradeoff import gaussian_mu, max_tpr
+    from trainables.measure.attacks.auditing import of_examples
+
+    ledger = of_examples(ledger)
+    return {
+        "gaussian_mu": gaussian_mu(ledger, delta),
+        "permitted_tpr_at_1pct_fpr": max_tpr(ledger, 0.01, delta),
+        "permitted_tpr_at_01pct_fpr": max_tpr(ledger, 0.001, delta),
+    }
+
+
+def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any) -> Metrics:
+    """Return utility on the validation split; with an attack, also its AUC and TPR on training utterances against it.
+
+    The dictionary is empty on ranks other than 0.
+    """
+    everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
+    valid = collect_predictions(model, corpus, "valid", None, **everybody)
+    found = {f"valid_{k}": v for k, v in utility_metrics(valid, corpus.labels).items()} if valid is not None else {}
+    if job.attack is None:
+        return found
+    members, non_members = membership_indices(
+        corpus.size("train") - corpus.planted, corpus.size("valid"), seed=job.spec.corpus.seed, at_most=_VALID_MEMBERS
+    )
+    train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
+    if valid is not None and train is not None:
+        from trainables.measure.attacks.roc import auc, rates_at_fpr
+        from trainables.measure.attacks.shadow import attack_scores, load_attack
+
+        attack = load_attack(job.attack)
+        inside, outside = _seen(train)[0], _seen(valid)[0][non_members]
+        scores = attack_scores(attack, inside), attack_scores(attack, outside)
+        found["valid_mia_auc"], found["valid_mia_tpr_at_1pct_fpr"] = auc(*scores), rates_at_fpr(*scores, 0.01)[0]
+    return found
+
+
+def earlier_epochs(
+    model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any, log: EpochLog | None
+) -> list[EpochResult]:
+    """Return the metrics of the kept epochs before the last on rank 0, the attack measured on fewer utterances.
+
+    Costs are those of training so far, without the measuring. `model` is left with the weights of one of the epochs.
+    """
+    kept = [log.finish() if log is not None else []]
+    dist.broadcast_object_list(kept, src=0, group=group)
+    measured = []
+    for epoch in kept[0]:
+        folder = epoch_folder(job.output, epoch)
+        saved = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
+        model.load_state_dict(saved["state_dict"])
+        ledger = read_ledger(folder)
+        assert ledger is not None
+        own = replace(job, output=folder)
+        found = final_metrics(model, corpus, own, device, group, ledger, at_most=EARLIER_MEMBERS)
+        if found is not None and log is not None:
+            found |= privacy_metrics(ledger, job.spec.edp.delta) | permitted_metrics(ledger, job.spec.edp.delta)
+            spent = log.by_epoch[epoch]
+            found |= {name: spent[name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
+            found["dropped_gradients"] = spent.get("dropped_gradients", 0.0)
+            seconds = [metrics["epoch_seconds"] for n, metrics in log.by_epoch.items() if n <= epoch]
+            found["seconds_per_epoch"] = float(np.median(seconds))
+            measured.append(EpochResult(epoch, found))
+    return measured
+
+
+def final_metrics(
+    model: JointModel,
+    corpus: EncodedCorpus,
+    job: TrialJob,
+    device: torch.device,
+    group: Any,
+    ledger: Ledger,
+    *,
+    at_most: int = MAX_MEMBERS,
+) -> Metrics | None:
+    """Return the test metrics, with an attack those of membership inference, and with canaries those of an audit.
+
+    Rank 0 writes what an attack sees of the model; the other ranks return None.
+
+    Args:
+        ledger: of the steps that made the model.
+        at_most: members that are attacked, and non-members.
+    """
+    everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
+    test = collect_predictions(model, corpus, "test", None, **everybody)
+    real = corpus.size("train") - corpus.planted
+    members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed, at_most=at_most)
+    train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
+    canaries = (
+        collect_predictions(model, corpus, "canaries", outcomes=False, **everybody) if corpus.size("canaries") else None
+    )
+    if test is None or train is None:
+        return None
+    from trainables.measure.attacks.auditing import audit_of
+    from trainables.measure.attacks.canary import read_coins
+    from trainables.measure.attacks.shadow import attack_metrics, attack_scores, load_attack
+
+    metrics = utility_metrics(test, corpus.labels)
+    (inside, inside_losses), (outside, outside_losses) = _seen(train), _seen(test)
+    outside, outside_losses = outside[non_members], outside_losses[non_members]
+    seen = {
+        "members": inside,
+        "non_members": outside,
+        "member_losses": inside_losses,
+        "non_member_losses": outside_losses,
+    }
+    if canaries is not None and job.coins is not None:
+        seen["canary_losses"] = _seen(canaries)[1]
+        audited = audit_of(seen["canary_losses"], read_coins(job.coins), ledger, job.spec.edp.delta)
+        metrics |= audited.metrics()
+    job.output.mkdir(parents=True, exist_ok=True)
+    save_arrays(job.output / "attack_features.npz", **seen)
+    if job.attack is not None:
+        attack = load_attack(job.attack)
+        metrics |= attack_metrics(attack_scores(attack, inside), attack_scores(attack, outside))
+    return metrics
+
+
+def _seen(predictions: Predictions) -> tuple[Any, Any]:
+    """Return features (n, F) and losses (n,) of predictions that were collected with them."""
+    assert predictions.features is not None
+    assert predictions.losses is not None
+    return predictions.features, predictions.losses
+
+
+def contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:
+    """Return the content of `model.pt`: weights, labels, splits trained on, and a pretrained encoder's architecture."""
+    architecture = getattr(model, "architecture", None)
+    return {
+        "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},
+        "labels": corpus.labels.to_dict(),
+        "trained_on": "train" if corpus.size("valid") else "train+valid",
+    } | ({} if architecture is None else {"encoder": architecture})

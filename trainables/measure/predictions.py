@@ -1,0 +1,231 @@
+"""The predictions of a model on a split: one forward pass, spread over workers, shared by utility metrics and attacks.
+
+A membership attack sees features of the predicted scores, which are the same for every corpus and model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from trainables.corpora.labels import Labels
+from trainables.features.encoded_corpus import EncodedCorpus, Split
+from trainables.measure.ser import semantic_error_rate, semantic_errors, ser_interval, slot_f1, slot_matches
+from trainables.models.joint import JointModel
+
+_BATCH = 256
+
+MAX_MEMBERS = 5_000
+"""Attacked of a large corpus, and as many non-members: an AUC is good to 0.01 then."""
+
+TOP = 3
+"""Number of sorted scores that are kept: of the intents, and of the tags of a token."""
+
+WIDTH = 3 * TOP
+"""F: sorted intent scores, then the mean and the minimum over tokens of each sorted tag score."""
+
+# Members differ from non-members in how close to 1 a score is: a logit spreads what a probability squeezes.
+_CLIP = 1e-6
+
+OUTCOME = np.dtype(
+    [
+        ("errors", np.int32),
+        ("slots", np.int32),
+        ("intent_right", np.bool_),
+        ("spans_right", np.int32),
+        ("spans_found", np.int32),
+    ]
+)
+"""The result of one utterance: `semantic_errors` and `slot_matches` of `trainables.measure.ser`. It holds counts
+instead of tags, so that a split of a million utterances takes no more than 17 bytes of each."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions of n utterances of a split, in the order they were asked for; None: not asked for."""
+
+    outcomes: NDArray[np.void] | None
+    """(n,) of `OUTCOME`, against the true intents and tags."""
+    features: NDArray[np.float32] | None
+    """(n, F) of `attack_features`, which membership attacks see."""
+    losses: NDArray[np.float64] | None
+    """(n,) negative log-likelihood of the true intent and tags together."""
+
+
+def collect_predictions(
+    model: JointModel,
+    corpus: EncodedCorpus,
+    split: Split,
+    indices: NDArray[np.int64] | None = None,
+    *,
+    device: torch.device,
+    group: Any = None,
+    outcomes: bool = True,
+    features: bool = False,
+) -> Predictions | None:
+    """Return the predictions of all workers of `group` (gloo) together; each predicts its share. Call it on every rank.
+
+    Args:
+        indices: of the split; None: all of it.
+        group: None: this process alone.
+        outcomes: compute what utility metrics need.
+        features: compute what membership attacks need, losses too, in the same forward pass.
+
+    Returns:
+        All predictions on rank 0, None on the others.
+    """
+    chosen = np.arange(corpus.size(split)) if indices is None else np.asarray(indices)
+    rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group is not None else (0, 1)
+    mine = _predict(model, corpus, split, chosen[rank::world], device, outcomes, features)
+    if group is None:
+        return mine
+    shares: list[Predictions] | None = [mine] * world if rank == 0 else None
+    dist.gather_object(mine, shares, dst=0, group=group)
+    return _interleaved(shares, len(chosen)) if shares is not None else None
+
+
+def _predict(
+    model: JointModel,
+    corpus: EncodedCorpus,
+    split: Split,
+    chosen: NDArray[np.int64],
+    device: torch.device,
+    outcomes: bool,
+    features: bool,
+) -> Predictions:
+    found = np.zeros(len(chosen), OUTCOME) if outcomes else None
+    rows = np.zeros((len(chosen), WIDTH), np.float32) if features else None
+    losses = np.zeros(len(chosen)) if features else None
+    was_training = model.training
+    model.eval()
+    for places in by_length(corpus.lengths(split)[chosen], _BATCH):
+        with torch.inference_mode():
+            batch = corpus.batch(split, chosen[places]).to(device)
+            output = model.outputs(batch)
+            if found is not None:
+                intents_b, tags_bt = (ids.cpu().numpy() for ids in model.likeliest(output))
+                found[places] = _outcomes(corpus, split, chosen[places], intents_b, tags_bt)
+            if rows is not None and losses is not None:
+                intent_probs_bi, marginals_btk, loss_b = model.certainty(output, batch)
+                assert loss_b is not None, "utterances of a corpus have labels"
+                lengths_b = batch.lengths_b.cpu().numpy()
+                rows[places] = attack_features(
+                    intent_probs_bi.float().cpu().numpy(), marginals_btk.float().cpu().numpy(), lengths_b
+                )
+                losses[places] = loss_b.cpu().numpy()
+    model.train(was_training)
+    return Predictions(found, rows, losses)
+
+
+def _outcomes(
+    corpus: EncodedCorpus,
+    split: Split,
+    chosen: NDArray[np.int64],
+    intents_b: NDArray[np.int64],
+    tags_bt: NDArray[np.int64],
+) -> list[tuple[int, int, bool, int, int]]:
+    names, counted = corpus.labels.tags, True if corpus.labels.has_intents else None
+    right_b = corpus.intent_ids(split, chosen) == intents_b
+    gold = zip(corpus.tag_ids(split, chosen), corpus.token_ids(split, chosen), strict=True)
+    found = []
+    for (tag_ids, tokens), row, right in zip(gold, tags_bt.tolist(), right_b.tolist(), strict=True):
+        reference = [names[tag] for tag in tag_ids]
+        # Tokens that a model has no room for are O.
+        predicted = [names[tag] for tag in row[: len(reference)]] + ["O"] * (len(reference) - len(row))
+        errors, slots = semantic_errors(reference, predicted, tokens.tolist(), counted, right)
+        found.append((errors, slots, right, *slot_matches(reference, predicted)))
+    return found
+
+
+def _interleaved(shares: list[Predictions], n: int) -> Predictions:
+    """Undo `chosen[rank::world]`."""
+
+    def whole(parts: list[NDArray[Any] | None]) -> Any:
+        if parts[0] is None:
+            return None
+        found = np.zeros((n, *parts[0].shape[1:]), parts[0].dtype)
+        for rank, part in enumerate(parts):
+            found[rank :: len(parts)] = part
+        return found
+
+    return Predictions(
+        whole([share.outcomes for share in shares]),
+        whole([share.features for share in shares]),
+        whole([share.losses for share in shares]),
+    )
+
+
+def utility_metrics(predictions: Predictions, labels: Labels) -> dict[str, float]:
+    """Return `ser` with its 95 % interval (`ser_lower`, `ser_upper`), `intent_accuracy` and `slot_f1`.
+
+    The last two are left out for a corpus without intents or without slots.
+    """
+    outcomes = predictions.outcomes
+    assert outcomes is not None, "asked for"
+    errors, slots = outcomes["errors"], outcomes["slots"]
+    low, high = ser_interval(errors, slots)
+    right, found = int(outcomes["spans_right"].sum()), int(outcomes["spans_found"].sum())
+    metrics = {"ser": semantic_error_rate(errors, slots), "ser_lower": low, "ser_upper": high}
+    if labels.has_intents:
+        metrics["intent_accuracy"] = float(outcomes["intent_right"].mean())
+    if labels.has_slots:
+        wanted = int(slots.sum()) - (len(slots) if labels.has_intents else 0)
+        metrics["slot_f1"] = slot_f1(right, found, wanted)
+    return metrics
+
+
+def by_length(lengths: NDArray[np.int64], batch_size: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the places of utterances of like length, `batch_size` at a time, each once: that needs little padding."""
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def attack_features(
+    intent_probs: NDArray[np.float32], slot_marginals: NDArray[np.float32], lengths: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the sorted scores of a batch, as membership attacks see them.
+
+    Args:
+        intent_probs: (B, I) probabilities of the intents.
+        slot_marginals: (B, T, K) probabilities of the tags; padding is not read.
+        lengths: (B,) tokens of each utterance.
+
+    Returns:
+        (B, F) logits of sorted scores, `WIDTH` of them; a model with fewer labels than `TOP` is padded.
+    """
+    batch, time, _ = slot_marginals.shape
+    intents = _largest(intent_probs)
+    tags = _largest(slot_marginals)
+    inside = (np.arange(time)[None, :] < lengths[:, None])[:, :, None]
+    mean = np.where(inside, tags, 0.0).sum(axis=1) / np.maximum(lengths, 1)[:, None]
+    least = np.where(inside, tags, 1.0).min(axis=1)
+    scores = np.clip(np.concatenate([intents, mean, least], axis=1), _CLIP, 1 - _CLIP)
+    return np.log(scores / (1 - scores)).astype(np.float32).reshape(batch, WIDTH)
+
+
+def _largest(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the `TOP` largest along the last axis, descending, padded with zeros."""
+    kept: NDArray[np.float32] = np.sort(scores, axis=-1)[..., ::-1][..., :TOP]
+    missing = TOP - kept.shape[-1]
+    return np.pad(kept, [(0, 0)] * (kept.ndim - 1) + [(0, missing)]) if missing else kept
+
+
+def membership_indices(
+    train: int, test: int, *, seed: int, at_most: int = MAX_MEMBERS
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose equal numbers of members (of train) and non-members (of test), the same for every trial of a sweep.
+
+    Returns:
+        Two sorted index arrays of one length. The splits share no utterance.
+    """
+    rng = np.random.default_rng([seed, 0x4D4941])
+    n = min(train, test, at_most)
+    members = np.sort(rng.choice(train, n, replace=False))
+    return members, np.sort(rng.choice(test, n, replace=False))

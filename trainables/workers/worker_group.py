@@ -1,0 +1,237 @@
+"""A trial under Ray Train: one `TorchTrainer` a trial, or one warm worker group that serves trials in turn.
+
+Both are the same worker group, which runs `trainables.workers.worker.run_trial` in every worker: a fresh one serves
+one job. Fresh groups isolate best and suit a cluster; a warm one starts the next trial at once and suits a laptop,
+where starting eight processes takes longer than a small trial.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.train
+import torch
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from trainables.records.files import disk_full
+from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.records.pareto import Metrics
+from trainables.training.process import keep_freed_memory
+from trainables.workers.client import GroupSpec, OnEpoch, OnNews, run_job
+from trainables.workers.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, colocated_actor
+from trainables.workers.worker import run_trial
+
+# Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+# One process a group less. A node that is taken away is noticed by its workers' death, which costs an epoch at most.
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+
+# Limit of a group's wait for its resources before it asks for them anew: a cloud needs minutes to start a node.
+os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "900")
+
+# Errors of workers that have lost a peer (its own end may be noticed later, or never where a network broke) or a GPU's
+# memory: unlike a mistake in the code or the recipe, they may not occur again.
+_MAY_PASS = (RuntimeError, OSError)
+
+
+class WorkerGroup:
+    """A Ray Train worker group that serves the jobs of its queue, one after the other.
+
+    A group that dies is started again, and its job goes on from its checkpoint: `trainables.workers.job_queue` says
+    how often. As a context it is closed at the block's end; after a KeyboardInterrupt, and the SystemExit of a Ray that
+    is gone, it is only left: its job may take long, and its processes go with this one.
+
+    Args:
+        group: its processes.
+        storage: of the Train run.
+        name: likewise.
+        serve: the function that each worker runs.
+        patience_s: silence of a worker before it is reported.
+    """
+
+    def __init__(
+        self,
+        group: GroupSpec,
+        storage: Path,
+        name: str,
+        *,
+        serve: Callable[[dict[str, Any]], None] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.queue: Any = colocated_actor(JobQueue, patience_s)
+        self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
+        self._left = False
+        self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> WorkerGroup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+        else:
+            self._left = True
+
+    def _keep_alive(self) -> None:
+        reason, generation, again = "the worker group has ended", 0, True
+        try:
+            while again:
+                again = False
+                try:
+                    self._trainer(generation).fit()
+                except Exception as error:
+                    if self._gone:
+                        return
+                    death = _death(error)
+                    reason = death.reason
+                    again = ray.get(self.queue.died.remote(reason, process=death.process, again=death.again))
+                    generation += 1
+        except Exception as error:
+            reason = f"the worker group could not go on: {_one_line(error)}"
+        finally:
+            if not self._gone:
+                self.queue.abandon.remote(reason)
+
+    @property
+    def _gone(self) -> bool:
+        """True where Ray must not be asked any more: it would end this process, while it shuts down, or start anew."""
+        return self._left or not ray.is_initialized()
+
+    def _trainer(self, generation: int) -> TorchTrainer:
+        group = self._group
+        return TorchTrainer(
+            self._serve,
+            train_loop_config={
+                "queue": self.queue,
+                "generation": generation,
+                "threads": max(1, int(group.cpus_per_worker)),
+            },
+            torch_config=TorchConfig(backend=group.backend),
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=group.workers,
+                use_gpu=group.gpus_per_worker > 0,
+                resources_per_worker=group.bundle,
+                placement_strategy="STRICT_PACK" if group.one_node else "PACK",
+            ),
+            run_config=ray.train.RunConfig(
+                # A name that was used before would silently resume the old run.
+                name=f"{self._name}-{uuid.uuid4().hex[:8]}",
+                storage_path=str(self._storage),
+                # Deaths are counted here, where a job's progress is known; waiting for resources is none.
+                failure_config=ray.train.FailureConfig(max_failures=0),
+            ),
+        )
+
+    def close(self) -> None:
+        """Let the workers leave, and wait until their processes are gone."""
+        ray.get(self.queue.close.remote("the sweep has ended"))
+        self._thread.join()
+        ray.kill(self.queue)
+
+
+def run_fresh(
+    job: TrialJob,
+    group: GroupSpec,
+    storage: Path,
+    name: str,
+    on_epoch: OnEpoch,
+    *,
+    stop_signal: Any | None = None,
+    on_news: OnNews = lambda news: None,
+) -> TrialResult:
+    """Run `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
+
+    Args:
+        stop_signal: stops the job when it is pressed.
+
+    Raises:
+        TrialError: as `run_job` does.
+    """
+    with WorkerGroup(group, storage, name) as workers:
+        if stop_signal is not None:
+            ray.get(stop_signal.add.remote(workers.queue))
+        return run_job(workers.queue, job, on_epoch, on_news=on_news)
+
+
+def _serve(config: dict[str, Any]) -> None:
+    """Serve jobs as one worker of a group until the queue is closed."""
+    queue, generation = config["queue"], config["generation"]
+    torch.set_num_threads(config["threads"])
+    keep_freed_memory()
+    rank = ray.train.get_context().get_world_rank()
+    threading.Thread(target=_beat, args=(queue, rank, generation), name="heartbeat", daemon=True).start()
+    while (item := ray.get(queue.next_job.remote(rank, generation))) is not None:
+        job_id, job = item
+
+        def post(kind: Kind, payload: Any, job_id: str = job_id) -> None:
+            if rank == 0:
+                ray.get(queue.post.remote(job_id, generation, (kind, payload)))
+
+        def report(epoch: int, metrics: Metrics, job_id: str = job_id) -> Stop | None:
+            return ray.get(queue.epoch.remote(job_id, generation, epoch, metrics)) if rank == 0 else None
+
+        try:
+            result = run_trial(job, report)
+        except TrialLeft as error:
+            post("stopped", str(error))
+        except TrialFailed as error:
+            post("failed", str(error))
+        except BaseException as error:
+            # The other workers may be waiting in a collective: only a new group is sure to be sound.
+            if (full := disk_full(error)) is not None:
+                ray.get(queue.stop.remote(full, at_once=True))
+            ray.get(queue.note.remote(generation, f"worker {rank}: {_one_line(error)}"))
+            raise
+        else:
+            post("result", result)
+
+
+def _beat(queue: Any, rank: int, generation: int) -> None:
+    """Report to the queue that this process runs, until it ends or its group is over."""
+    place = f"process {os.getpid()} on {socket.gethostname()}"
+    with suppress(ray.exceptions.RayError):  # the queue is gone, and so will be its workers
+        while ray.get(queue.beat.remote(rank, generation, place)):
+            time.sleep(BEAT_S)
+
+
+@dataclass(frozen=True)
+class _Death:
+    """Why a group went down, and whether its job is worth another try."""
+
+    reason: str
+    process: bool
+    again: bool
+
+
+def _death(error: Exception) -> _Death:
+    """Return the cause of a group's end. A process' death comes first: its peers' errors follow from it."""
+    failures: dict[int, Exception] = {
+        rank: getattr(failure, "health_check_failure", failure)
+        for rank, failure in getattr(error, "worker_failures", {}).items()
+    }
+    for rank, failure in sorted(failures.items()):
+        if isinstance(failure, ray.exceptions.RayActorError | ray.exceptions.OutOfMemoryError):
+            memory = isinstance(failure, ray.exceptions.OutOfMemoryError) or "low on memory" in str(failure)
+            why = "was killed: the node is out of memory" if memory else "has died"
+            return _Death(f"worker {rank} {why}", process=True, again=True)
+    for rank, failure in sorted(failures.items()):
+        raised = getattr(failure, "_base_exc", failure)
+        return _Death(f"worker {rank}: {_one_line(raised)}", process=False, again=isinstance(raised, _MAY_PASS))
+    cause = getattr(error, "controller_failure", error)
+    return _Death(f"the worker group could not go on: {_one_line(cause)}", process=True, again=True)
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
