@@ -23,7 +23,7 @@ from sweeps.recipes.recipe import Recipe
 from sweeps.recipes.space import bound_combinations
 from sweeps.recipes.target_epsilon import check_batches, check_candidates
 from sweeps.run.capacity import check_memory
-from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
+from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
@@ -122,7 +122,7 @@ def start_sweep(
         if recipe.search.stand_in is not None:  # nothing here reads it: a plan would
             own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
             check_public(recipe.corpus, own, {"search.stand_in": recipe.search.stand_in})
-        check_batches(trials, own_units(recipe.baseline(), prepared, corpora))
+        check_batches(trials, num_privacy_units(recipe.baseline(), prepared, corpora))
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)

@@ -20,7 +20,7 @@ from sweeps.recipes.target_epsilon import check_batches
 from sweeps.registry.register import Registered, register
 from sweeps.results.total import epsilon_of_sweep
 from sweeps.run.capacity import check_memory
-from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, open_corpora, own_units
+from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
 from sweeps.run.session import ray_session, worker_group
@@ -92,7 +92,7 @@ def train(
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
     if not with_valid:
-        check_batches([spec], own_units(spec, prepared, corpora))
+        check_batches([spec], num_privacy_units(spec, prepared, corpora))
     if origin is not None and not _same_people(origin, spec, storage):
         if spec.training.method != "sgd":
             progress.say(f"another corpus than that of sweep {origin.sweep}: this training is no part of its ε")

@@ -159,13 +159,13 @@ def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[
         return prepared, read_missing(spec, prepared)
 
 
-def own_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
-    """Return the number of the corpus' training utterances, or of its users where they are the unit.
+def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
+    """Return the corpus' number of training utterances, or of users if they are the unit.
 
-    Canaries do not count: how many of them were planted is secret.
+    Planted canaries do not count: their number is secret.
 
     Args:
-        found: the corpora that `read_missing` returned.
+        found: the corpora that `read_missing` has read.
     """
     users, new = spec.edp.unit == "user", found.get(prepared.corpus)
     if new is not None:
@@ -264,5 +264,4 @@ def blamed_on(what: str) -> Iterator[None]:
 
 
 def cache_key(*parts: object) -> str:
-    """Return a short digest of `parts`, by which a shared file is named."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
