@@ -77,10 +77,10 @@ for _name, _command in (  # in the order of `--help`
     app.command(_name)(_command)
 
 
-def main() -> None:
-    """Run `edp-sweep` with the words of the command line, and exit."""
+def main(commands: typer.Typer | None = None) -> None:
+    """Run `edp-sweep`, or other `commands`, with the words of the command line; exit with their code."""
     with logged_threads(), terminating(), warnings_as_notes():
-        code = _run()
+        code = _run(commands or app)
     try:
         sys.stdout.flush()
     except OSError:  # its reader has gone, or its disk is full
@@ -91,10 +91,10 @@ def main() -> None:
     raise SystemExit(code)
 
 
-def _run() -> int:
+def _run(commands: typer.Typer) -> int:
     """Run the command and return the exit code."""
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(commands(standalone_mode=False) or 0)
     except UserError as error:
         complain(str(error))
         return 2

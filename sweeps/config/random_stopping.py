@@ -16,7 +16,7 @@ import numpy as np
 from sweeps.config.parts import BudgetSpec, FixedEDP, SearchSpec
 
 SHAPE = 1.0
-"""Of the truncated negative binomial distribution of the number of trials: with shape 1 it is geometric."""
+"""Shape of the truncated negative binomial distribution of the number of trials; with 1 it is geometric."""
 
 
 def draw_number(mean: float) -> int:

@@ -58,7 +58,7 @@ class _Trial:
     """Epochs that it has reported."""
     outcome: Outcome | None = None
     left: bool = False
-    """Whether it was stopped before its end: `edp-sweep resume` continues it."""
+    """True if it was stopped before its end: `edp-sweep resume` continues it."""
 
 
 class Driver(Searcher):

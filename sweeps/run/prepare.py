@@ -119,7 +119,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     """
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
-            f"canaries: {prepared.coins} is gone, so nobody knows which canaries were trained on; "
+            f"canaries: {prepared.coins} is gone, so it is unknown which canaries were trained on; "
             f"allowed: delete {prepared.corpus} too, and new coins are tossed"
         )
     wanted = {prepared.corpus: ("corpus", spec.corpus), prepared.shadow: ("shadow.corpus", spec.shadow.corpus)}

@@ -114,7 +114,7 @@ class Ended:
 
     state: TrialState
     values: list[float] | None = None
-    """Of the objectives; only a complete trial has them."""
+    """The objectives' values; only a complete trial has them."""
     failure: str | None = None
     """The reason of a failed trial."""
 

@@ -29,7 +29,7 @@ class Suggestion:
     """A trial that may start."""
 
     number: int
-    """Of the first try, where an earlier one was interrupted: the trial goes on from its folder's checkpoint."""
+    """The number of the first try, where one was interrupted: the trial goes on from its folder's checkpoint."""
     params: dict[str, Any]
     spec: TrialSpec
 
@@ -47,7 +47,7 @@ class TrialContext:
     name: str
     group: GroupSpec
     queue: Any | None
-    """Of the warm worker group; None: a `TorchTrainer` a trial."""
+    """The queue of the warm worker group; None: a `TorchTrainer` a trial."""
     stop_signal: Any
     """Stops all trials at the end of their running epoch."""
     stopper: Any | None = None
