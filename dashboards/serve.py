@@ -141,7 +141,7 @@ def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes
         yield _without_login(uri), None  # a server has its own
         return
     port = free_port("127.0.0.1", MLFLOW_PORT)
-    # Through `beside`: it ends the server, and what that starts, also where this process has no time to.
+    # Through `supervise_child`: it ends the server, and what that starts, also where this process has no time to.
     server = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     # One worker and no job queue: it is up in a few seconds rather than twenty.
     # The store may hold a password, which everybody here would see on a command line.

@@ -1,4 +1,4 @@
-"""Runs a command for as long as whoever started this holds the other end of its standard input:
+"""Runs a command for as long as the process that started this holds the other end of its standard input:
 
     python -m dashboards.supervise_child COMMAND…
 
@@ -19,7 +19,7 @@ _GRACE_S = 3.0
 
 
 def main() -> int:
-    """Exit code of the command, where it ended by itself."""
+    """Run the command, and return its exit code where it ended by itself."""
     # Its own group hears of both, and would leave it behind.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

@@ -18,13 +18,13 @@ from trainables.records.job import TrialError, TrialFailed
 from trainables.training.references import Arrays, ReferenceModel, score_target, train_reference
 
 _RETRIES = 5
-"""How often a model whose process died is trained again."""
+"""Number of times that a model whose process died is trained again."""
 
 _LOOK_SECONDS = 0.5
 
 
 def train_references(reference_models: Sequence[ReferenceModel], resources: ResourcesSpec, console: Console) -> None:
-    """Trains those of `reference_models` whose predictions are missing, as many at once as fit, with a progress bar.
+    """Train those of `reference_models` whose predictions are missing, as many at once as fit, with a progress bar.
 
     Raises:
         TrialError: when one cannot be trained, with the reason. Those that ended stay.
@@ -60,7 +60,7 @@ def train_references(reference_models: Sequence[ReferenceModel], resources: Reso
 
 
 def predictions_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: ResourcesSpec) -> Arrays:
-    """`score_target` in a Ray task.
+    """Call `score_target` in a Ray task.
 
     Raises:
         TrialError: when it cannot be done, with the reason.
@@ -72,14 +72,14 @@ def predictions_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: R
 
 
 def _reason(error: ray.exceptions.RayTaskError) -> str:
-    """In a line, what the task met. Ray's own text begins with where it ran, in colours."""
+    """Return the task's error in one line. Ray's own text begins with where it ran, in colours."""
     cause = error.cause or error
     known = isinstance(cause, TrialFailed | UserError)
     return one_line(cause) if known else f"{type(cause).__name__}: {one_line(cause)}"
 
 
 def _share(spec: TrialSpec, resources: ResourcesSpec) -> dict[str, float]:
-    """What one process takes of the cluster: a core, and a GPU where there is one to train on."""
+    """Return the share of the cluster that one process takes: a core, and a GPU where there is one to train on."""
     gpus = 0.0 if spec.training.device == "cpu" else ray.cluster_resources().get("GPU", 0.0)
     cpus = 1.0 if resources.cpus_per_worker == "auto" else resources.cpus_per_worker
     wanted = min(1.0, gpus) if resources.gpus_per_worker == "auto" else min(resources.gpus_per_worker, gpus)
@@ -91,7 +91,7 @@ def _progress_file(reference_model: ReferenceModel) -> Path:
 
 
 def epochs_done(reference_model: ReferenceModel) -> int:
-    """Of a model that is being trained, or has been: the shadow may have fewer than the others."""
+    """Return the epochs that a model has been trained for. The shadow may have fewer in all than the others."""
     if reference_model.output.is_file():
         return reference_model.spec.training.epochs
     try:

@@ -1,4 +1,4 @@
-"""`edp-sweep attack`: every attack on one trained model, from the run's name to figures, metrics and pages."""
+"""All attacks on one trained model: their figures, as a document, as metrics and as a page."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _SHADOW_SEED = 1_000_003
 
 
 def attack(target: Target, references: int, kind: Kind, console: Console) -> dict[str, Any]:
-    """Runs every attack on `target`; reference models that are in the cache are not trained again.
+    """Run every attack on `target`; reference models that are in the cache are not trained again.
 
-    Writes `attacks.json` and `attacks.html` to the target's folder and, where it has an MLflow run, to that.
+    Write `attacks.json` and `attacks.html` to the target's folder and, where it has an MLflow run, to that.
 
     Args:
         references: K, an even number: they share the pool in pairs.
         kind: how references are trained, see `trainables.training.references.reference_spec`.
 
     Returns:
-        What `edp-sweep attack --json` prints.
+        The document that `edp-sweep attack --json` prints.
 
     Raises:
         UserError: before anything was made.
@@ -94,10 +94,10 @@ def attack_in_session(
     console: Console,
     tracker: Tracker | None = None,
 ) -> dict[str, Any]:
-    """`attack` while Ray runs and the corpora are encoded.
+    """Run every attack while Ray runs and the corpora are encoded.
 
     Args:
-        tracker: of the target's run; None: one is opened when there is something to send.
+        tracker: of the target's run; None: one is opened to send the figures.
     """
     corpus, seed = EncodedCorpus.open(prepared.corpus), target.spec.corpus.seed
     if not all(map(len, same_corpus_parts(corpus, seed))):
@@ -130,14 +130,14 @@ def attack_in_session(
 
 
 def not_attacked(sweep: Sweep) -> list[Point]:
-    """What stands on the front and was not attacked yet, where the recipe asks for it."""
+    """Return the points of the front that were not attacked yet, where the recipe asks for attacks."""
     recipe = sweep.recipe
     front = pareto_front(sweep.trials(), recipe.search.objectives) if recipe.attacks.at_end else []
     return [point for point in front if not (point.folder / "attacks.json").is_file()]
 
 
 def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: Progress) -> None:
-    """Attacks what `not_attacked` names; for the end of a sweep, while Ray runs. MLflow may be away."""
+    """Attack the points that `not_attacked` returns, at the end of a sweep, while Ray runs. MLflow may be away."""
     how_many = sweep.recipe.attacks.references
     for point in not_attacked(sweep):
         target, before = of_point(sweep, point, tracker.uri), tracker.failures

@@ -1,4 +1,4 @@
-"""Which trained model an attack is on: from the name that a person types to its folder, configuration and run."""
+"""The trained model that an attack is on: its folder, configuration and run, found by the name that was typed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainables.records.files import reading
 
 @dataclass(frozen=True)
 class Target:
-    """A trained model, and where what is found out about it belongs."""
+    """A trained model, and the places for what attacks find."""
 
     name: str
     folder: Path
@@ -39,12 +39,15 @@ class Target:
     artifacts: str = "attacks"
     """Folder among its run's artifacts."""
     again: TrialSpec | None = None
-    """What trains this very model again, where its trial was to go on for longer."""
+    """Configuration that trains this very model again, where its trial was to go on for longer."""
 
 
 def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
-    """The model that `run` names: SWEEP/NUMBER (SWEEP/2@3: of trial 2 the third epoch), SWEEP/baseline, a folder of
-    `edp-sweep train` (its path, or its name in `storage`), or an MLflow run's id.
+    """Return the model that `run` names.
+
+    Args:
+        run: SWEEP/NUMBER (SWEEP/2@3: of trial 2 the third epoch), SWEEP/baseline, a folder of `edp-sweep train` (its
+            path, or its name in `storage`), or an MLflow run's id.
 
     Raises:
         UserError: when there is no such run, or it has left no model.
@@ -100,7 +103,7 @@ def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
 
 
 def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Target:
-    """The model of a sweep's point.
+    """Return the model of a sweep's point.
 
     Raises:
         UserError: when it is gone, or was trained on what it would be compared with.
@@ -145,7 +148,7 @@ def _with_model(target: Target) -> Target:
 
 
 def trained_on(model: Path) -> str | None:
-    """The splits that a model was trained on, by its own record; None in what an earlier version wrote down."""
+    """Return the splits that a model was trained on, by its own record; None where it has no such record."""
     import torch  # takes seconds
 
     with reading(model):
@@ -154,7 +157,7 @@ def trained_on(model: Path) -> str | None:
 
 
 def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Sweep | None:
-    """The folder of the training that an MLflow run tracked."""
+    """Return the folder of the training that an MLflow run tracked."""
     if tracking_uri is None and not (storage / "mlflow.db").is_file():
         return None  # asking would make one
     uri = check_store(tracking_uri or default_tracking_uri(storage))

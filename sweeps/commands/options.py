@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ import typer
 from edp.spec import UserError
 from sweeps.commands.console import err
 from sweeps.text.lines import print_line
-from sweeps.text.names import as_path, is_point
+from sweeps.text.names import as_path, is_point, short
 from sweeps.text.shell import command_line
 
 if TYPE_CHECKING:
@@ -40,13 +41,16 @@ FILE: dict[str, Any] = {"parser": file_named, "metavar": "FILE"}
 
 
 def storage_folder(text: str | Path) -> Path:
-    """Return the folder that sweeps live in.
+    """Return the folder that `--storage` names.
 
     Raises:
-        UserError: for a file, or an address.
+        UserError: for an address such as `s3://…`, or a file.
     """
-    if "://" in str(text):
-        raise UserError(f"storage = {str(text)!r}: it is an address; allowed: a folder, such as one that is mounted")
+    if isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        raise UserError(
+            f"storage = {short(text)}: an address is not supported; allowed: a folder "
+            '(for buckets see docs/cluster.md, "A cluster without a shared disk")'
+        )
     folder = as_path(text)
     if folder.is_file():
         raise UserError(f"storage = {str(folder)!r}: it is a file; allowed: a folder")

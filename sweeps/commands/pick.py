@@ -80,7 +80,7 @@ def pick_command(
     name, point = name_and_point(storage, name, point)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
-    with busy(LIBRARIES):
+    with busy(LIBRARIES):  # before the words that say what is done
         import sweeps.tracking.tracker  # noqa: F401
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}

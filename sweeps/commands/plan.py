@@ -52,7 +52,7 @@ def plan_command(
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
-    """What choosing costs: the noise that is left for the release under each valid way, at one total ε."""
+    """Prices each valid way to choose and release at one total ε: the noise that is left for the release."""
     overrides = with_trials(settings, trials)
     loaded = load_recipe(recipe, overrides)[1]
     priced = plan(loaded, epsilon, lambda line: print_line(err, line))

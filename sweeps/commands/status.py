@@ -53,7 +53,7 @@ def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_j
 def status_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
-    """What a sweep has done; also while it runs, from another shell."""
+    """Shows what a sweep has done; also while it runs, from another shell."""
     sweep = named(storage, name)
     if as_json:
         print_json(sweep_document(sweep))

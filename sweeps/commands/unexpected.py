@@ -1,4 +1,4 @@
-"""The last net: what nobody foresaw ends as one line, and its traceback in a log."""
+"""The last resort: an unexpected error ends as one line, and its traceback in a log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _LOG = "errors.log"
 
 
 def unexpected(error: BaseException) -> str:
-    """Writes the traceback of `error` to the log; returns the line that says what happened, where it is, and how to
-    report it."""
+    """Write the traceback of `error` to the log, and return the line that says what happened, and how to report it."""
     what = " ".join(f"{type(error).__name__}: {_first_line(error)}".split())
     place = _append("".join(traceback.format_exception(error)))
     return (
@@ -40,7 +39,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _append(text: str) -> str:
-    """Where in which log `text` now stands."""
+    """Append `text` to the log, and return the place of the text in it."""
     for folder in (user_log_path("edp-sweeps"), Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -56,9 +55,9 @@ def _append(text: str) -> str:
 
 @contextmanager
 def logged_threads() -> Iterator[None]:
-    """While the block runs, what is raised where nobody can catch it goes to the log, without a word.
+    """Write errors of threads, and of objects that are being cleared away, to the log while the block runs.
 
-    Threads of servers and of trackers end by it, and objects that are being cleared away.
+    Threads of servers and of trackers end by such errors, which no caller can catch.
     """
     before = threading.excepthook, sys.unraisablehook
 

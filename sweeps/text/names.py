@@ -19,7 +19,7 @@ _SHOWN = 300
 
 
 def is_name(text: str) -> bool:
-    """Whether a sweep, a training or a file of ours may have this name."""
+    """Return whether a sweep, a training or a file of ours may have this name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -56,7 +56,7 @@ def folder_name(text: str) -> str:
 
 
 def is_point(text: str) -> bool:
-    """Whether it names a point of a sweep: `7`, or `7@3`."""
+    """Return whether it names a point of a sweep: `7`, or `7@3`."""
     return re.fullmatch(r"\d{1,9}(@\d{1,9})?", text, re.ASCII) is not None
 
 

@@ -87,6 +87,7 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
             ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
             "--trials = 3: --set search.trials=4 is",
         ),
+        (["run", "RECIPE", "--plan", "stand_in"], "plan = 'stand_in': it is called proxy now; allowed: --plan proxy"),
         (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: with search.proxy"),
         (
             ["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy={name: health, utterances: 130}"],

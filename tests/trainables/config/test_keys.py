@@ -12,11 +12,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
-from trainables.pretraining.folder import has_settings_of
 
 from tests.support import all_keys
 from trainables.config import BERTSpec, CanariesSpec, CLCSpec, HeadSpec, NonPrivateSpec, TrainingSpec, TrialSpec
 from trainables.config.keys import KEY_VERSION, cache_key, identity
+from trainables.pretraining.run import has_settings_of
 from trainables.pretraining.spec import PretrainSpec
 
 DEFAULTS = Path(__file__).with_name("key_defaults.json")
