@@ -13,8 +13,8 @@ import typer
 from sweeps.commands.app import app, main
 from sweeps.commands.console import busy, out
 from sweeps.commands.options import FILE, PATH, RUNS, Name, Storage, TrackingUri, named
-from sweeps.text.lines import print_line
-from sweeps.text.outputs import is_printed
+from sweeps.text.paths import is_printed
+from sweeps.text.terminal import print_line
 
 __all__ = ["app", "main"]
 

@@ -29,7 +29,7 @@ from dashboards.pareto.source import Source
 from edp.spec import UserError
 from sweeps.commands.console import err, out
 from sweeps.store.sweep import Sweep
-from sweeps.text.lines import print_line
+from sweeps.text.terminal import print_line
 from sweeps.tracking.store import check_there, settled_uri
 
 PAGE_PORT, MLFLOW_PORT = 8050, 5000

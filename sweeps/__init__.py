@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from sweeps.config.loading import load_recipe
     from sweeps.config.recipe import Recipe
     from sweeps.registry.register import register_point
-    from sweeps.results.choice import picked_spec
     from sweeps.results.frames import epochs_frame, front_frame, trials_frame
-    from sweeps.results.front import pareto_front
-    from sweeps.results.ties import ties
+    from sweeps.results.front import pareto_front, ties
+    from sweeps.results.recommendation import picked_spec
     from sweeps.run.progress import Progress
     from sweeps.run.trials import SweepFailed
     from sweeps.store.records import Point, SweepRecord, TrialRecord
@@ -69,10 +68,9 @@ else:
             "sweeps.config.loading": ("load_recipe",),
             "sweeps.config.recipe": ("Recipe",),
             "sweeps.registry.register": ("register_point",),
-            "sweeps.results.choice": ("picked_spec",),
+            "sweeps.results.recommendation": ("picked_spec",),
             "sweeps.results.frames": ("epochs_frame", "front_frame", "trials_frame"),
-            "sweeps.results.front": ("pareto_front",),
-            "sweeps.results.ties": ("ties",),
+            "sweeps.results.front": ("pareto_front", "ties"),
             "sweeps.store.records": ("Point", "SweepRecord", "TrialRecord"),
             "sweeps.store.sweep": ("Sweep", "all_sweeps"),
         },

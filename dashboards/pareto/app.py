@@ -1,7 +1,7 @@
-"""The Pareto page: a Dash app over one sweep.
+"""The Pareto page: a Dash app over one sweep, and its candidates as a CSV file.
 
-Dash, because Plotly is what the project draws with already, its callbacks are Python and need no build step, and it
-serves all of its JavaScript itself, so that the page works without a network.
+Dash, because Plotly draws the project's other figures, its callbacks are Python without a build step, and it serves all
+of its JavaScript itself: the page works without a network.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx
+from flask import Response
 
 from dashboards.pareto import parts
 from dashboards.pareto.charts import charts
-from dashboards.pareto.csv import download
-from dashboards.pareto.data import Limits, opening_axes
+from dashboards.pareto.data import Limits, Snapshot, opening_axes
 from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, page
 from dashboards.pareto.limits import limits, state
@@ -133,3 +134,34 @@ def _table(app: Dash, source: Source) -> None:
         where = f"{first + 1}–{first + len(shown)} of {len(members)}" if members else "none"
         more = first + len(shown) < len(members)
         return parts.table(found, shown, selected, sort["key"], sort["descending"]), where, number == 0, not more
+
+
+def candidates_csv(snapshot: Snapshot) -> str:
+    """Return a row a candidate: its name, standing, settings (`edp.C`, as `--set` names them) and metrics."""
+    advised = snapshot.advice().point
+    rows = [
+        {
+            "point": c.key,
+            "trial": c.trial,
+            "epoch": c.point.epoch,
+            "pareto": c.on_front,
+            "recommended": advised is not None and c.key == advised.name,
+            "tied_with": " ".join(c.tied_with),
+            "run_id": c.point.run_id,
+            **{name if "." in name else f"edp.{name}": value for name, value in c.params.items()},
+            **c.metrics,
+        }
+        for c in snapshot.candidates.values()
+    ]
+    return pd.DataFrame(rows).to_csv(index=False)
+
+
+def download(app: Dash, source: Source) -> None:
+    """Serve the table at its own address, since the page's content policy lets no script make a file."""
+
+    def csv() -> Response:
+        name = f"{source.sweep.name}.csv"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": "text/csv; charset=utf-8"}
+        return Response(candidates_csv(source.read()[1]), headers=headers)
+
+    app.server.add_url_rule("/candidates.csv", "candidates", csv)

@@ -9,10 +9,9 @@ from typing import Any, TypeGuard
 from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import new_seeds
-from sweeps.results.front import pareto_front
+from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.front import Metrics, pareto_front, ties
 from sweeps.results.recommendation import Recommendation, leakage_of, recommend
-from sweeps.results.ties import Metrics, ties
-from sweeps.results.total import epsilon_of_sweep
 from sweeps.store.picks import read_notes
 from sweeps.store.records import Point, SweepRecord, TrialRecord
 from sweeps.store.sweep import Sweep
@@ -70,7 +69,7 @@ class Candidate:
     dominated_by: str | None
     """Key of a candidate of the front that is nowhere worse; None on the front."""
     tied_with: tuple[str, ...] = ()
-    """Keys of the front's candidates that it is tied with within noise (`sweeps.results.ties.ties`)."""
+    """Keys of the front's candidates that it is tied with within noise (`sweeps.results.front.ties`)."""
 
     @property
     def key(self) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.cards import LIMITS
 from dashboards.pareto.data import Axis, Limits, Snapshot, bounds, cost_key, text
+from dashboards.pareto.layout import LIMITS
 from dashboards.pareto.source import Source
 
 

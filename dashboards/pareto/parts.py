@@ -6,12 +6,18 @@ from typing import Any
 
 from dash import html
 
-from dashboards.pareto.cards import aria
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
+from dashboards.pareto.layout import aria
 from sweeps.config.parts import metric_of
 from sweeps.text.columns import tpr_cell
-from sweeps.text.figures import epsilon_text, privacy_statement, relative_change
-from sweeps.text.leakage import audit_words, permitted_words, shadow_words
+from sweeps.text.figures import (
+    audit_words,
+    epsilon_text,
+    permitted_words,
+    privacy_statement,
+    relative_change,
+    shadow_words,
+)
 
 ROWS = 25
 """Rows of the table on a page."""

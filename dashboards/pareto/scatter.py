@@ -18,8 +18,7 @@ from dashboards.pareto.style import (
 )
 from sweeps.results.front import mechanisms
 from sweeps.results.recommendation import GUESSING
-from sweeps.text.figures import epsilon_words
-from sweeps.text.guarantee import MEANINGFUL, WORTH
+from sweeps.text.figures import MEANINGFUL, WORTH, epsilon_words
 
 _INTERVALS = 60
 """Largest front whose intervals are drawn; more would hide each other."""

@@ -9,8 +9,8 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html,
 from flask import abort
 
 from dashboards.pareto import detail, parts
+from dashboards.pareto.detail import side_by_side
 from dashboards.pareto.guard import same
-from dashboards.pareto.side_by_side import side_by_side
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
 from edp.spec import UserError

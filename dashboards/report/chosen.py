@@ -13,14 +13,14 @@ from mlflow.exceptions import MlflowException
 from pydantic import TypeAdapter
 
 from edp.spec import UserError
-from sweeps.results.choice import named_point
 from sweeps.results.confirmed import DECIDE, estimate, next_training
 from sweeps.results.front_figure import STYLE, svg
+from sweeps.results.recommendation import named_point
 from sweeps.run.prepare import Prepared
 from sweeps.store.picks import Pick, final_trainings, read_picks
 from sweeps.store.records import ConfirmedRun, Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.leakage import compared_words, shadow_words
+from sweeps.text.figures import compared_words, shadow_words
 from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec

@@ -24,31 +24,31 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
-from sweeps.results.choice import choose, picked_spec
 from sweeps.results.confirmed import confirmed_runs
-from sweeps.results.cost import known
-from sweeps.results.front import pareto_front
+from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
+from sweeps.results.front import pareto_front, tie_lines, ties
 from sweeps.results.front_figure import front_svg
-from sweeps.results.recommendation import leakage_of, recommended
-from sweeps.results.ties import tie_lines, ties
-from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep, unknown_ledgers, what_counts
+from sweeps.results.recommendation import choose, leakage_of, picked_spec, recommended
 from sweeps.run.prepare import Prepared, locate
 from sweeps.store.picks import Pick
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import TPR, tpr_cell
 from sweeps.text.figures import (
+    NO_GUARANTEE,
+    audit_words,
     audited_text,
     epsilon_cell,
     epsilon_text,
     params_text,
+    permitted_words,
     relative_change,
+    shadow_words,
+    tpr_text,
     user_cell,
     utility_words,
 )
-from sweeps.text.guarantee import NO_GUARANTEE
-from sweeps.text.leakage import audit_words, permitted_words, shadow_words, tpr_text
-from sweeps.text.outputs import check_output, output
+from sweeps.text.paths import check_output, output
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec

@@ -16,8 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
-from sweeps.text.figures import epsilon_text, number
-from sweeps.text.guarantee import NO_GUARANTEE
+from sweeps.text.figures import NO_GUARANTEE, epsilon_text, number
 from trainables.config import TrialSpec
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeps.bench.step import Row
-from sweeps.text.outputs import output
+from sweeps.text.paths import output
 
 PUBLIC = ("atis", "snips", "nlu_eval")
 GENERATED = ("health", "communication", "video")

@@ -11,10 +11,8 @@ from rich.table import Table
 
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
-from sweeps.text.figures import epsilon_words, users_remark
-from sweeps.text.leakage import audit_words, compared_words, permitted_words, tpr_text
-from sweeps.text.lines import print_line
-from sweeps.text.tables import fitting
+from sweeps.text.figures import audit_words, compared_words, epsilon_words, permitted_words, tpr_text, users_remark
+from sweeps.text.terminal import fitting, print_line
 
 _LIMITS = (("1pct_fpr", "TPR at most 1 % FPR"), ("01pct_fpr", "at most 0.1 % FPR"))
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from sweeps.text.figures import epsilon_text
-from sweeps.text.leakage import audit_words, compared_words, permitted_words
+from sweeps.text.figures import audit_words, compared_words, epsilon_text, permitted_words
 from trainables.measure.attacks import colour_of
 from trainables.measure.attacks.roc import AttackResult
 from trainables.records.files import atomic_write

@@ -20,9 +20,8 @@ from sweeps.run.progress import Progress
 from sweeps.run.session import ray_session
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.guarantee import measured
-from sweeps.text.lines import print_line
-from sweeps.text.shell import command_line
+from sweeps.text.figures import measured
+from sweeps.text.terminal import command_line, print_line
 from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker

@@ -11,11 +11,11 @@ from mlflow.tracking import MlflowClient
 from edp.spec import UserError
 from sweeps.config.loading import load_config
 from sweeps.config.parts import ResourcesSpec
-from sweeps.results.choice import picked_spec
+from sweeps.results.recommendation import picked_spec
 from sweeps.store.records import Point
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep, all_sweeps
-from sweeps.text.names import as_path
+from sweeps.text.paths import as_path
 from sweeps.tracking.store import check_store, refusal
 from trainables.config import TrialSpec
 from trainables.records.files import reading

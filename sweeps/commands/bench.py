@@ -13,8 +13,8 @@ import typer
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, Json
-from sweeps.text.lines import print_line
-from sweeps.text.outputs import check_page
+from sweeps.text.paths import check_page
+from sweeps.text.terminal import print_line
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks: what private training costs on this machine.")
 

@@ -14,8 +14,8 @@ import typer
 from edp.spec import UserError
 from sweeps.commands.console import out
 from sweeps.commands.options import PATH
-from sweeps.text.lines import print_line
-from sweeps.text.outputs import make_folder
+from sweeps.text.paths import make_folder
+from sweeps.text.terminal import print_line
 
 cluster = typer.Typer(no_args_is_help=True, help="Clusters: the files that start one.")
 

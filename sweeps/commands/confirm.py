@@ -25,10 +25,8 @@ from sweeps.commands.stopping import going_on_with
 from sweeps.config.loading import write_yaml
 from sweeps.store.lock import driver_lock
 from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
-from sweeps.text.figures import epsilon_text
-from sweeps.text.guarantee import measured
-from sweeps.text.lines import print_line
-from sweeps.text.tables import figures_table, fitting
+from sweeps.text.figures import epsilon_text, measured
+from sweeps.text.terminal import figures_table, fitting, print_line
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
 from trainables.config import TrialSpec
 from trainables.records.epochs import begin_folder
@@ -88,8 +86,8 @@ def confirm(
         TrialError: when nothing could be trained.
         SweepStopped: when it was stopped; it names the command that goes on.
     """
-    from sweeps.results.choice import named_point
     from sweeps.results.front import pareto_front
+    from sweeps.results.recommendation import named_point
 
     record, recipe = sweep.record, sweep.recipe
     if recipe.search.secret:
@@ -113,9 +111,9 @@ def confirm(
 
 def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
     from sweeps.commands.finish import tell_total
-    from sweeps.results.choice import picked_spec
     from sweeps.results.confirmed import seed_folder
-    from sweeps.results.total import epsilon_of_sweep
+    from sweeps.results.cost import epsilon_of_sweep
+    from sweeps.results.recommendation import picked_spec
     from sweeps.tracking.tracker import Tracker
 
     record, recipe = sweep.record, sweep.recipe

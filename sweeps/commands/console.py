@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from sweeps.text.lines import print_line
+from sweeps.text.terminal import print_line
 
 LIBRARIES = "loading Ray, PyTorch and MLflow"
 

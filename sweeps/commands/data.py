@@ -14,9 +14,8 @@ from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import FILE, PATH, Json
 from sweeps.run.progress import shown
-from sweeps.text.lines import print_line
-from sweeps.text.names import as_path
-from sweeps.text.outputs import is_printed, output
+from sweeps.text.paths import as_path, is_printed, output
+from sweeps.text.terminal import print_line
 from trainables.config import ColumnsSpec, CorpusSpec
 
 data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")

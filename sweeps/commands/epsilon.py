@@ -18,10 +18,9 @@ from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, Json
 from sweeps.run.progress import shown_each
 from sweeps.text.errors import one_line
-from sweeps.text.figures import epsilon_text, number
-from sweeps.text.guarantee import NO_GUARANTEE, measured
-from sweeps.text.lines import print_line
-from sweeps.text.outputs import check_page, output
+from sweeps.text.figures import NO_GUARANTEE, epsilon_text, measured, number
+from sweeps.text.paths import check_page, output
+from sweeps.text.terminal import print_line
 from trainables.config.training import MAX_EPOCHS
 
 if TYPE_CHECKING:

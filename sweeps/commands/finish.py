@@ -6,9 +6,9 @@ from mlflow.entities import DatasetInput
 
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
+from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
-from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
 from sweeps.store.picks import final_trainings, read_picks

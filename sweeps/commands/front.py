@@ -20,8 +20,7 @@ from sweeps.text.columns import (
     tpr_cell,
 )
 from sweeps.text.figures import params_text, relative_change, shared_params, users_notes
-from sweeps.text.lines import print_line
-from sweeps.text.tables import figures_table, fitting
+from sweeps.text.terminal import figures_table, fitting, print_line
 
 if TYPE_CHECKING:
     from sweeps.store.records import Point, TrialRecord
@@ -40,12 +39,10 @@ def front_command(
 
 
 def front_document(sweep: Sweep) -> dict[str, Any]:
-    """Return what `--json` prints; `sweeps.results.ties.ties` says what `tied_with` means."""
-    from sweeps.results.cost import sweep_cost
-    from sweeps.results.front import pareto_front
+    """Return what `--json` prints; `sweeps.results.front.ties` says what `tied_with` means."""
+    from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
+    from sweeps.results.front import pareto_front, ties
     from sweeps.results.recommendation import recommended
-    from sweeps.results.ties import ties
-    from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep
 
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
@@ -77,10 +74,9 @@ def baseline_document(sweep: Sweep) -> dict[str, Any] | None:
 
 def print_front(sweep: Sweep, console: Console) -> None:
     """Print the front, and the ε of the whole sweep, to which trials that failed or were stopped have added too."""
-    from sweeps.results.front import pareto_front
+    from sweeps.results.cost import cost_line
+    from sweeps.results.front import pareto_front, tie_lines, ties
     from sweeps.results.recommendation import recommended
-    from sweeps.results.ties import tie_lines, ties
-    from sweeps.results.total import cost_line
 
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)

@@ -10,9 +10,8 @@ import typer
 
 from edp.spec import UserError
 from sweeps.commands.console import err
-from sweeps.text.lines import print_line
-from sweeps.text.names import as_path, is_point, short
-from sweeps.text.shell import command_line
+from sweeps.text.paths import as_path, is_point, short
+from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
     from sweeps.store.sweep import Sweep

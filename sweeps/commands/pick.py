@@ -36,9 +36,8 @@ from sweeps.commands.options import Point as PointName
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
 from sweeps.text.figures import epsilon_over, epsilon_words, metrics_line, params_text, users_remark
-from sweeps.text.lines import print_line
-from sweeps.text.names import check_model_name
-from sweeps.text.outputs import check_output, is_printed, output
+from sweeps.text.paths import check_model_name, check_output, is_printed, output
+from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import person
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def pick_point(
     Raises:
         UserError: when nothing fits, when a guarantee is required and there is none, or as `keep`.
     """
-    from sweeps.results.choice import choose, named_point
+    from sweeps.results.recommendation import choose, named_point
 
     for name, value in limits.items():
         if not 0 <= value < math.inf:
@@ -254,7 +253,7 @@ def keep(
 
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     """Return the file's text."""
-    from sweeps.results.choice import picked_spec
+    from sweeps.results.recommendation import picked_spec
     from sweeps.store.picks import heading_of
 
     metrics, storage = point.metrics, sweep.folder.parent

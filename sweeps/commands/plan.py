@@ -22,10 +22,9 @@ from sweeps.config.loading import apply_overrides, load_config, load_recipe, wri
 from sweeps.config.recipe import Recipe
 from sweeps.run.watch import notice
 from sweeps.text.errors import one_line
-from sweeps.text.guarantee import measured
-from sweeps.text.lines import print_line
-from sweeps.text.names import check_name, folder_name
-from sweeps.text.shell import command_line
+from sweeps.text.figures import measured
+from sweeps.text.paths import check_name, folder_name
+from sweeps.text.terminal import command_line, print_line
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
@@ -162,7 +161,7 @@ def run_plan(
         UserError: for a way that the recipe has not, before anything is made.
         SweepStopped: when it was stopped; it names the command that goes on.
     """
-    from sweeps.results.total import epsilon_of_sweep
+    from sweeps.results.cost import epsilon_of_sweep
     from sweeps.store.sweep import Sweep
 
     if way_name == "stand_in":
@@ -324,7 +323,7 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
     """Return the chosen configuration on the private corpus, with the noise that it needs there."""
     from sweeps.config.target_epsilon import ConfigurationRefused, resolve
-    from sweeps.results.choice import picked_spec
+    from sweeps.results.recommendation import picked_spec
 
     training = picked_spec(point).training
     params = {key: value for key, value in point.params.items() if key != "z0"} | {"training.epochs": training.epochs}

@@ -24,10 +24,10 @@ from sweeps.commands.options import PATH, RUNS, Json, Set, Storage, TrackingUri
 from sweeps.config.loading import load_pretraining
 from sweeps.store.lock import driver_lock
 from sweeps.store.storage import default_tracking_uri
-from sweeps.text.lines import print_line
-from sweeps.text.names import check_model_name
+from sweeps.text.paths import check_model_name
 from sweeps.text.secrets import redacted
 from sweeps.text.signals import interrupt_of
+from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import environment_tags, flat
 from trainables.config.keys import cache_key, identity
 from trainables.pretraining.spec import PretrainSpec

@@ -21,8 +21,8 @@ from sweeps.config.loading import read_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import PAPER_SPACE
 from sweeps.store.lock import driver_lock
-from sweeps.text.lines import print_line
-from sweeps.text.names import sqlite_url
+from sweeps.text.paths import sqlite_url
+from sweeps.text.terminal import print_line
 from trainables.config import TrialSpec
 from trainables.records.epochs import LEDGER, read_curve, write_ledger
 from trainables.records.files import BrokenFile

@@ -23,8 +23,7 @@ from sweeps.commands.plan import run_plan, show_release
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe
 from sweeps.store.storage import train_line
-from sweeps.text.lines import print_line
-from sweeps.text.shell import command_line
+from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
     from sweeps.store.sweep import Sweep

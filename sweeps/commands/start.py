@@ -26,7 +26,7 @@ from sweeps.store.records import SweepRecord
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
-from sweeps.text.names import check_name
+from sweeps.text.paths import check_name
 from sweeps.text.secrets import redacted
 from sweeps.tracking.run_note import first_note
 from sweeps.tracking.run_tags import environment_tags, flat

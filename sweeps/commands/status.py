@@ -11,8 +11,7 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.text.lines import print_line
-from sweeps.text.shell import command_line
+from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
     from sweeps.store.sweep import Sweep
@@ -63,9 +62,8 @@ def status_command(
 
 def sweep_document(sweep: Sweep) -> dict[str, Any]:
     """Return what `status`, `run` and `resume` print with `--json`."""
-    from sweeps.results.cost import sweep_cost, trial_cost
+    from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost, trial_cost
     from sweeps.results.front import pareto_front
-    from sweeps.results.total import epsilon_of_sweep, epsilon_user_of_sweep
 
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)

@@ -30,11 +30,10 @@ from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
 from sweeps.store.storage import default_tracking_uri
-from sweeps.text.figures import metrics_line
-from sweeps.text.guarantee import delta_remark, measured
-from sweeps.text.lines import print_line
-from sweeps.text.names import check_model_name, folder_name
+from sweeps.text.figures import delta_remark, measured, metrics_line
+from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted
+from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import flat, trial_tags
 from trainables.config import TrialSpec
 from trainables.corpora import corpus_digest, is_generated, load_corpus
@@ -299,7 +298,7 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
 
 def _cost(origin: Origin | None, storage: Path) -> float | None:
     """Return ε of the sweep that the configuration was picked of, with this training; NaN where it is not known."""
-    from sweeps.results.total import epsilon_of_sweep
+    from sweeps.results.cost import epsilon_of_sweep
     from sweeps.store.sweep import Sweep
 
     if origin is None:

@@ -18,7 +18,7 @@ from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import Json, Set
 from sweeps.config.loading import load_config, load_recipe, read_yaml, recipe_names
 from sweeps.config.recipe import Recipe, example_params
-from sweeps.text.lines import print_line
+from sweeps.text.terminal import print_line
 from trainables.config import CLCSpec, TrialSpec
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import Labels

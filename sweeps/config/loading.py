@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
 from sweeps.text.errors import one_line, renamed, shown, suggestion
-from sweeps.text.names import as_path, folder_name, is_name, short
+from sweeps.text.paths import as_path, folder_name, is_name, short
 from sweeps.text.secrets import redacted
 from trainables.config import TrialSpec
 from trainables.corpora import PUBLIC, corpus_in

@@ -16,13 +16,13 @@ from mlflow.models import Model
 from edp.spec import UserError
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.results.choice import picked_spec
-from sweeps.results.total import epsilon_of_sweep
+from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.recommendation import picked_spec
 from sweeps.run.prepare import locate
 from sweeps.store.picks import Pick
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.names import check_model_name
+from sweeps.text.paths import check_model_name
 from sweeps.text.secrets import redacted
 from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker

@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from sweeps.results.cost import trial_cost
-from sweeps.results.front import pareto_front
-from sweeps.results.ties import ties
+from sweeps.results.front import pareto_front, ties
 from sweeps.store.sweep import Sweep
 from trainables.records.epochs import by_epoch
 
@@ -62,7 +61,7 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
     Returns:
         Indexed by `point`, its name (`2@3` is trial 2 after epoch 3). Columns: `trial`, `epoch`, `run_id`, the
         settings, the metrics on the test split, and `tied_with`, names of the points that it is tied with
-        (`sweeps.results.ties.ties`).
+        (`sweeps.results.front.ties`).
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives
     front = pareto_front(trials, objectives)

@@ -18,8 +18,7 @@ from rich.table import Table
 
 from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
 from sweeps.text.figures import epsilon_words, params_text
-from sweeps.text.lines import print_line
-from sweeps.text.tables import figures_table, fitting
+from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.job import News
 
 PATIENCE_S = 10.0

@@ -30,7 +30,7 @@ from sweeps.run.resources import TUNE_CPUS, Placement, at_once
 from sweeps.run.session import Workers
 from sweeps.run.trial import TrialContext, tune_trial
 from sweeps.store.sweep import Sweep
-from sweeps.text.guarantee import delta_remark
+from sweeps.text.figures import delta_remark
 from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec

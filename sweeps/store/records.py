@@ -15,8 +15,8 @@ from sweeps.config.recipe import Recipe
 from sweeps.store.study import StudyGone
 from sweeps.store.trial_file import FEATURES, MODEL
 from sweeps.text.errors import one_line
-from sweeps.text.guarantee import measured
-from sweeps.text.names import short
+from sweeps.text.figures import measured
+from sweeps.text.paths import short
 from trainables.config import TrialSpec
 from trainables.records.epochs import LEDGER, by_epoch, epoch_folder, read_curve, read_ledger
 from trainables.records.files import BrokenFile, digest

@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 
 from edp.spec import UserError
-from sweeps.text.names import sqlite_url
+from sweeps.text.paths import sqlite_url
 from sweeps.text.secrets import redacted
-from sweeps.text.shell import command_line
+from sweeps.text.terminal import command_line
 
 _SQLITE = "sqlite:///"
 

@@ -20,9 +20,9 @@ from sweeps.store.records import SweepRecord, TrialRecord, number_of, renamed, t
 from sweeps.store.storage import check_storage, relative_store, store_here
 from sweeps.store.study import StudyGone, read_study
 from sweeps.text.errors import one_line
-from sweeps.text.names import check_name, is_name, sqlite_url
+from sweeps.text.paths import check_name, is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted
-from sweeps.text.shell import command_line
+from sweeps.text.terminal import command_line
 from trainables.records.files import atomic_write, read_json
 
 RECORD, RECIPE = "sweep.json", "recipe.yaml"

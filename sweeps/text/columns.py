@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sweeps.text.figures import MARK, audited_text, epsilon_cell, user_cell
-from sweeps.text.leakage import tpr_text
+from sweeps.text.figures import MARK, audited_text, epsilon_cell, tpr_text, user_cell
 
 TPR = "mia_tpr_at_1pct_fpr"
 

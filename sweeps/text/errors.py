@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweeps.text.names import short
+from sweeps.text.paths import short
 
 _TAGS = frozenset({"clc", "bert"})
 _WORDS = {

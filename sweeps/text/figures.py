@@ -1,4 +1,4 @@
-"""Metrics, epsilons and configurations as text."""
+"""Metrics, epsilons, guarantees and results of attacks as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edp.spec import EDPSpec
-from sweeps.text.guarantee import NO_GUARANTEE
+
+NO_GUARANTEE = 1e4
+"""From here on an ε is no formal guarantee and is labelled so."""
+
+MEANINGFUL = 10.0
+"""Largest ε that is called a guarantee."""
+
+WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if any"))
+"""Tiers of ε by upper end (Ponomareva et al. 2023). Beyond the last: no formal guarantee."""
+
+
+def measured(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `metrics` and `formal_guarantee` for a JSON document.
+
+    `formal_guarantee` is None where there is no ε, as in a failed trial.
+    """
+    guarantee = metrics["epsilon"] < NO_GUARANTEE if "epsilon" in metrics else None
+    return {"metrics": metrics, "formal_guarantee": guarantee}
+
+
+def delta_remark(delta: float, unit: str, examples: int) -> str | None:
+    """Return a warning for a δ of 1/examples or more, which permits publishing an utterance outright; else None."""
+    if unit != "example" or delta * examples < 1:
+        return None
+    return (
+        f"edp.delta = {delta:g}: to publish one of the {examples:,} training utterances now and then would pass for "
+        f"private with so large a delta; ask for less than {1 / examples:.2g}"
+    )
 
 
 def number(value: float) -> str:
@@ -130,3 +157,59 @@ def enumerated(names: Sequence[str], most: int | None = None) -> str:
     """Return names as a sentence lists them (`1, 2 and 3`): at most `most`, then how many more there are."""
     shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1] if shown else "")))
+
+
+Figures = Mapping[str, Any]
+"""Metrics of a model, or a document of attacks. A missing key, or None, means unknown."""
+
+_TRAINED = {"sgd": "without privacy", "own": "as the model under attack was"}
+
+
+def tpr_text(tpr: float, realised: float | None, digits: int = 1) -> str:
+    """Format a true positive rate with the false positive rate realised at its threshold."""
+    words = f"{tpr:.{digits}%}"
+    return words if realised is None else f"{words} at {_percent(realised)}"
+
+
+def audit_words(figures: Figures) -> list[str]:
+    """Return both bounds of an audit with their assumptions; [] without an audit."""
+    of_any, of_own = (figures.get(f"epsilon_audited_{name}") for name in ("any_mechanism", "own_noise"))
+    if of_any is None or of_own is None:
+        return []
+    honest = figures.get("epsilon")
+    shape = (
+        "a Gaussian mechanism's" if honest is None or math.isinf(honest) else "its ledger's, with more or less noise"
+    )
+    return [
+        f"ε ≥ {of_any:.3g} whatever the mechanism (Steinke et al. 2023)",
+        f"ε ≥ {of_own:.3g} if its trade-off curve is {shape} (f-DP in one run, Mahloujifar et al. 2024)",
+    ]
+
+
+def permitted_words(figures: Figures) -> str:
+    """Return the largest true positive rates that the ledger permits any attack; "" where unknown."""
+    at_1, at_01, mu = (
+        figures.get(name) for name in ("permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr", "gaussian_mu")
+    )
+    if at_1 is None or at_01 is None or mu is None:
+        return ""
+    return (
+        f"the ledger permits any attack a TPR of {_percent(at_1)} at 1 % FPR and of {_percent(at_01)} at 0.1 % "
+        f"(Gaussian DP with μ = {number(mu)})"
+    )
+
+
+def compared_words(document: Figures) -> str:
+    """Return the number of reference models and how they were trained."""
+    count, kind, epochs = (document[name] for name in ("references", "reference_training", "reference_epochs"))
+    return f"compared with {count} reference models trained {_TRAINED[kind]} ({kind}), {epochs} epochs each"
+
+
+def shadow_words(corpus: str) -> str:
+    """Return how the sweep's own attack was trained."""
+    return f"a shadow model trained without privacy on {corpus}"
+
+
+def _percent(share: float) -> str:
+    """Format a share in percent with three digits."""
+    return f"{100 * share:.3g} %"

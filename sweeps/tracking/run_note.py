@@ -8,13 +8,13 @@ from urllib.parse import quote, urlencode
 
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import SHAPE
-from sweeps.results.total import cost_line
+from sweeps.results.cost import cost_line
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import TPR, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell, tpr_cell
 from sweeps.text.figures import params_text, users_notes
-from sweeps.text.shell import command_line
+from sweeps.text.terminal import command_line
 
 _ROWS = 20
 """Rows of the front: MLflow takes 8,000 characters."""

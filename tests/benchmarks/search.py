@@ -49,8 +49,8 @@ from sweeps.config.space import ask
 from sweeps.config.target_epsilon import planned
 from sweeps.run.early_stopping import Stopper
 from sweeps.run.study import enqueue_initial_points, sampler, set_outcome
-from sweeps.text.lines import print_line
-from sweeps.text.outputs import make_folder, output
+from sweeps.text.paths import make_folder, output
+from sweeps.text.terminal import print_line
 from trainables.records.epochs import point_of, worth_keeping
 from trainables.records.job import EpochResult, TrialResult
 from trainables.records.pareto import hypervolume

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from optuna.trial import FrozenTrial, create_trial
 
-from dashboards.pareto.csv import candidates_csv
+from dashboards.pareto.app import candidates_csv
+from dashboards.pareto.charts import beside, others, two_sweeps
 from dashboards.pareto.data import Axis, Snapshot, snapshot
+from dashboards.pareto.detail import side_by_side
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.search import hypervolumes, importance_chart, importances, progress_chart, slices_chart
-from dashboards.pareto.side_by_side import side_by_side
 from dashboards.pareto.source import Source
-from dashboards.pareto.sweeps import beside, others, two_sweeps
 from edp.spec import UserError
 from sweeps.config.parts import Objective
+from sweeps.results.front import difference
 from sweeps.results.recommendation import recommended
-from sweeps.results.ties import difference
 from sweeps.store.picks import MAX_NOTE, read_notes, write_note
 from tests.support.synthetic import sweep_of
 from trainables.records.files import BrokenFile

@@ -17,10 +17,9 @@ from dashboards.report.page import recipe_text, write_report
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, keep
 from sweeps.config.loading import load_recipe, recipe_names
-from sweeps.results.choice import picked_spec
+from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front
-from sweeps.results.recommendation import recommended
-from sweeps.results.total import epsilon_of_sweep
+from sweeps.results.recommendation import picked_spec, recommended
 from sweeps.store.picks import read_picks
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep

@@ -11,7 +11,7 @@ import torch
 
 from edp.ledger import Ledger
 from sweeps.store.study import study_storage
-from sweeps.text.outputs import output
+from sweeps.text.paths import output
 from sweeps.tracking.tracker import Tracker
 from tests.conftest import Command
 from tests.support.disks import small_disk

@@ -16,9 +16,9 @@ from edp.spec import UserError
 from sweeps.commands.app import main
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import RUNS, Storage
-from sweeps.text.lines import print_line
-from sweeps.text.outputs import check_output, make_folder, output
+from sweeps.text.paths import check_output, make_folder, output
 from sweeps.text.secrets import redacted
+from sweeps.text.terminal import print_line
 
 COMMAND = "python -m tests.benchmarks.table1"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -19,9 +19,8 @@ from sweeps.commands.pick import Wanted, keep
 from sweeps.commands.status import print_sweep
 from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
-from sweeps.results.front import pareto_front
-from sweeps.results.ties import tie_lines
-from sweeps.results.total import epsilon_of_sweep
+from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.front import pareto_front, tie_lines
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import audited_text, epsilon_cell, params_text, shared_params

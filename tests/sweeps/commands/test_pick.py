@@ -18,8 +18,8 @@ from edp.spec import UserError
 from sweeps.commands.attack_target import of_point
 from sweeps.commands.pick import Wanted, is_pick, keep, pick_point
 from sweeps.commands.train import _same_people
-from sweeps.results.choice import named_point, picked_spec
-from sweeps.results.total import cost_line, epsilon_of_sweep
+from sweeps.results.cost import cost_line, epsilon_of_sweep
+from sweeps.results.recommendation import named_point, picked_spec
 from sweeps.store.picks import (
     Origin,
     Pick,

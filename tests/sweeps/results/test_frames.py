@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from sweeps.results.frames import epochs_frame, front_frame, trials_frame
-from sweeps.results.front import pareto_front
-from sweeps.results.ties import ties
+from sweeps.results.front import pareto_front, ties
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
 

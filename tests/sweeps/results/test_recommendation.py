@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from edp.spec import UserError
-from sweeps.results.choice import choose
 from sweeps.results.confirmed import new_seeds, seed_folder
 from sweeps.results.front import pareto_front
-from sweeps.results.recommendation import leakage_of, recommend, recommended
+from sweeps.results.recommendation import choose, leakage_of, recommend, recommended
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command

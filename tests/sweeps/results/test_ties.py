@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.results.front import pareto_front
-from sweeps.results.ties import difference, lead_is_noise, ties
+from sweeps.results.front import difference, lead_is_noise, pareto_front, ties
 from sweeps.store.records import Point, TrialRecord
 from tests.support.studies import RECIPE
 

@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.store.storage import relative_store, store_here
 from sweeps.store.sweep import Sweep
-from sweeps.text.names import sqlite_url
+from sweeps.text.paths import sqlite_url
 from sweeps.tracking.moved_artifacts import current_place
 from sweeps.tracking.store import settled_uri
 from tests.conftest import Command

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.results.total import epsilon_of_sweep
+from sweeps.results.cost import epsilon_of_sweep
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.text.guarantee import delta_remark, measured
+from sweeps.text.figures import delta_remark, measured
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sweeps.text.leakage import audit_words, permitted_words, tpr_text
+from sweeps.text.figures import audit_words, permitted_words, tpr_text
 
 
 def test_a_tpr_says_which_fpr_was_realised() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edp.spec import UserError
-from sweeps.text.names import as_path, check_model_name, check_name, folder_name, is_name, short
+from sweeps.text.paths import as_path, check_model_name, check_name, folder_name, is_name, short
 from tests.support.permissions import unreadable
 
 NO_NAMES = [

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from sweeps.text.outputs import check_output, output
+from sweeps.text.paths import check_output, output
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from sweeps.store.storage import default_tracking_uri
-from sweeps.text.names import sqlite_url
+from sweeps.text.paths import sqlite_url
 from sweeps.tracking.tracker import Tracker
 
 

@@ -1,12 +1,22 @@
-"""Tables of figures that a narrow terminal does not cut."""
+"""Lines, tables and commands for a terminal: nothing in them is cut, broken or taken for markup."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
+
+from sweeps.text.secrets import redacted
+
+
+def print_line(console: Console, text: str, *, style: str | None = None) -> None:
+    """Print a line unbroken, also to a pipe, a log or a narrow terminal. Hide secrets in it."""
+    console.print(redacted(text), style=style, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
 
 _WORDS = 14
 """Width reserved for the configuration before other columns are left out."""
@@ -36,3 +46,18 @@ def _least(console: Console, column: Column) -> int:
     if not column.no_wrap:
         return _WORDS + 2
     return max(console.measure(cell).maximum for cell in (column.header, *column.cells)) + 2
+
+
+def command_line(command: str, *words: str | Path, storage: Path, tracking_uri: str | None = None) -> str:
+    """`edp-sweep COMMAND WORDS…`, to be pasted into a shell in the folder where this process runs.
+
+    Args:
+        storage: left out where it is what `--storage` is by default.
+        tracking_uri: its secrets are not shown. None: the command finds the store by itself.
+    """
+    line = ["edp-sweep", command, *map(str, words)]
+    if storage.resolve() != Path("runs").resolve():
+        line += ["--storage", str(storage.resolve())]
+    if tracking_uri is not None:
+        line += ["--tracking-uri", redacted(tracking_uri)]
+    return shlex.join(line)
