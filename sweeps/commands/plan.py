@@ -20,7 +20,6 @@ from sweeps.commands.options import Recipe as RecipeName
 from sweeps.commands.stopping import going_on_with
 from sweeps.config.loading import apply_overrides, load_config, load_recipe, write_yaml
 from sweeps.config.recipe import Recipe
-from sweeps.run.watch import notice
 from sweeps.text.errors import one_line
 from sweeps.text.figures import measured
 from sweeps.text.paths import check_name, folder_name
@@ -109,6 +108,7 @@ def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Pr
 def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
     """Return the prices, and the number of private training utterances, or users, that they are for."""
     from sweeps.config.pricing import price
+    from sweeps.run.watch import notice  # imports Ray
 
     wanted = target if target is not None else recipe.edp.epsilon
     if wanted is None:
