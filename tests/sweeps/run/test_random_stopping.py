@@ -46,7 +46,7 @@ def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> N
 
 @pytest.mark.parametrize("settings", ["edp.sampling=poisson", "space.edp.sampling.choice=[shuffle,poisson]"])
 def test_poisson_samples_whose_worst_candidate_nobody_knows_are_refused(settings: str) -> None:
-    with pytest.raises(UserError, match=r"worst candidate.*allowed: edp.sampling=shuffle"):
+    with pytest.raises(UserError, match=r"worst trial.*allowed: edp.sampling=shuffle"):
         recipe(settings)
 
 
