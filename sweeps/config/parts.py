@@ -45,8 +45,8 @@ class SearchSpec(Frozen):
     sampler: Annotated[
         Literal["tpe", "nsga2", "gp", "random", "random_stopping"],
         Field(
-            description="Optuna's sampler; random_stopping: a secret number of random trials with mean `trials`, of "
-            "which only the best is released"
+            description="Optuna's sampler; random_stopping: a secret number of random trials with mean `trials`; only "
+            "the best one is released"
         ),
     ] = "tpe"
     seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the sampler; unused by random_stopping")] = 0
@@ -167,7 +167,7 @@ class BudgetSpec(Frozen):
     @model_validator(mode="after")
     def _says_how_much(self) -> BudgetSpec:
         if self.gpu_hours is None and self.worker_hours is None:
-            raise ValueError("no limit is given; allowed: gpu_hours, worker_hours or both, or budget = null")
+            raise ValueError("no limit is given; allowed: gpu_hours, worker_hours or both, or null")
         return self
 
 

@@ -1,4 +1,4 @@
-"""A sweep whose own cost is close to one trial's: a secret number of trials, of which only the best is released.
+"""A sweep whose own cost is close to one trial's: a secret number of trials; only the best one is released.
 
 Papernot and Steinke (2022): draw the number of trials from a stated distribution and keep it secret. Draw the trials'
 configurations independently from one fixed distribution, each at the same target ε, and release nothing of the others.

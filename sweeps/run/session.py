@@ -129,25 +129,17 @@ def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None],
 
 
 @contextmanager
-def _redirected(file: TextIO) -> Iterator[None]:
-    """Redirect the file descriptor of standard error, to which Ray's C++ code writes."""
-    kept = os.dup(2)
+def _output_to(log: Path) -> Iterator[TextIO]:
+    """Append to `log` what this process prints, also through file descriptor 2, as Ray's C++ code does."""
+    file, kept = log.open("a", encoding="utf-8"), os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
-        yield
+        with redirect_stdout(file), redirect_stderr(file):
+            yield file
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-@contextmanager
-def _appended(log: Path) -> Iterator[TextIO]:
-    """Open the log to append to it. On a full disk, lose its last lines instead of raising."""
-    file = log.open("a", encoding="utf-8")
-    try:
-        yield file
-    finally:
-        with suppress(OSError):
+        with suppress(OSError):  # on a full disk the log loses its last lines
             file.close()
 
 
@@ -195,7 +187,7 @@ def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
     before = logger.handlers, logger.propagate
     # Tune writes no result files here (`sweeps.run.trials`), and would warn at the end that it finds none.
     logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
-    with _appended(log) as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
+    with _output_to(log) as file:
         logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
         try:
             if started:
@@ -229,7 +221,7 @@ def connect(address: str, **options: Any) -> Any:
         UserError: if no cluster answers at `address`.
         TrialError: if no cluster can be started.
     """
-    for left in reversed(range(_TRIES)):
+    for _ in range(_TRIES):
         try:
             with _inherited(_ALLOCATOR):
                 return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
@@ -241,8 +233,4 @@ def connect(address: str, **options: Any) -> Any:
             if "timed out during startup" not in str(error):
                 raise
             ray.shutdown()
-            if not left:
-                raise TrialError(
-                    "Ray does not start on this machine, which may be overloaded; try again later"
-                ) from None
-    raise AssertionError("the last try has returned or raised")
+    raise TrialError("Ray does not start on this machine, which may be overloaded; try again later")

@@ -39,7 +39,7 @@ def redacted(text: str, *addresses: str) -> str:
     can be read in two ways. A variable of the environment (`$PASSWORD`) is kept.
 
     Args:
-        text: an address, or a text with addresses, each of which ends at white space.
+        text: an address, or a text with addresses that end at white space.
         addresses: more addresses, whose secrets are hidden wherever they occur in `text`, as written and decoded: a
             driver's error message may quote parts of an address.
     """

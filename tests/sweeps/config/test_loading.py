@@ -208,7 +208,9 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
     with pytest.raises(UserError, match="no such file"):
         load_config(tmp_path / "other.yaml", [])
     (tmp_path / "recipe.yaml").write_text("search: {trials: 2}\n")
-    with pytest.raises(UserError, match=r"it is a recipe, because it has search; allowed: a file written by `edp-sweep pick`"):
+    with pytest.raises(
+        UserError, match=r"it is a recipe, because it has search; allowed: a file written by `edp-sweep pick`"
+    ):
         load_config(tmp_path / "recipe.yaml", [])
 
 
