@@ -224,7 +224,7 @@ def _check_space(recipe: Recipe) -> None:
         targeted = "epsilon" in params or recipe.edp.epsilon is not None
         if targeted and trial.edp.alpha == "paper":
             raise ValueError(
-                "space.edp.alpha: with paper, epsilon is infinite whatever the noise, so no target is met; remove it"
+                "space.edp.alpha: paper has an infinite epsilon whatever the noise, so it meets no target; remove it"
             )
         infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
         if infinite and "log10_epsilon" in recipe.search.objectives:

@@ -142,7 +142,7 @@ def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
         (["no_such_recipe"], "recipe = 'no_such_recipe'"),
         (["public_minilmm"], "did you mean public_minilm?"),
         (["RECIPE", "--set", "corpora=[]"], "corpora"),
-        (["RECIPE", "--set", "corpora=[{name: a}, {name: a}]"], "corpora: a is given twice"),
+        (["RECIPE", "--set", "corpora=[{name: a}, {name: a}]"], "corpora: a stands there twice"),
         (["RECIPE", "--set", "corpora=[{name: both, privat: true}]"], "corpora.0.privat = true: unknown setting"),
         (["RECIPE", "--set", "stages=[{steps: 1, corpora: [atis]}]"], "stages.0.corpora = atis: allowed: both, "),
         (["RECIPE", "--set", "stages=[{steps: 1, replay: 9}]"], "stages.0.replay = 9: no corpora are left"),

@@ -218,9 +218,12 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
     ("settings", "says"),
     [
         ("search.sampler=random_stopping", "give edp.epsilon"),
-        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser,mia_auc]", "needs one objective"),
+        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser,mia_auc]", "its only objective"),
         ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] search.trials=1", "at least 2"),
-        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] budget.gpu_hours=1", "cut short"),
+        (
+            "search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] budget.gpu_hours=1",
+            "number of trials early",
+        ),
         ("edp.epsilon=8 edp.z0=1", "both given"),
         ("space.epsilon.log_uniform=[1,10] edp.z0=1", "allowed: one of them"),
         ("space.epsilon.log_uniform=[1,10] edp.epsilon=8", "fixed at 8.0 and searched in space.epsilon too"),
