@@ -159,7 +159,7 @@ class AttacksSpec(Frozen):
 class BudgetSpec(Frozen):
     """The cost of trials and baseline after which no more trials start. Running trials continue to their end."""
 
-    gpu_hours: Annotated[float | None, Field(gt=0, description="hours times workers with a GPU; null: no limit")] = None
+    gpu_hours: Annotated[float | None, Field(gt=0, description="hours times GPUs; null: no limit")] = None
     worker_hours: Annotated[
         float | None, Field(gt=0, description="hours times workers, also without GPUs; null: no limit")
     ] = None

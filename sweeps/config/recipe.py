@@ -35,7 +35,9 @@ class Recipe(Frozen):
     search: SearchSpec = SearchSpec()
     epsilon_budget: Annotated[
         float | None,
-        Field(gt=0, description="largest honest epsilon of a trial, others are refused unstarted; null: no limit"),
+        Field(
+            gt=0, description="largest honest epsilon of a trial; configurations over it are refused; null: no limit"
+        ),
     ] = None
     resources: ResourcesSpec = ResourcesSpec()
     budget: BudgetSpec | None = None

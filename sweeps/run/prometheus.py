@@ -48,7 +48,7 @@ class Meter:
         self._epoch_seconds = metric(Gauge, "epoch_seconds", "Seconds of the last epoch of a trial.")
         self._baseline_seconds = metric(Gauge, "baseline_epoch_seconds", "Seconds of an epoch of plain SGD.")
         self._worker_seconds = metric(Counter, "worker_seconds", "Seconds of trials times their workers.")
-        self._gpu_seconds = metric(Counter, "gpu_seconds", "Seconds of trials times their workers with a GPU.")
+        self._gpu_seconds = metric(Counter, "gpu_seconds", "Seconds of trials times their GPUs.")
         self._best = metric(Gauge, "best", "Lowest value that a trial has reached.", "objective")
         self._values: dict[tuple[Gauge, str, str], float] = {}
         self._done = threading.Event()
