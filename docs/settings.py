@@ -16,7 +16,6 @@ PLACES: dict[str, type[BaseModel]] = {
     "<!-- settings of a pretraining -->": PretrainSpec,
 }
 _OWN_WORDS = {
-    "space": "what is searched: any setting below `training`, `edp` and `model`, by its path",
     "description": "for people",
 }
 """Of settings whose specs have none, since they say it by themselves."""

@@ -32,7 +32,7 @@ from trainables.pretraining.overlap import check_public
 from trainables.records.files import atomic_write, read_json_if_any
 
 if TYPE_CHECKING:
-    from sweeps.config.pricing import Prices, Way
+    from sweeps.config.pricing import Prices, SelectionStrategy
     from sweeps.run.progress import Progress
     from sweeps.store.records import Point
     from sweeps.store.sweep import Sweep
@@ -204,7 +204,7 @@ def run_plan(
         return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
 
 
-def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, str]]:
+def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrategy], dict[str, str]]:
     """Return the ways that `run --plan` takes, the cheapest first, and why the recipe's settings forbid others."""
     from sweeps.config.pricing import is_shuffled
 
@@ -226,7 +226,7 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, 
     return runs, refused
 
 
-def _settings(way: Way, recipe: Recipe) -> list[str]:
+def _settings(way: SelectionStrategy, recipe: Recipe) -> list[str]:
     """Return the settings of the search. Its front is not released, and is chosen from by SER."""
     settings = [f"edp.epsilon={way.epsilon_of_release!r}", "search.objectives=[ser]", "search.keep_epochs=1"]
     if way.name == "random_stopping":
