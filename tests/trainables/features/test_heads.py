@@ -182,7 +182,7 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     ("changes", "message"),
     [
         ({"trainable": "all"}, r"model\.features has no meaning with model\.trainable = all; allowed: null, or"),
-        ({"pretrained": None}, r"states of a random start say nothing; allowed: "),
+        ({"pretrained": None}, r"states of a random start hold no information; allowed: "),
         (
             {"sentence": "mean"},
             r"model\.sentence = mean has no meaning with model\.features",
