@@ -11,7 +11,7 @@ from edp.spec import Frozen, UserError
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "float32", "bfloat16"]
-"""`auto` is bfloat16 if the device multiplies it in hardware, else float32. Other processors are some fifty times slower
+"""`auto` is bfloat16 if the device multiplies it in hardware, else float32: others are some fifty times slower
 with it (an EPYC with only AVX2: 1.3 against 63 GFLOP/s)."""
 
 MAX_EPOCHS = 100_000

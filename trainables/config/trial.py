@@ -37,7 +37,9 @@ class CanariesSpec(Frozen):
     @model_validator(mode="after")
     def _kind_needs_canaries(self) -> CanariesSpec:
         if self.count == 0 and self.kind != "values":
-            raise ValueError(f"kind = {self.kind} has no meaning without canaries; allowed: with a count of at least 1")
+            raise ValueError(
+                f"kind = {self.kind} has no meaning without any canary; allowed: with a count of at least 1"
+            )
         return self
 
 

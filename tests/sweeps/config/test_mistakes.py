@@ -187,7 +187,7 @@ def said_of(name: str, field: str, text: str, cache: Path) -> str | None:
         ),
         (
             ["canaries.kind=outliers"],
-            "canaries: kind = outliers has no meaning without canaries; allowed: with a count of at",
+            "canaries: kind = outliers has no meaning without any canary; allowed: with a count of at",
         ),
         (["budget={}"], "budget: nothing is limited; allowed: gpu_hours, worker_hours or both, or null in its place"),
         (["search.points_to_evaluate=[{decay: none, tau: 0.1}]"], "points_to_evaluate[0].tau = 0.1: it belongs to a"),
