@@ -218,7 +218,7 @@ def test_a_hub_that_answers_tells_its_encoder_from_the_random_start_while_it_did
     states = BERTSpec.model_validate(
         spec.model_dump() | {"trainable": "heads", "features": {"public": [{"name": "video"}], "layers": "1"}}
     )
-    with pytest.raises(UserError, match="some/name cannot be had"):
+    with pytest.raises(UserError, match="some/name is not available"):
         check_pretrained(states)  # before a corpus is encoded with a vocabulary that is not the encoder's
     answers = True
     pretrained_folder.cache_clear()

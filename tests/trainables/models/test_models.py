@@ -218,7 +218,7 @@ def test_a_hub_that_does_not_answer_is_no_error(
     with caplog.at_level(logging.WARNING):
         net = build_model(spec, encoded(BERT, tmp_path).labels, seed=0)
     assert net.pretrained_source == "random start (cannot reach the hub at its address)"
-    assert "someone/some-bert cannot be had" in caplog.text
+    assert "someone/some-bert is not available" in caplog.text
     assert asked == [True, False], "the cache is asked before the network, and each once a process"
     pretrained_folder.cache_clear()
 
