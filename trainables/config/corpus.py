@@ -52,7 +52,7 @@ class CorpusSpec(Frozen):
         int | None,
         Field(
             ge=20,
-            description="number of utterances: to generate (null: 10,000), or of a random sample of another corpus "
+            description="number of utterances to generate (null: 10,000), or, for other corpora, to draw at random "
             "(null: all)",
         ),
     ] = None

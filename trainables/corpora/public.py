@@ -28,14 +28,19 @@ DATA_DIR = "EDP_DATA_DIR"
 FOLDER = "public"
 """The folder of converted corpora, in `$EDP_DATA_DIR` and in the cache."""
 ROW = ("scenario", "intent", "answer_annotation")
-_REGISTRY = files("trainables.corpora").joinpath("data", "registry.txt")
+
+
+def _data(name: str) -> list[list[str]]:
+    """Return the words of each line of a file in `data/`."""
+    text = files(__package__).joinpath("data", name).read_text(encoding="utf-8")
+    return [line.split() for line in text.splitlines()]
 
 
 def _pinned(prefix: str) -> dict[str, str]:
     """Return the SHA-256 of the files in the registry whose names begin with `prefix`, by the rest of the name."""
     # pooch could read this file, but takes a sixth of a second to import.
-    pins = dict(line.split() for line in _REGISTRY.read_text(encoding="utf-8").splitlines())
-    return {name.removeprefix(prefix): sha256 for name, sha256 in pins.items() if name.startswith(prefix)}
+    pins = _data("registry.txt")
+    return {name.removeprefix(prefix): sha256 for name, sha256 in pins if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -61,34 +66,14 @@ _NLU_EVAL_URL = (
     "https://raw.githubusercontent.com/xliuhw/NLU-Evaluation-Data/4356cd6db2c7d8cb21789d6203e57c580a91de44/"
     "CrossValidation/autoGeneFromRealAnno/autoGene_2018_03_22-13_01_25_169/CrossValidation/KFold_1"
 )
-_NLU_EVAL_INTENTS = {
-    "alarm": "query remove set",
-    "audio": "volume_down volume_mute volume_up",
-    "calendar": "query remove set",
-    "cooking": "recipe",
-    "datetime": "convert query",
-    "email": "addcontact query querycontact sendemail",
-    "general": "affirm commandstop confirm dontcare explain joke negate praise quirky repeat",
-    "iot": "cleaning coffee hue_lightchange hue_lightdim hue_lightoff hue_lighton hue_lightup wemo_off wemo_on",
-    "lists": "createoradd query remove",
-    "music": "likeness query settings",
-    "news": "query",
-    "play": "audiobook game music podcasts radio",
-    "qa": "currency definition factoid maths stock",
-    "recommendation": "events locations movies",
-    "social": "post query",
-    "takeaway": "order query",
-    "transport": "query taxi ticket traffic",
-    "weather": "query",
-}
 _NLU_EVAL = PublicCorpus(
     "nlu_eval",
     _NLU_EVAL_URL,
     {
         f"{folder}/{scenario}_{intent}.csv": None
         for folder in ("trainset", "testset/csv")
-        for scenario, intents in _NLU_EVAL_INTENTS.items()
-        for intent in intents.split()
+        for scenario, *intents in _data("nlu_eval.txt")
+        for intent in intents
     },
     "b196d2de55b58f0512c1de8771638f3c5eddb3c5674ecb4bb10e85d380d01abd",
 )

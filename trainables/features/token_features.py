@@ -182,21 +182,17 @@ def pad(values_n: np.ndarray, lengths_b: np.ndarray) -> np.ndarray:
     return out_bt
 
 
-def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) -> Batch:
+def encode_utterances(tokens: Sequence[Sequence[str]], features: Features) -> Batch:
     """Encode utterances that are in no corpus, as a batch without labels.
 
     If an utterance is too long for an encoder (`WordPieces.max_pieces`), its length in the batch is the number of
     tokens that are read.
-
-    Args:
-        folder: `features/` of an encoded corpus or a released model, or the features that `load_features` returned.
 
     Raises:
         UserError: for no utterances, or one without tokens.
     """
     if not tokens or not all(tokens):
         raise UserError("utterances: one has no tokens, or there is none; allowed: at least one, each with a token")
-    features = load_features(folder) if isinstance(folder, Path) else folder
     ids: dict[str, int] = {}
     words_n = np.array([ids.setdefault(word, len(ids)) for utterance in tokens for word in utterance])
     return make_batch(make_table(features, list(ids)), words_n, np.array([len(utterance) for utterance in tokens]))

@@ -89,7 +89,7 @@ def test_an_encoded_corpus_gives_the_same_inputs_as_serving_does(folder: Path, t
     corpus, _ = built(spec_of(folder), tmp_path)
     order = np.array([3, 0, 1])
     stored = corpus.batch("train", order).inputs
-    served = encode_utterances([u.tokens for u in corpus.utterances("train", order)], corpus.folder / "features").inputs
+    served = encode_utterances([u.tokens for u in corpus.utterances("train", order)], corpus.features()).inputs
     assert isinstance(stored, PieceInputs)
     assert isinstance(served, PieceInputs)
     assert stored.piece_bs.equal(served.piece_bs)

@@ -121,9 +121,7 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
 @MODELS
 def test_a_model_serves_utterances_that_are_in_no_corpus(model: ModelSpec, tmp_path: Path) -> None:
     corpus = encoded(model, tmp_path)
-    predicted = (
-        build(model, corpus).eval().predict(encode_utterances([["hi"], ["dial", "0199"]], corpus.folder / "features"))
-    )
+    predicted = build(model, corpus).eval().predict(encode_utterances([["hi"], ["dial", "0199"]], corpus.features()))
     assert [len(tags) for tags in predicted.tags()] == [1, 2]
     assert predicted.loss_b is None
 
