@@ -111,7 +111,7 @@ def pretrain(
     from sweeps.store.storage import check_storage
     from sweeps.tracking.job_run import open_job
     from sweeps.tracking.tracker import Tracker
-    from trainables.features.frozen_encoder import encoder_digest
+    from trainables.features.compute_states import encoder_digest
     from trainables.pretraining.data import make_pool, read_utterances
     from trainables.pretraining.run import (
         PretrainingStopped,

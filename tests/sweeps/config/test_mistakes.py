@@ -185,7 +185,10 @@ def said_of(name: str, field: str, text: str, cache: Path) -> str | None:
             ["search.points_to_evaluate=[{tau: 0.02}]"],
             "points_to_evaluate[0].tau = 0.02: it belongs to a decay; allowed: together with decay = linear",
         ),
-        (["canaries.kind=outliers"], "canaries: kind = outliers has no meaning without any; allowed: a count of at"),
+        (
+            ["canaries.kind=outliers"],
+            "canaries: kind = outliers has no meaning without any canary; allowed: with a count of at",
+        ),
         (["budget={}"], "budget: no limit is given; allowed: gpu_hours, worker_hours or both, or null"),
         (["search.points_to_evaluate=[{decay: none, tau: 0.1}]"], "points_to_evaluate[0].tau = 0.1: it belongs to a"),
     ],

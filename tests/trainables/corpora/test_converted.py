@@ -72,7 +72,7 @@ def test_a_file_with_another_digest_is_refused_and_not_kept(data: Path, command:
     path.write_bytes(path.read_bytes() + b"\n")
     wrong = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(
-        UserError, match=rf"little_en\.jsonl: SHA-256 {wrong} is not that of corpus little: it was made"
+        UserError, match=rf"little_en\.jsonl: SHA-256 {wrong} is not that of corpus little: it was made from"
     ):
         public.find_corpus(CorpusSpec(name="little"))
     code, said, error = command("data", "fetch", "little", "--from", str(path))
