@@ -10,13 +10,13 @@ from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import new_seeds
 from sweeps.results.cost import epsilon_of_sweep
-from sweeps.results.front import Metrics, pareto_front, ties
+from sweeps.results.front import pareto_front, ties
 from sweeps.results.recommendation import Recommendation, leakage_of, recommend
 from sweeps.store.picks import read_notes
 from sweeps.store.records import Point, SweepRecord, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell
-from trainables.records.pareto import dominates
+from trainables.records.pareto import Metrics, dominates
 
 Limits = dict[str, float]
 """Largest allowed value by metric; what is not named is not limited."""
