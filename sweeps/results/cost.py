@@ -163,7 +163,7 @@ def _ledgers(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
 
 
 def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials whose ledgers count; none if their number is secret, since a bound on the best replaces them."""
+    """Return the trials whose ledgers count; none if their number is secret: a bound on the best replaces them."""
     return [] if sweep.recipe.search.secret else trials
 
 
