@@ -165,7 +165,7 @@ def _work(
     warnings.simplefilter("ignore")  # warnings of Opacus and torch would break the progress line
     try:
         if cell.device == "cpu":
-            # Workers share the cores, and a single one uses one core, as on a cluster: threads would wait for each other.
+            # Workers share the cores; a single one uses one core, as on a cluster. More threads would only wait.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // cell.workers) if cell.workers > 1 else 1)
             keep_freed_memory()
             device = torch.device("cpu")
