@@ -1,4 +1,4 @@
-"""Charts of what the search learned: importance of settings, slices, hypervolume over trials."""
+"""Charts of the search: the importance of settings, SER by setting, and the hypervolume over trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_lay
 from sweeps.config.parts import Objective, metric_of
 
 _FEWEST = 4
-"""Fewest complete trials for which importance is computed."""
+"""The smallest number of complete trials for which importances are computed."""
 
 
 def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -28,7 +28,7 @@ def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, dict[str, float]]:
-    """Return the importance of each setting by objective, in sum 1 (Optuna's PED-ANOVA); {} for too few trials."""
+    """Return each setting's importance by objective, which sum to 1 (Optuna's PED-ANOVA); {} for too few trials."""
     study = _study(trials, objectives)
     if len(study.trials) < _FEWEST:
         return {}
@@ -37,7 +37,7 @@ def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) 
         try:
             found[name] = optuna.importance.get_param_importances(study, target=partial(_value, i))
         except (ValueError, RuntimeError):
-            continue  # the objective has one value, as an ε that is fixed
+            continue  # all trials have one value, such as a fixed ε
     return found
 
 
@@ -53,7 +53,7 @@ def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective])
     values = np.array([trial.values for trial in complete(trials)])
     if len(values) < 2:
         return []
-    # An ε may be infinite: as bad as the worst that is not, and no objective where all are.
+    # An infinite ε counts as the worst finite one. An objective whose values are all infinite is left out.
     values = values[:, np.isfinite(values).any(axis=0)]
     worst = np.where(np.isfinite(values), values, -np.inf).max(axis=0)
     values = np.minimum(values, worst)
@@ -80,7 +80,7 @@ def _study(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> op
 
 
 def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
-    """Draw the importances as bars, one an objective."""
+    """Draw the importances as bars, one per objective."""
     if not found:
         return blank(theme)
     names = sorted(
@@ -98,7 +98,7 @@ def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
         "layout": base_layout(
             theme,
             xaxis={"tickformat": ".3~p", "gridcolor": THEMES[theme]["grid"], "fixedrange": True}
-            | {"title": {"text": "share in what the best trials have in common (Optuna, PED-ANOVA)"}},
+            | {"title": {"text": "importance for being among the best trials (Optuna, PED-ANOVA)"}},
             yaxis={"automargin": True, "fixedrange": True},
             margin={"l": 10, "r": 12, "t": 10, "b": 45},
             legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
@@ -176,7 +176,7 @@ def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -
 
 
 def search(app: Dash, source: Source) -> None:
-    """Register the callbacks, which compute when the card is opened and again once the sweep has grown."""
+    """Register the callbacks. They compute when the card is opened, and again when the sweep has grown."""
 
     @functools.lru_cache(maxsize=2)
     def learned(version: str) -> tuple[dict[str, dict[str, float]], list[float], int]:
@@ -208,7 +208,7 @@ def search(app: Dash, source: Source) -> None:
             return (no_update,) * 4
         version, found = source.read()
         shares, volumes, n = learned(version)
-        note = f"Of {n} complete trials." + (f" From {_FEWEST} on there is more to say." if n < _FEWEST else "")
+        note = f"From {n} complete trials." + (f" Importances need {_FEWEST} or more." if n < _FEWEST else "")
         axis = found.axes.get(objective, Axis(objective, objective))
         names = found.recipe.search.objectives
         return (
