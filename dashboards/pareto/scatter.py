@@ -79,7 +79,7 @@ def scatter(
 
 
 def _axis(axis: Axis, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Figure:
-    if _words(drawn, axis):
+    if any(isinstance(c.value(axis.key), str) for c in drawn):
         return {"type": "category", "title": {"text": axis.label}}
     few = {"tickangle": 0, "nticks": 5, "dtick": decades(values, 4) if axis.log else None} if narrow else {}
     return axis_style(axis, theme, values, **few)
@@ -141,10 +141,6 @@ def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis)
         | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
         | {"text": [_hover(c, [x, y, colour]) for c in members], "hovertemplate": "%{text}<extra></extra>"}
     )
-
-
-def _words(drawn: list[Candidate], axis: Axis) -> bool:
-    return any(isinstance(c.value(axis.key), str) for c in drawn)
 
 
 def _colour_bar(colour: Axis, narrow: bool) -> Figure:

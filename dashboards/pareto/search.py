@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,20 +28,21 @@ def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, dict[str, float]]:
     """Return each setting's importance by objective, which sum to 1 (Optuna's PED-ANOVA); {} for too few trials."""
-    study = _study(trials, objectives)
+    study = optuna.create_study(directions=["minimize"] * len(objectives))  # in memory: the sweep's own stays as it is
+    study.add_trials(complete(trials))
     if len(study.trials) < _FEWEST:
         return {}
     found: dict[str, dict[str, float]] = {}
     for i, name in enumerate(objectives):
+
+        def value(trial: FrozenTrial, i: int = i) -> float:
+            return trial.values[i]
+
         try:
-            found[name] = optuna.importance.get_param_importances(study, target=partial(_value, i))
+            found[name] = optuna.importance.get_param_importances(study, target=value)
         except (ValueError, RuntimeError):
             continue  # all trials have one value, such as a fixed ε
     return found
-
-
-def _value(i: int, trial: FrozenTrial) -> float:
-    return trial.values[i]
 
 
 def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[float]:
@@ -70,13 +70,6 @@ def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective])
         drawn = optuna.visualization.plot_hypervolume_history(study, worst.tolist())
     volumes = [float(v) for v in drawn.data[0].y]
     return [v / volumes[-1] for v in volumes] if volumes and volumes[-1] else []
-
-
-def _study(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> optuna.Study:
-    """Return an in-memory study of the complete trials, so that the sweep's own study is not written to."""
-    study = optuna.create_study(directions=["minimize"] * len(objectives))
-    study.add_trials(complete(trials))
-    return study
 
 
 def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:

@@ -112,6 +112,7 @@ def _template() -> Any:
         "audited": audited_text,
         "user": user_cell,
         "tpr": tpr_text,
+        "tpr_cell": tpr_cell,
         "params": params_text,
     }
     return environment.get_template("report.html")

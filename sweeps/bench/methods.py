@@ -1,6 +1,6 @@
 """The methods of the benchmarks, and the specs and corpora that they train.
 
-| method | what it is |
+| method | meaning |
 |---|---|
 | `sgd`, `sgd:precision=bfloat16`, … | this project's baseline: DDP and Adam, with options of `training` |
 | `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch per worker; options of `edp` and `training` |

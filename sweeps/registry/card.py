@@ -55,8 +55,8 @@ def model_card(
         lines.append(f"- Chosen by {picked.by}, {picked.at}. {picked.why}")
     lines += [f"- {name.capitalize()}: {text}." for name, text in parts.items()]
     lines.append(
-        "- Not covered by ε: test figures, the choice of recipe and of public data, and what a server's log stores "
-        "about its users."
+        "- Not covered by ε: test figures, the choice of recipe and of public data, and a server's log of its "
+        "users' requests."
     )
     return "\n".join(lines)
 

@@ -207,19 +207,24 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     curve = told.epochs or read_curve(folder)
     ledger = Ledger() if told.state == "refused" else executed(folder, curve, told.digests.get(LEDGER))
     shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
-    points = [
-        Point(
-            trial=number_of(trial),
-            epoch=point.epoch,
-            metrics=point.metrics,
-            folder=folder if point is told.points[-1] else epoch_folder(folder, point.epoch),
-            ledger=ledger.until(point.epoch) if ledger is not None else None,
-            last=point is told.points[-1],
-            digests=_of_point(told, None if point is told.points[-1] else point.epoch),
-            **shared,
+    points = []
+    for kept in told.points:
+        last = kept is told.points[-1]
+        place = Path() if last else epoch_folder(Path(), kept.epoch)
+        own = {name: told.digests.get(str(place / name)) for name in (MODEL, LEDGER)}
+        features = {name: one for name, one in told.digests.items() if name.startswith(f"{FEATURES}/")}
+        points.append(
+            Point(
+                trial=number_of(trial),
+                epoch=kept.epoch,
+                metrics=kept.metrics,
+                folder=folder / place,
+                ledger=ledger.until(kept.epoch) if ledger is not None else None,
+                last=last,
+                digests={name: one for name, one in own.items() if one is not None} | features,
+                **shared,
+            )
         )
-        for point in told.points
-    ]
     # An interrupted trial has not ended: the driver will take it up again.
     state = "running" if told.state == "interrupted" else told.state or _STATES.get(trial.state, "failed")
     return TrialRecord(
@@ -233,13 +238,6 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
         curve=tuple(curve),
         **shared,
     )
-
-
-def _of_point(told: TrialAttributes, epoch: int | None) -> dict[str, str]:
-    """Return the digests of an epoch's files by name; None stands for the last epoch."""
-    place = "" if epoch is None else f"{epoch_folder(Path(), epoch)}/"
-    found = {name: told.digests[place + name] for name in (MODEL, LEDGER) if place + name in told.digests}
-    return found | {name: one for name, one in told.digests.items() if name.startswith(f"{FEATURES}/")}
 
 
 def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:
