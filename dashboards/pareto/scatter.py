@@ -221,14 +221,14 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
 def _clip_notes(
     snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, width: list[float], theme: str
 ) -> list[Figure]:
-    """Return a label beside one point of each clipping mode, where the front has several."""
+    """Return a label beside one point of each clipping mode, if the front has several."""
     shown = {c.key: c for c in drawn}
     notes = []
     for key, words in mechanisms([c.point for c in snapshot.front]).items():
         if key not in shown or any(isinstance(shown[key].value(axis.key), str) for axis in (x, y)):
             continue
         at, up = (_on(axis, shown[key].value(axis.key)) for axis in (x, y))
-        left = at > sum(width) / 2  # towards the middle, where there is room
+        left = at > sum(width) / 2  # the label goes towards the middle, where it has room
         notes.append(
             {"text": words, "x": at, "y": up, "yshift": 9, "xshift": -12 if left else 12, "showarrow": False}
             | {"xanchor": "right" if left else "left", "font": {"color": THEMES[theme]["ink"], "size": 12}}

@@ -49,7 +49,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Known:
-    """The record from which questions are answered.
+    """The record that answers the questions.
 
     Args:
         report: the command that verifies the configuration.

@@ -33,7 +33,7 @@ class Estimate:
 
 
 def estimate(values: list[float]) -> Estimate:
-    """Return the mean of at least two values with its interval; infinite where the values are."""
+    """Return the mean of at least two values with its interval; infinite if the values are."""
     # NumPy's mean of equal values may differ from them by rounding, and callers compare the two.
     mean = values[0] if len(set(values)) == 1 else float(np.mean(values))
     if not math.isfinite(mean) or len(set(values)) == 1:

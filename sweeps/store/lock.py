@@ -29,7 +29,7 @@ _held: list[Path] = []
 
 @contextmanager
 def driver_lock(folder: Path, name: str) -> Iterator[None]:
-    """Hold the lock of the sweep in `folder`; make the folder where it is missing.
+    """Hold the lock of the sweep in `folder`; make the folder if it is missing.
 
     On NFS 4 (EFS among others) the lock holds across machines, and the server releases it when a dead machine's lease
     ends, after about 90 seconds. A file system without locks (some mounted buckets) admits every driver.

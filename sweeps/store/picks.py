@@ -26,7 +26,7 @@ _HEADING = re.compile(
 
 
 class Pick(Frozen):
-    """A person's choice of a point, and what was made of it."""
+    """A person's choice of a point, with the file and the model that came of it."""
 
     trial: int
     epoch: int

@@ -15,7 +15,7 @@ from sweeps.text.terminal import command_line
 
 
 def check_storage(storage: Path) -> None:
-    """Make a storage folder where it is missing.
+    """Make a storage folder if it is missing.
 
     Raises:
         UserError: if it cannot be made.

@@ -15,7 +15,7 @@ from sweeps.store.storage import sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import redacted
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)  # each study that is made, each trial that ends
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study and every ended trial
 _checked = set[str]()
 """Databases whose tables are known to be this Optuna's. Each check runs all of Optuna's migration files."""
 _OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
@@ -26,7 +26,7 @@ class StudyGone(Exception):
 
 
 def study_storage(url: str) -> RDBStorage:
-    """Open the database at `url`, with variables of the environment replaced; make its tables where they are missing.
+    """Open the database at `url`, with variables of the environment replaced; create missing tables.
 
     Raises:
         UserError: if it cannot be opened.

@@ -167,7 +167,7 @@ class Sweep:
         """
         waiting = {number_of(trial) for trial in trials if trial.state == TrialState.WAITING}
         found = [trial for trial in trials if trial.state != TrialState.WAITING]
-        # An interrupted trial goes on as another trial of the study. Each number's latest try has the record.
+        # An interrupted trial resumes as another trial of the study. The latest try of each number has the record.
         own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
         own = list({number_of(t): t for t in own}.values())
         try:
