@@ -1,4 +1,4 @@
-"""The callbacks that draw the page's charts, also with another sweep beside this one."""
+"""The callbacks that draw the page's charts, and the comparison with another sweep."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, html, no_update
 
 from dashboards.pareto import parts
 from dashboards.pareto.data import METRICS, Candidate, Limits, Snapshot, cost_key, is_categorical, text
+from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
@@ -54,15 +55,9 @@ def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
         rows += [(f"lowest SER at ε ≤ {most:g}", *(_lowest(s, most) for s in (one, other)))]
     rows += [("recommended", *(_advised(s) for s in (one, other)))]
     rows += [("ε of the whole sweep", *(epsilon_text(s.epsilon_of_sweep) for s in (one, other)))]
-    table = html.Table(
-        [
-            html.Thead(html.Tr([html.Th(head, scope="col") for head in ("", one.record.name, other.record.name)])),
-            html.Tbody([html.Tr([html.Th(head, scope="row"), *map(html.Td, cells)]) for head, *cells in rows]),
-        ],
-        className="figures",
-    )
+    table = figures_table(("", one.record.name, other.record.name), [figures_row(*row) for row in rows])
     same = one.recipe.corpus == other.recipe.corpus
-    warning = "" if same else "They have different corpora: figures of one say little about the other."
+    warning = "" if same else "The sweeps have different corpora, so their figures can hardly be compared."
     return html.Div([table, html.P(warning, className="note")])
 
 
@@ -72,12 +67,9 @@ def _lowest(snapshot: Snapshot, most: float) -> str:
 
 
 def _advised(snapshot: Snapshot) -> str:
-    point = snapshot.advice().point
-    return (
-        "nothing"
-        if point is None
-        else f"{_figure(snapshot.candidates[point.name])}, ε {epsilon_text(point.metrics['epsilon'])}"
-    )
+    if (point := snapshot.advice().point) is None:
+        return "nothing"
+    return f"{_figure(snapshot.candidates[point.name])}, ε {epsilon_text(point.metrics['epsilon'])}"
 
 
 def _figure(candidate: Candidate) -> str:
@@ -88,13 +80,8 @@ def _figure(candidate: Candidate) -> str:
 
 def charts(app: Dash, source: Source) -> None:
     """Register the callbacks that redraw the charts when the sweep, the limits or the selection changes."""
-    _beside(app, source)
     _scatters(app, source)
     _parallel(app, source)
-
-
-def _beside(app: Dash, source: Source) -> None:
-    """Register the callbacks that draw another sweep beside this one."""
 
     @app.callback(Output("beside", "options"), Input("version", "data"))
     def sweeps(_: str | None) -> list[str]:
@@ -148,7 +135,7 @@ def _scatters(app: Dash, source: Source) -> None:
 
 
 def over_epsilon(found: Snapshot) -> str:
-    """Return a sentence on the candidates that a chart over ε cannot show; "" where it shows all."""
+    """Return a sentence on the candidates that a chart over ε cannot show; "" if it shows all."""
     if not found.candidates:
         return "No trial is complete yet; points appear here as they end."
     beyond = sum(math.isinf(candidate.point.metrics["epsilon"]) for candidate in found.candidates.values())
@@ -179,7 +166,7 @@ def _parallel(app: Dash, source: Source) -> None:
         axes = searched + [found.axes[key] for key in measured if key in found.axes]
         return parallel(found, limits, axes, found.axis(colour), theme)
 
-    # In the browser: see `scatter`.
+    # In the browser, since drawing thousands of points anew for a selection takes seconds.
     app.clientside_callback(
         ClientsideFunction("edp", "mark"),
         Output("marked", "data"),
