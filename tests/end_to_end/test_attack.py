@@ -157,7 +157,7 @@ def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folder(
         (["nothing"], "run = 'nothing'"),
         (["audited/7"], "allowed: baseline, 0"),
         (["audited/0@9"], "allowed: baseline, 0"),
-        (["audited/trials/0"], "no trial of this number"),
+        (["audited/trials/0"], "no model of this name"),
         *[(["audited/0", "--references", f"{k}"], f"--references = {k}") for k in (-1, 0, 1, 3, 258, 10**11)],
         (["audited/0", "--reference-training", "dp"], "dp"),
     ],

@@ -91,7 +91,7 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
         (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: with search.proxy"),
         (
             ["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy={name: health, utterances: 130}"],
-            "plan = 'proxy': with search.proxy = health in the corpus' place, shadow.corpus = health: it is",
+            "plan = 'proxy': with search.proxy = health as the corpus, shadow.corpus = health: it is",
         ),
     ],
 )
@@ -118,7 +118,7 @@ def test_the_release_alone_touches_the_private_corpus(
     died.mkdir(parents=True)
     (died / LOCK).touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.commands.run_to_end.encode_missing", _ctrl_c)
+        patch.setattr("sweeps.commands.start.encode_missing", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words[:-1]])}")

@@ -105,8 +105,8 @@ def test_one_json_document_a_folder_a_run_and_a_registered_version(
     first, *others = settings(place)["corpora"]
     other = write_recipe(place, tmp_path / "other.yaml", corpora=[{**first, "utterances": 20}, *others])
     for given, why in (
-        ([str(recipe), "--set", "training.seed=9"], "of other settings"),
-        ([str(other)], "of another start, or other corpora"),
+        ([str(recipe), "--set", "training.seed=9"], "with other settings"),
+        ([str(other)], "from another starting point or other corpora"),
     ):
         code, out, err = command("pretrain", *given, *words[2:])
         assert (code, out) == (2, "")
