@@ -113,7 +113,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
 
 
 def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpoint: Checkpoint | None) -> Trainer:
-    """Make a trainer, resumed from `checkpoint` if there is one. Rank 0 writes the ledger before the steps it covers."""
+    """Make a trainer, resumed from `checkpoint` if there is one; rank 0 writes the ledger ahead of its steps."""
 
     def write_ahead(ledger: Ledger) -> None:
         if dist.get_rank() == 0:
