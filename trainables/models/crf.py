@@ -65,7 +65,7 @@ class CRF(nn.Module):
         return viterbi(emissions_btk, mask_bt, *self.scores(FORBIDDEN))
 
     def scores(self, forbidden: float = UNLIKELY) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores of transitions (K, K), first tags (K,) and last tags (K,), with `forbidden` added."""
+        """Return scores of transitions (K, K), first tags (K,) and last tags (K,), plus `forbidden` if not allowed."""
         if self.allowed_jk is None or self.first_k is None:
             return self.transitions_jk, self.start_k, self.end_k
         transitions_jk = self.transitions_jk + torch.where(self.allowed_jk, 0.0, forbidden)
@@ -209,9 +209,9 @@ def _posterior(forward: _Forward, beta_btk: Tensor, mask_bt: Tensor) -> tuple[Te
 
 
 class _NLL(torch.autograd.Function):
-    """Its gradient by a score is how often the paths use it, expected less observed.
+    """The negative log-likelihood. Its gradient by a score is how often paths use it, expected minus observed.
 
-    With `record`, it is called with the scores' gradients of each utterance.
+    If there is a `record`, it gets the gradients of each utterance instead.
     """
 
     @staticmethod
