@@ -55,7 +55,10 @@ model:
 shadow: {corpus: {name: video, utterances: 120}, epochs: 1}
 training: {epochs: 2, batch_size: 16, micro_batches: 8, workers: 2, learning_rate: 1.0e-2}
 search: {trials: 2, seed: 1}
+resources: {cpus_per_worker: 0.6}
 """
+"""Of two workers, for whose group all sweeps of a session take turns: to start one takes half a minute of a processor. It
+leaves room for one more process beside it."""
 
 
 MARKS = {
