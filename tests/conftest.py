@@ -57,8 +57,9 @@ training: {epochs: 2, batch_size: 16, micro_batches: 8, workers: 2, learning_rat
 search: {trials: 2, seed: 1}
 resources: {cpus_per_worker: 0.6}
 """
-"""Of two workers, for whose group all sweeps of a session take turns: to start one takes half a minute of a processor. It
-leaves room for one more process beside it."""
+"""A recipe of two workers, whose group serves all sweeps of a session in turn: to start one takes half a minute of CPU.
+
+It leaves room for one more process."""
 
 
 MARKS = {
