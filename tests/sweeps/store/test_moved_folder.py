@@ -20,19 +20,18 @@ from tests.conftest import Command
 from tests.support import studies
 from tests.support.synthetic import sweep_of
 
-
 _MOVED = """
-import json, sys
+import json, mlflow, sys
 from dashboards.cli import main
-from mlflow.artifacts import download_artifacts
 lines, store, downloads = json.load(sys.stdin)
 for sys.argv in lines:
     try:
         main()
     except SystemExit as ended:
         assert not ended.code, sys.argv
+mlflow.set_tracking_uri(store)
 for uri, target in downloads.items():
-    download_artifacts(artifact_uri=uri, dst_path=target, tracking_uri=store)
+    mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=target)
 """
 """MLflow remembers where a run's artifacts were: only another process looks for them anew."""
 
