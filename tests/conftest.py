@@ -55,7 +55,11 @@ model:
 shadow: {corpus: {name: video, utterances: 120}, epochs: 1}
 training: {epochs: 2, batch_size: 16, micro_batches: 8, workers: 2, learning_rate: 1.0e-2}
 search: {trials: 2, seed: 1}
+resources: {cpus_per_worker: 0.6}
 """
+"""A recipe of two workers, whose group serves all sweeps of a session in turn: to start one takes half a minute of CPU.
+
+It leaves room for one more process."""
 
 
 MARKS = {

@@ -28,7 +28,7 @@ SETTINGS = {
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     settings = yaml.safe_load(TINY_RECIPE) | SETTINGS
-    settings["training"] |= {"workers": 1, "method": "dpsgd"}
+    settings["training"]["method"] = "dpsgd"
     settings["training"].pop("micro_batches")
     settings["shadow"]["corpus"] = {"name": "health", "utterances": 120}
     path = tmp_path / "tiny.yaml"

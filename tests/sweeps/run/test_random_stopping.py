@@ -65,7 +65,10 @@ def test_the_fastest_decays_of_the_default_space_are_candidates() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["training.epochs=1000"], "edp.epsilon = 8 at C 0.1, decay exponential, tau 0.35"),
+        (
+            ["training.epochs=700", "space.decay.choice=[exponential]", "edp.C=1"],
+            "edp.epsilon = 8 at decay exponential, tau 0.5",
+        ),
         (["edp.epsilon=0.05", "edp.alpha=private"], "edp.epsilon = 0.05 at C 0.1, decay none"),
     ],
 )
