@@ -40,7 +40,7 @@ def front() -> str:
 
 
 def for_site(markdown: str) -> str:
-    """Return a page with links from the repository's root as links of the site; a link to a file of code is its name."""
+    """Return a page with the repository's links as links of the site; replace a link to code by its text."""
 
     def link(match: re.Match[str]) -> str:
         words, target = match[1], match[2]

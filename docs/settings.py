@@ -17,8 +17,8 @@ HEAD = """# All settings
 
 <!-- Written by `python docs/settings.py`, from the specs. Do not edit. -->
 
-`--set` changes any setting by its dotted path, as in `--set training.epochs=2`. `space` searches any setting below `training`, `edp` and
-`model` ([Search](search.md)). A setting that is marked *(of `x`)* belongs to that kind of model.
+`--set` changes any setting by its dotted path, as in `--set training.epochs=2`. `space` searches any setting below
+`training`, `edp` and `model` ([Search](search.md)). A setting marked *(of `bert`)* belongs to that kind of model.
 """
 OWN_WORDS = {
     "space": "The search space: any setting below `training`, `edp` and `model`, by its path.",
@@ -47,8 +47,8 @@ def page() -> str:
             "## Settings of a recipe\n",
             table(Recipe),
             "## Settings of a pretraining\n",
-            "Recipes of `edp-sweep pretrain` ([Models and encoders](models.md#pretraining-an-encoder-on-public-corpora)). `--set`",
-            "takes a list as a whole: `--set 'stages=[{steps: 500}]'`.\n",
+            "These belong to recipes of [`edp-sweep pretrain`](models.md#pretraining-an-encoder-on-public-corpora).",
+            "`--set` takes a list as a whole: `--set 'stages=[{steps: 500}]'`.\n",
             table(PretrainSpec),
         ]
     )
