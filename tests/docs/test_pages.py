@@ -125,7 +125,7 @@ def test_every_room_is_described() -> None:
 def test_the_front_page_is_the_first_screen_of_the_readme() -> None:
     hooks = runpy.run_path(str(DOCS / "hooks.py"))
     page = hooks["on_page_markdown"]((DOCS / "index.md").read_text())
-    assert "](screenshots/pareto.png)" in page
+    assert "](screenshots/pareto-top.png)" in page
     assert "](privacy.md#one-guarantee-for-search-and-release)" in page
     assert hooks["FRONT"] not in page
 
