@@ -55,7 +55,7 @@ quick: lint contract
 
 # Needs no network, as the pages do not when they are read.
 docs: $(READY)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff format .

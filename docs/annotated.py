@@ -1,4 +1,4 @@
-"""An extension of Griffe: a field `Annotated[T, Field(…, description=…)]` of a spec is shown as T and its words."""
+"""An extension of Griffe: show a field `Annotated[T, Field(…, description=…)]` of a spec as T and its description."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 class Annotations(griffe.Extension):
-    """Makes the annotation of a field its type, and its description and range its docstring."""
+    """Replaces the annotation of a field by its type, and its docstring by its description and range."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        """Griffe calls this for each attribute."""
+        """Change one attribute. Griffe calls this for each."""
         annotation = attr.annotation
         if not (isinstance(annotation, griffe.ExprSubscript) and annotation.canonical_name == "Annotated"):
             return

@@ -1,7 +1,7 @@
-"""Draws the rooms of the four packages and who imports whom, from the imports: `python docs/draw_rooms.py`.
+"""Draw the rooms of the four packages from their imports: `python docs/draw_rooms.py`.
 
-A room stands above everything that it imports. Of the arrows, those that follow from others are left out: where a
-imports b and b imports c, that a imports c too is not drawn.
+A room is above everything that it imports. Arrows that follow from others are left out: if a imports b and b imports
+c, no arrow from a to c is drawn.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ COLUMNS = (PACKAGES[:2], PACKAGES[2:])
 FILL = {"dashboards": "#fdf0d5", "sweeps": "#dcebf7", "trainables": "#e2f2e1", "edp": "#f6e3ea"}
 
 BOX, HEIGHT, ROW, GAP, BEND = 112, 28, 58, 12, 10
-"""Pixels: a box's width and height, from a row to the next, between boxes, and what an arrow that passes takes."""
+"""Pixels: width and height of a box, distance of two rows, gap between boxes, and the width of a passing arrow."""
 HEAD, MARGIN = 48, 16
 
 Edge = tuple[str, str]
 
 
 class Layout(NamedTuple):
-    """Where each room of a package stands: x of its middle, and its row from below; and each arrow's way, as points."""
+    """The layout of a package: middle and row (counted from below) of each room, and the points of each arrow."""
 
     places: dict[str, tuple[float, int]]
     ways: list[list[tuple[float, int]]]
 
 
 def imports_of(graph: grimp.ImportGraph, package: str) -> dict[str, set[str]]:
-    """Each room of a package, and the rooms of the same package that it imports."""
+    """Return, for each room of a package, the rooms of the same package that it imports."""
     rooms = sorted(graph.find_children(package))
     return {
         a: {b for b in rooms if a != b and graph.direct_import_exists(importer=a, imported=b, as_packages=True)}
@@ -44,7 +44,7 @@ def imports_of(graph: grimp.ImportGraph, package: str) -> dict[str, set[str]]:
 
 
 def rows_of(imports: dict[str, set[str]]) -> dict[str, int]:
-    """A room's row, from below: one above the highest that it imports."""
+    """Return the row of each room, counted from below: one above the highest room that it imports."""
     rows: dict[str, int] = {}
 
     def row(room: str) -> int:
@@ -58,7 +58,7 @@ def rows_of(imports: dict[str, set[str]]) -> dict[str, int]:
 
 
 def direct(imports: dict[str, set[str]]) -> list[Edge]:
-    """The imports that do not follow from others."""
+    """Return the imports that do not follow from others."""
 
     def reached(room: str) -> set[str]:
         return imports[room].union(*(reached(other) for other in imports[room]))
@@ -72,9 +72,9 @@ def direct(imports: dict[str, set[str]]) -> list[Edge]:
 
 
 def laid_out(imports: dict[str, set[str]]) -> Layout:
-    """Rows by import, and in each row an order and places in which arrows are short."""
+    """Lay out a package: rows by import, and in each row an order and places that keep arrows short."""
     rows, edges = rows_of(imports), direct(imports)
-    # An arrow over several rows gets a place in each of those that it passes: (arrow, row).
+    # An arrow over several rows takes a place in each row that it passes: (arrow, row).
     ways = [
         [edge[0], *(f"{edge} {row}" for row in range(rows[edge[0]] - 1, rows[edge[1]], -1)), edge[1]] for edge in edges
     ]
@@ -102,7 +102,7 @@ def laid_out(imports: dict[str, set[str]]) -> Layout:
 
 
 def _apart(level: list[str], wanted: dict[str, float], rooms: Iterable[str]) -> dict[str, float]:
-    """Places at which nothing overlaps, in the order of `level`: the nearest to the wanted ones, by least squares."""
+    """Return places without overlap, in the order of `level`: the nearest to the wanted ones, by least squares."""
     half = [(BOX if name in rooms else BEND) / 2 for name in level]
     offsets = list(accumulate((a + GAP + b for a, b in pairwise(half)), initial=0.0))
     found = isotonic_regression([wanted[name] - offset for name, offset in zip(level, offsets, strict=True)]).x
@@ -110,7 +110,7 @@ def _apart(level: list[str], wanted: dict[str, float], rooms: Iterable[str]) -> 
 
 
 def drawn(graph: grimp.ImportGraph) -> str:
-    """The picture, as SVG."""
+    """Return the picture as SVG."""
     layouts = {package: laid_out(imports_of(graph, package)) for package in PACKAGES}
     heights = {p: HEAD + ROW * (1 + max(row for _, row in layouts[p].places.values())) for p in PACKAGES}
     parts, left, below = [], MARGIN, 0
@@ -172,8 +172,8 @@ def _panel(package: str, layout: Layout, left: float, top: float, width: float, 
 
 
 def _arrow(points: list[tuple[float, float]], width: float) -> str:
-    """A smooth line through the points, which leaves and enters upright; a level one is straight."""
-    # Where the line is headed at each point: on the way, from the point before to the one after.
+    """Return a smooth line through the points that leaves and enters upright; a level one is straight."""
+    # The direction of the line at each inner point: from the point before to the one after.
     slopes = [0.0, *((c[0] - a[0]) / (c[1] - a[1]) for a, c in zip(points, points[2:], strict=False)), 0.0]
     d = f"M{points[0][0]:g} {points[0][1]:g}"
     for ((x0, y0), s0), ((x1, y1), s1) in pairwise(zip(points, slopes, strict=True)):
@@ -183,7 +183,7 @@ def _arrow(points: list[tuple[float, float]], width: float) -> str:
 
 
 def current() -> str:
-    """The picture of the imports as they are now."""
+    """Return the picture of the present imports."""
     return drawn(grimp.build_graph(*PACKAGES, cache_dir=None))
 
 

@@ -1,9 +1,10 @@
-"""A hook of MkDocs: writes the tables of all settings, of a recipe and of a pretraining, from the specs themselves."""
+"""Write `docs/settings.md`, the tables of all settings, from the specs: `python docs/settings.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -11,20 +12,25 @@ from pydantic import BaseModel
 from sweeps.config.recipe import Recipe
 from trainables.pretraining.spec import PretrainSpec
 
-PLACES: dict[str, type[BaseModel]] = {
-    "<!-- settings of a recipe -->": Recipe,
-    "<!-- settings of a pretraining -->": PretrainSpec,
+PAGE = Path(__file__).with_name("settings.md")
+HEAD = """# All settings
+
+<!-- Written by `python docs/settings.py`, from the specs. Do not edit. -->
+
+`--set` changes any setting by its dotted path, as in `--set training.epochs=2`. `space` searches any setting below
+`training`, `edp` and `model` ([Search](search.md)). A setting marked *(of `bert`)* belongs to that kind of model.
+"""
+OWN_WORDS = {
+    "space": "The search space: any setting below `training`, `edp` and `model`, by its path.",
+    "description": "A description for people.",
 }
-_OWN_WORDS = {
-    "description": "for people",
-}
-"""Of settings whose specs have none, since they say it by themselves."""
+"""The meaning of settings whose specs have no description."""
 
 Schema = dict[str, Any]
 
 
 class Setting(NamedTuple):
-    """One setting. `kind` is that of the model which has it, where only one kind has."""
+    """One setting. `kind` names the kind of model that has it, if only one kind has it."""
 
     path: str
     kind: str
@@ -33,26 +39,33 @@ class Setting(NamedTuple):
     meaning: str
 
 
+def page() -> str:
+    """Return the whole page."""
+    return "\n".join(
+        [
+            HEAD,
+            "## Settings of a recipe\n",
+            table(Recipe),
+            "## Settings of a pretraining\n",
+            "These belong to recipes of [`edp-sweep pretrain`](models.md#pretraining-an-encoder-on-public-corpora).",
+            "`--set` takes a list as a whole: `--set 'stages=[{steps: 500}]'`.\n",
+            table(PretrainSpec),
+        ]
+    )
+
+
 def settings(spec: type[BaseModel] = Recipe) -> list[Setting]:
-    """Every setting, in the order of its specs."""
+    """Return every setting, in the order of the specs."""
     schema = spec.model_json_schema()
     return list(_settings(schema, schema["$defs"], "", ""))
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """MkDocs calls this for each page."""
-    for place, spec in PLACES.items():
-        if place in markdown:
-            markdown = markdown.replace(place, table(spec))
-    return markdown
-
-
 def table(spec: type[BaseModel] = Recipe) -> str:
-    """All settings, as a table of Markdown for each part."""
+    """Return all settings as Markdown, a table for each part."""
     lines: list[str] = []
     for part, found in groupby(sorted(settings(spec), key=lambda one: _part(one) != ""), key=_part):
         lines += [
-            f"### `{part}`" if part else "### Of the whole",
+            f"### `{part}`" if part else "### Top level",
             "",
             "| setting | allowed | default | meaning |",
             "|---|---|---|---|",
@@ -60,7 +73,7 @@ def table(spec: type[BaseModel] = Recipe) -> str:
         for one in found:
             kind = f" (of `{one.kind}`)" if one.kind else ""
             cells = (f"`{one.path}`{kind}", one.allowed, one.default, one.meaning)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines)
 
@@ -81,13 +94,13 @@ def _settings(schema: Schema, defs: dict[str, Schema], path: str, kind: str) -> 
             yield from _settings(spec, defs, f"{here}[]" if listed else here, one_of)
         if not opened:
             meaning = next(
-                (way["description"] for way in (field, *_ways(field)) if "description" in way), _OWN_WORDS.get(here, "")
+                (way["description"] for way in (field, *_ways(field)) if "description" in way), OWN_WORDS.get(here, "")
             )
             yield Setting(here, kind, " or ".join(dict.fromkeys(map(_allowed, _ways(field)))), _default(field), meaning)
 
 
 def _ways(field: Schema) -> list[Schema]:
-    """What a field may be."""
+    """Return the schemas that a field may have."""
     return field.get("anyOf") or field.get("oneOf") or [field]
 
 
@@ -114,13 +127,13 @@ def _allowed(way: Schema) -> str:
 
 
 def _default(field: Schema) -> str:
-    if "default" not in field:
+    value = field.get("default", "")
+    if value is None:
+        return "null"
+    if value == "":
         return ""
-    value = field["default"]
-    return (
-        "null"
-        if value is None
-        else f"`{str(value).lower() if isinstance(value, bool) else value}`"
-        if value != ""
-        else ""
-    )
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

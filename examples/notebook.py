@@ -1,8 +1,8 @@
-"""A sweep from Python: started, read as pandas DataFrames, and one configuration picked.
+"""A sweep from Python: start it, read it as pandas DataFrames, and pick a configuration.
 
     python examples/notebook.py          # eight trials of quickstart_paper: minutes on two cores
 
-In a notebook, import the functions or paste their lines. Run again, it reads the sweep that is there.
+In a notebook, import the functions or paste their lines. The second run reads the sweep of the first.
 """
 
 from pathlib import Path
@@ -11,12 +11,12 @@ from sweeps import Point, Sweep, epochs_frame, front_frame, pick, start_sweep, t
 
 
 def start(recipe: str, name: str, storage: Path, trials: int) -> Sweep:
-    """Runs a sweep to its end, as `edp-sweep run RECIPE --name NAME --trials N` does."""
+    """Run a sweep to its end, as `edp-sweep run RECIPE --name NAME --trials N` does."""
     return start_sweep(recipe, [f"search.trials={trials}"], name=name, storage=storage)
 
 
 def look(sweep: Sweep) -> None:
-    """Prints what a sweep found. The frames are what you would plot, group and join."""
+    """Print the trials, epochs and front of a sweep. They are DataFrames to plot, group and join."""
     trials, epochs, front = trials_frame(sweep), epochs_frame(sweep), front_frame(sweep)
     print(trials[["state", "edp.C", "edp.z0", "ser", "mia_auc", "epsilon", "worker_seconds"]].to_string())
     print(epochs["valid_ser"].unstack("epoch").to_string())  # a trial a row, an epoch a column
@@ -24,12 +24,12 @@ def look(sweep: Sweep) -> None:
 
 
 def choose(sweep: Sweep, output: Path) -> Point:
-    """The recommended point among the better half of the front in SER; `edp-sweep train` takes `output`."""
+    """Pick the recommended point of the better half of the front in SER; `edp-sweep train` takes `output`."""
     return pick(sweep, {"ser": float(front_frame(sweep)["ser"].median())}, output)
 
 
 def main(name: str = "notebook", storage: Path = Path("runs")) -> None:
-    """All three, one after the other."""
+    """Start a sweep, or open the one that exists; look at it, and pick a configuration."""
     there = (storage / name / "sweep.json").is_file()
     sweep = Sweep.existing(storage, name) if there else start("quickstart_paper", name, storage, trials=8)
     look(sweep)

@@ -1,7 +1,9 @@
-"""What the documents name is there: files, modules, functions, settings, public names. The picture is of the code."""
+"""Everything that the documents name exists: files, modules, settings, public names. Generated parts are current."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import runpy
 from importlib import import_module
@@ -16,7 +18,9 @@ from trainables.pretraining.spec import PretrainSpec
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+DEVELOPMENT = DOCS / "log" / "2026-11-27-development.md"
+"""A page that keeps the names of its time."""
+PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page != DEVELOPMENT)]
 PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 WRITTEN = {
@@ -32,13 +36,13 @@ WRITTEN = {
 
 
 def spans(page: Path) -> set[str]:
-    """What a page sets as code within its lines."""
+    """Return everything that a page sets as code within its lines."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
     return set(re.findall(r"`([^`\n]+)`", prose))
 
 
 def settings() -> set[str]:
-    """Every setting of a recipe, and of a recipe of `pretrain`, and the parts that they are in."""
+    """Return every setting of a recipe and of a pretraining, and the parts that they are in."""
     paths = [one.path for one in runpy.run_path(str(DOCS / "settings.py"))["settings"]()]
     pretraining = PretrainSpec.model_json_schema()
     paths += [f"training.{name}" for name in pretraining["$defs"]["PretrainingSpec"]["properties"]]
@@ -46,7 +50,7 @@ def settings() -> set[str]:
 
 
 def resolves(name: str) -> bool:
-    """Whether a dotted name is that of a module, or of something in one."""
+    """Return True if a dotted name is that of a module, or of something in one."""
     found: Any = None
     for n, part in enumerate(name.split(".")):
         if found is None or isinstance(found, ModuleType):
@@ -92,19 +96,16 @@ def test_the_reference_has_every_public_name_once(package: str) -> None:
     assert sorted(named) == sorted(import_module(package).__all__)
 
 
-def test_every_setting_stands_in_the_table() -> None:
-    hook = runpy.run_path(str(DOCS / "settings.py"))
-    page, models = (hook["on_page_markdown"]((DOCS / name).read_text()) for name in ("recipes.md", "models.md"))
-    assert not any(place in page + models for place in hook["PLACES"])
-    for path in ("objective", "stages[].learning_rate", "training.warm_up"):
-        assert models.count(f"| `{path}`") == 1, path
-    for path in ("corpus.path", "model.features.whiten", "training.micro_batches", "edp.z0", "search.stop.margin"):
+def test_the_table_of_settings_is_that_of_the_specs() -> None:
+    page = (DOCS / "settings.md").read_text()
+    assert page == runpy.run_path(str(DOCS / "settings.py"))["page"](), "write it anew: python docs/settings.py"
+    for path in ("corpus.path", "model.features.whiten", "edp.z0", "search.stop.margin", "stages[].learning_rate"):
         assert page.count(f"| `{path}`") == 1, path
     assert page.count("| `model.layers` (of `") == 2, "of either kind of model"
 
 
 def test_every_attack_stands_in_the_table() -> None:
-    page = runpy.run_path(str(DOCS / "attacks.py"))["on_page_markdown"]((DOCS / "attacks.md").read_text())
+    page = runpy.run_path(str(DOCS / "hooks.py"))["on_page_markdown"]((DOCS / "attacks.md").read_text())
     for attack in every_attack():
         assert page.count(f"| `{attack.name}` | {attack.finds} |") == 1, attack.name
 
@@ -121,10 +122,29 @@ def test_every_room_is_described() -> None:
         assert set(re.findall(rf"^\| `{package}\.(\w+)` \|", page, flags=re.M)) == rooms
 
 
+def test_the_front_page_is_the_first_screen_of_the_readme() -> None:
+    hooks = runpy.run_path(str(DOCS / "hooks.py"))
+    page = hooks["on_page_markdown"]((DOCS / "index.md").read_text())
+    assert "](screenshots/pareto-top.png)" in page
+    assert "](privacy.md#one-guarantee-for-search-and-release)" in page
+    assert hooks["FRONT"] not in page
+
+
+@pytest.mark.parametrize("row", ["sgd", "dpsgd", "edp"])
+def test_the_readmes_figures_are_those_of_the_committed_run(row: str) -> None:
+    """SER is rounded, a lower bound of ε down, and every ε up."""
+    result = json.loads((RESULTS / "quickstart.json").read_text())
+    best = min((one for one in result["rows"] if one["trained"] == row), key=lambda one: one["ser"])
+    proved = math.floor(100 * best["epsilon_audited"]) / 100
+    costs = ["∞", ""] if row == "sgd" else [f"{math.ceil(best['epsilon'])}", f"{math.ceil(result['epsilon_of_sweep'])}"]
+    wanted = [f"{best['ser']:.1%}".replace("%", " %"), *costs, f"{proved:.2f}" if proved else "0"]
+    table = re.findall(r"^\|(.*)\|$", (ROOT / "README.md").read_text(), flags=re.M)
+    assert wanted in [[cell.strip().strip("*") for cell in line.split("|")][1:] for line in table]
+
+
 def test_the_site_needs_no_network() -> None:
-    """What would make pages load from elsewhere is switched off; the rest of the theme comes with MkDocs."""
+    """Nothing makes pages load from elsewhere: Material would fetch fonts, and its own icons come with it."""
     text = (ROOT / "mkdocs.yml").read_text()
-    assert "name: readthedocs" in text
-    assert "highlightjs: false" in text
+    assert "font: false" in text
     assert not re.search(r"https?://", text)
     assert not re.search(r"https?://|@import", (DOCS / "style.css").read_text())

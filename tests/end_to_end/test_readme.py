@@ -16,7 +16,8 @@ from tests.support.synthetic import sweep_of
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [README, *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "tutorial.md")]
+"""All pages but the tutorial, whose commands `test_tutorial.py` runs."""
 
 READS = (
     "edp-sweep list",
@@ -30,7 +31,7 @@ READS = (
 
 
 def commands() -> list[str]:
-    """Each command of the pages' shell blocks once, without its comment, continued lines joined."""
+    """Return each command of the pages' shell blocks once, without its comment, continued lines joined."""
     found = []
     text = "\n".join(page.read_text() for page in PAGES)
     for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.S | re.M):
@@ -42,7 +43,7 @@ def commands() -> list[str]:
 
 
 def own_commands() -> list[str]:
-    """Those of `edp-sweep`, also where Ray runs them on the cluster."""
+    """Return the commands of `edp-sweep`, also those that Ray runs on the cluster."""
     inner = [re.search(r"edp-sweep [^\"]*", line) for line in commands()]
     return [match[0] for match in inner if match is not None]
 
@@ -80,5 +81,5 @@ def test_the_picture_comes_early_and_what_is_linked_is_there() -> None:
     text = README.read_text()
     picture = text[: text.index("![")].count("\n")
     assert picture <= 45, "at most two screens"
-    for target in re.findall(r"\]\((?!https?://|#)([^)]+)\)", text):
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)[^)]*\)", text):
         assert (ROOT / target).exists(), target

@@ -137,7 +137,7 @@ class EncodedCorpus:
 
     @property
     def own_users(self) -> int | None:
-        """The number of users in the training split without canaries, each of which is a user of its own."""
+        """The number of users in the training split, without canaries: each canary is a user of its own."""
         users = self.number_of_users
         return None if users is None else users - self.planted
 
