@@ -167,7 +167,7 @@ def allowed_first_k(labels: Labels) -> Tensor:
 
 
 _PART = 0.5
-"""Weight of a word's score beside a label's own. With 1, ATIS' SER is the same, and the clip leaves less of a label's."""
+"""Weight of a word's score beside a label's own. With 1, ATIS' SER is equal, and the clip leaves less of a label's."""
 
 
 def tag_codes(labels: Labels, *, types: bool, parts: bool) -> Tensor | None:
