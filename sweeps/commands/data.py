@@ -132,7 +132,7 @@ def check(
         out,
         "users: {train_users:,} in train, at most {most_of_a_user:,} of its utterances each".format(**summary)
         if summary["train_users"]
-        else "users: not known; a user who contributed several utterances is protected less than ε says",
+        else "users: not known; a person with several utterances is protected less than ε says",
     )
 
 

@@ -218,7 +218,7 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     ]
     if spec.unit != "user":
         lines.append(
-            "a user with several utterances is protected less; --unit user protects all of a user's utterances"
+            "a person with several utterances is protected less; --unit user protects all of a user's utterances"
         )
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")

@@ -167,7 +167,7 @@ def allowed_first_k(labels: Labels) -> Tensor:
 
 
 _PART = 0.5
-"""Weight of a word's score beside a label's own. With 1 the clip leaves less of a label's, and ATIS' SER is the same."""
+"""Weight of a word's score beside a label's own. With 1 the clip leaves less of a label's; ATIS' SER is the same."""
 
 
 def tag_codes(labels: Labels, *, types: bool, parts: bool) -> Tensor | None:

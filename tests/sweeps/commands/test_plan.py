@@ -46,7 +46,7 @@ def test_a_stand_in_that_holds_the_corpus_is_refused_with_a_plan_and_without(
         code, out, err = command("run", *words, *way)
         assert (code, out) == (2, ""), err
         assert "search.proxy = other: " in err.splitlines()[-1]
-        assert "(100.00%) stand in it too" in err.splitlines()[-1]
+        assert "(100.00%) are in it too" in err.splitlines()[-1]
     assert not list((tmp_path / "runs").rglob("recipe.yaml"))
 
 

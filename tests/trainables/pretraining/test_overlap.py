@@ -105,7 +105,7 @@ def test_every_corpus_that_is_taken_for_public_is_searched_for_the_private_one(
     check_public(spec, splits, {"shadow.corpus": other(2)})
     assert "shadow.corpus = other2: 2 of the" in caplog.text
     with pytest.raises(
-        UserError, match=r"search.proxy = other30: \d+ of the .*, the most frequent .* times there; allo"
+        UserError, match=r"search.proxy = other30: \d+ of the .*, the most frequent occur .* times; allo"
     ):
         check_public(spec, splits, {"shadow.corpus": other(0), "search.proxy": other(30)})
     caplog.clear()
@@ -224,5 +224,5 @@ def test_a_record_that_is_broken_or_incomplete_is_refused(folder: Path, tmp_path
             (broken / "utterances.npy").write_bytes(saved)
         else:
             np.save(broken / "utterances.npy", saved)
-        with pytest.raises(UserError, match=r"utterances.npy is not there or cannot be read"):
+        with pytest.raises(UserError, match=r"utterances.npy is missing or cannot be read"):
             check_utterances(model(broken), CorpusSpec(name="mine"), Splits(CORPORA["slots"], [], []))
