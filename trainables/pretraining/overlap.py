@@ -50,7 +50,8 @@ class Overlap:
 def normal_form(tokens: Iterable[str]) -> str:
     """Return the letters, their marks and digits of an utterance, in one case and one Unicode form.
 
-    So utterances that differ only in tokens or typing compare equal. Emoji are kept; ASCII punctuation is removed.
+    So utterances that differ only in tokens or typing compare equal. A text without letters and digits keeps its
+    symbols, such as emoji; if it is ASCII, nothing is left.
     """
     text = "".join(tokens)
     if not text.isascii():
