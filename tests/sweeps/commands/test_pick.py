@@ -121,7 +121,10 @@ def test_a_file_that_is_there_stays_without_force(
         (("--max-epsilon", "inf"), "--max-epsilon = inf: allowed: a number of at least 0"),
         (("0", "--register", "a/b"), "--register = 'a/b'"),
         (("0", "--alias", "winner"), "winner"),
-        (("0", "--alias", "champion"), "--alias: it describes a registered version; allowed: together with --register MODEL"),
+        (
+            ("0", "--alias", "champion"),
+            "--alias: it describes a registered version; allowed: together with --register MODEL",
+        ),
         (("0", "--with-encoder"), "--with-encoder: it describes a registered version"),
         (("0", "--register", "voice"), "is gone; allowed: a configuration whose files are there"),
     ],
