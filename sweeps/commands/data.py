@@ -19,8 +19,8 @@ from sweeps.run.progress import shown
 from sweeps.text.errors import one_line, suggestion
 from sweeps.text.paths import as_path, is_printed, output
 from sweeps.text.terminal import print_line
+from trainables import corpora
 from trainables.config import ColumnsSpec, CorpusSpec
-from trainables.corpora import DOWNLOADED, GENERATED, PUBLIC, check_corpus, find_corpus, keep, stream
 from trainables.corpora.labels import TASKS
 
 data = typer.Typer(
@@ -51,15 +51,15 @@ def fetch(
     Corpora that are read as converted files are not downloaded: --from takes such a file, and without it a message says
     where it comes from.
     """
-    for name in names or DOWNLOADED:
-        if name not in PUBLIC:
-            raise UserError(f"corpus = {name!r}: allowed: {', '.join(PUBLIC)}")
+    for name in names or corpora.DOWNLOADED:
+        if name not in corpora.PUBLIC:
+            raise UserError(f"corpus = {name!r}: allowed: {', '.join(corpora.PUBLIC)}")
     if source is not None and len(names or ()) != 1:
         raise UserError(
             f"--from = {str(source)!r}: it is the file of one corpus; allowed: together with exactly one name"
         )
-    for name in names or DOWNLOADED:
-        found = find_corpus(CorpusSpec(name=name)) if source is None else keep(name, source)
+    for name in names or corpora.DOWNLOADED:
+        found = corpora.find_corpus(CorpusSpec(name=name)) if source is None else corpora.keep(name, source)
         print_line(out, f"{name}: {found}")
 
 
@@ -76,10 +76,10 @@ def make(
     ] = None,
 ) -> None:
     """Generate a corpus, and write it as JSON lines of tokens, tags and intent."""
-    if name not in GENERATED:
-        raise UserError(f"corpus = {name!r}: allowed: {', '.join(GENERATED)}")
+    if name not in corpora.GENERATED:
+        raise UserError(f"corpus = {name!r}: allowed: {', '.join(corpora.GENERATED)}")
     path = path or Path(f"{name}.jsonl")
-    source = islice(stream(name, seed), utterances)
+    source = islice(corpora.stream(name, seed), utterances)
     with output(path) as file:
         for one in shown(source, f"making {name}", utterances, err):
             file.write(json.dumps({k: v for k, v in one._asdict().items() if k != "user"}, ensure_ascii=False) + "\n")
@@ -105,10 +105,9 @@ def check(
         here = as_path(corpus).exists()
     except UserError as error:
         raise UserError(f"corpus = {error}") from None
-    if not here and corpus not in (*PUBLIC, *GENERATED):
-        raise UserError(
-            f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, (*PUBLIC, *GENERATED))}"
-        )
+    known = (*corpora.PUBLIC, *corpora.GENERATED)
+    if not here and corpus not in known:
+        raise UserError(f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, known)}")
     name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_")[:100] or "corpus"
     about: dict[str, Any] = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
     if column:
@@ -117,7 +116,7 @@ def check(
         spec = CorpusSpec.model_validate(about)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
-    summary = dataclasses.asdict(check_corpus(spec))
+    summary = dataclasses.asdict(corpora.check_corpus(spec))
     if as_json:
         print_json(summary)
         return

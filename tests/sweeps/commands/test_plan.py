@@ -81,14 +81,14 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
         ),
         (
             ["run", "quickstart", "--plan", "all_trials"],
-            "plan = 'all_trials': what all trials cost is known",
+            "plan = 'all_trials': the cost of all trials is known",
         ),
         (
             ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
             "--trials = 3: --set search.trials=4 is",
         ),
         (["run", "RECIPE", "--plan", "stand_in"], "plan = 'stand_in': it is called proxy now; allowed: --plan proxy"),
-        (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: with search.proxy"),
+        (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: needs search.proxy"),
         (
             ["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy={name: health, utterances: 130}"],
             "plan = 'proxy': with search.proxy = health as the corpus, shadow.corpus = health: it is",

@@ -97,8 +97,8 @@ def test_from_takes_one_converted_corpus(data: Path, command: Command) -> None:
     path = write(data / "public", ".jsonl")
     for names, says in (
         (["atis"], "corpus = 'atis': --from takes a converted file; allowed: sgd, clinc150"),
-        ([], "allowed: with exactly one name"),
-        (["little", "sgd"], "allowed: with exactly one name"),
+        ([], "allowed: together with exactly one name"),
+        (["little", "sgd"], "allowed: together with exactly one name"),
         (["litle"], "corpus = 'litle': allowed: atis, "),
     ):
         code, _, error = command("data", "fetch", *names, "--from", str(path))
