@@ -104,9 +104,7 @@ def test_every_corpus_that_is_taken_for_public_is_searched_for_the_private_one(
     assert not caplog.records
     check_public(spec, splits, {"shadow.corpus": other(2)})
     assert "shadow.corpus = other2: 2 of the" in caplog.text
-    with pytest.raises(
-        UserError, match=r"search.proxy = other30: \d+ of the .* most frequent occur .* times; allo"
-    ):
+    with pytest.raises(UserError, match=r"search.proxy = other30: \d+ of the .* most frequent occur .* times; allo"):
         check_public(spec, splits, {"shadow.corpus": other(0), "search.proxy": other(30)})
     caplog.clear()
     ours = CorpusSpec(name="video", utterances=200)  # a grammar's words are nobody's
