@@ -50,8 +50,8 @@ class Overlap:
 def normal_form(tokens: Iterable[str]) -> str:
     """Return the letters, their marks and digits of an utterance, in one case and one Unicode form.
 
-    So utterances that differ only in tokens or typing compare equal. A text without letters and digits keeps its
-    symbols, such as emoji; if it is ASCII, nothing is left.
+    So utterances that differ only in tokens or typing compare equal. A text of emoji alone is kept, and a text of ASCII
+    punctuation alone becomes empty.
     """
     text = "".join(tokens)
     if not text.isascii():
