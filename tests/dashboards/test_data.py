@@ -49,6 +49,7 @@ def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: S
             assert all(better.metrics[k] <= candidate.metrics[k] for k in ("ser", "mia_auc", "epsilon"))
 
 
+@pytest.mark.slow
 def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
     found = snapshot(source.sweep)
     sers = sorted(c.metrics["ser"] for c in found.candidates.values())

@@ -220,6 +220,7 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     (point.folder / "attacks.json").unlink()
 
 
+@pytest.mark.slow
 def test_an_attack_that_finds_many_before_its_first_false_alarm_is_drawn_in_full() -> None:
     """On logarithmic axes, where a curve of two corners had none left."""
     told_apart = measure("shadow", np.arange(5000) + 5000.0, np.arange(5000) + 0.0)

@@ -43,7 +43,7 @@ def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_pa
     training = TrainingSpec(workers=8, micro_batches=8, device="cuda")
     search, launcher = SearchSpec(trials=40), ResourcesSpec()
     nodes = nodes_at_most(launcher, LAUNCHER)
-    assert nodes == [Node(2.0, 0.0)] + [Node(96.0, 8.0)] * 4
+    assert nodes == [Node(3.0, 0.0)] + [Node(96.0, 8.0)] * 4
     said = ResourcesSpec(scales_to=ScalesTo(nodes=3, gpus=8, cpus=96))
     found = placement(training, said, search)
     assert found.concurrency == 3

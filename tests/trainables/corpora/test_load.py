@@ -220,6 +220,7 @@ def test_a_file_is_of_the_part_that_it_is_called_whatever_folder_it_lies_in(tmp_
     assert (splits.train, splits.valid, splits.test) == (CORPUS[:200], CORPUS[200:220], CORPUS[220:])
 
 
+@pytest.mark.slow
 def test_more_labels_than_a_model_could_learn_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("text,intent\n" + "".join(f"say {n},i{n // 2}\nand {n},i{n // 2}\n" for n in range(20_002)))

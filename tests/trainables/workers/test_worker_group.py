@@ -19,7 +19,7 @@ from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 __all__ = ["corpus"]
 
-TWO = GroupSpec(workers=2, cpus_per_worker=0.6)
+TWO = GroupSpec(workers=2, cpus_per_worker=1.0)
 """The processes that a sweep of the tiny recipe asks for, whose group is lent here."""
 BESIDE = GroupSpec(workers=1, cpus_per_worker=0.2)
 """A process for which that group leaves room."""
