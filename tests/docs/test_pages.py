@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import edp
 from trainables.measure.attacks import every_attack
 from trainables.pretraining.spec import PretrainSpec
 
@@ -128,6 +129,14 @@ def test_the_front_page_is_the_first_screen_of_the_readme() -> None:
     assert "](screenshots/pareto-top.png)" in page
     assert "](privacy.md#one-guarantee-for-search-and-release)" in page
     assert hooks["FRONT"] not in page
+
+
+def test_the_ddp_tutorial_solves_for_noise() -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", (DOCS / "tutorial-ddp.md").read_text(), flags=re.S | re.M)
+    found: dict[str, Any] = {}
+    exec(block, found)
+    planned = edp.planned_ledger(found["spec"].model_copy(update={"z0": found["z0"]}), **found["run"])
+    assert edp.epsilon(planned, found["spec"].delta) == pytest.approx(8, abs=1e-3)
 
 
 @pytest.mark.parametrize("row", ["sgd", "dpsgd", "edp"])
