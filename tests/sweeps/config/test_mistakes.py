@@ -103,7 +103,7 @@ def test_an_unknown_setting_in_a_list_is_named(tmp_path: Path) -> None:
         (["shadow.corpus={name: mine, path: /not/there}"], "shadow.corpus.path = /not/there: there is no such"),
         (["corpus.path=/not/there"], "corpus.path = /not/there"),
         (["model.embeddings={corpus: {name: wether}}"], "model.embeddings.corpus.name = wether is unknown"),
-        (["model.embeddings={path: /not/there.vec}"], "model.embeddings.path = /not/there.vec is not there"),
+        (["model.embeddings={path: /not/there.vec}"], "model.embeddings.path = /not/there.vec is missing"),
         (["shadow.corpus.utterances=1e12"], "shadow.corpus.utterances = 1000000000000: they are held in memory"),
     ],
 )
