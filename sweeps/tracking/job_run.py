@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -17,7 +17,7 @@ from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
-from trainables.features.encoded_corpus import EncodedCorpus, Split
+from trainables.features.encoded_corpus import SPLITS, EncodedCorpus
 from trainables.records.job import Outcome, TrialError, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 
@@ -229,7 +229,7 @@ def _input(folder: Path, corpus: CorpusSpec, use: str) -> DatasetInput:
             digest=encoded.digest[:32],  # MLflow takes at most 36 characters
             source_type=kind,
             source=json.dumps(corpus.model_dump(mode="json", exclude={"path", "columns"})),
-            profile=json.dumps({split: encoded.size(split) for split in get_args(Split)}),
+            profile=json.dumps({split: encoded.size(split) for split in SPLITS}),
         ),
         [InputTag("mlflow.data.context", use)],
     )

@@ -70,7 +70,7 @@ def test_a_sweep_meets_its_target_for_users_and_says_so_everywhere(
     assert command("report", *where, "--output", str(report))[0] == 0
     page = report.read_text()
     assert "One user." in page
-    assert "3 utterances an epoch" in page
+    assert "3 utterances per epoch" in " ".join(page.split())
     assert "the same: users are the unit" in page
     assert "zebra" not in page
 
@@ -112,7 +112,7 @@ def test_verify_takes_a_whole_user_away(swept: dict[str, Any], storage: Path, co
             ["corpus={name: communication, utterances: 120}", *OF_USERS],
             "edp.unit = user: corpus communication does not",
         ),
-        (["edp.unit=user"], "edp.unit = user clips every user by itself"),
+        (["edp.unit=user"], "edp.unit = user clips each user alone"),
         (["edp.user_utterances=3"], "user_utterances = 3 has no meaning with unit = example"),
         ([*OF_USERS, "edp.user_utterances=0"], "edp.user_utterances = 0"),
         ([*OF_USERS, "edp.delta=0.2"], "edp.delta = 0.2: the corpus has 12 users to train on"),

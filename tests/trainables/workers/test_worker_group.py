@@ -83,7 +83,7 @@ def test_who_sent_a_job_may_end_it_at_an_epochs_end(group: WorkerGroup, corpus: 
 def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(
     group: WorkerGroup, corpus: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(TrialError, match=r"encoded corpus = .* is not there"):
+    with pytest.raises(TrialError, match=r"encoded corpus = .* is missing"):
         epochs_of(group, replace(job(corpus, tmp_path / "lost"), corpus=tmp_path / "nowhere"))
     seen, _ = epochs_of(group, job(corpus, tmp_path / "next"))
     assert seen == [1, 2]
