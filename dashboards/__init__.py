@@ -1,2 +1,4 @@
-"""What a browser shows: the Pareto page, the report of a choice, and who may read them. Reads sweeps; the page writes
-picks and notes alone. Nothing imports it."""
+"""The Pareto page, the report of a choice, and their server. Nothing imports this package.
+
+It reads sweeps; the page writes picks and notes alone.
+"""

@@ -1,6 +1,6 @@
-"""`edp-sweep` as it is installed: the command line of `sweeps`, with the commands that show something to look at.
+"""`edp-sweep` as it is installed: the commands of `sweeps`, and `ui` and `report`, which need the dashboards.
 
-They are registered here, rather than there, so that imports go on pointing one way: dashboards -> sweeps.
+Those two are registered here, because imports point one way: from `dashboards` to `sweeps`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ __all__ = ["app", "main"]
 def ui(
     name: Name = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="of the page; by default 8050, or a free one")
+        int | None,
+        typer.Option(min=1, max=65535, help="port of the page; by default 8050, or a free one if it is taken"),
     ] = None,
     host: Annotated[str, typer.Option(help="address that the page listens on")] = "127.0.0.1",
     password_file: Annotated[
         Path | None,
         typer.Option(
-            help="its first line is the page's password; without it, a --host that others reach gets a new one",
+            help="file with the page's password in its first line; by default a new one if other machines reach --host",
             **PATH,
         ),
     ] = None,
@@ -37,7 +38,7 @@ def ui(
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """The Pareto page, where a configuration is picked, and the MLflow UI; also while the sweep runs."""
+    """Serve the Pareto page, where a configuration is picked, and the MLflow UI; also while the sweep runs."""
     with busy("loading the page"):
         from dashboards.serve import serve
 
@@ -57,21 +58,22 @@ def report(
     name: Name = None,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="where to write it; - prints it", **FILE),
+        typer.Option("--output", "-o", help="file to write; - prints it", **FILE),
     ] = Path("report.html"),
     verify: Annotated[
-        bool, typer.Option("--verify", help="measure clip and noise of the chosen configuration too, in minutes")
+        bool,
+        typer.Option("--verify", help="also measure clip and noise of the chosen configuration, which takes minutes"),
     ] = False,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """One file for a privacy review: question, data, front, choice, guarantees, attacks, costs. It prints well."""
-    with busy("loading what draws the report"):
+    """Write a report for a privacy review: question, data, front, choice, guarantees, attacks and costs."""
+    with busy("loading the report's libraries"):
         from dashboards.report.page import write_report
         from sweeps.commands.verify import verify_with_bar
 
     sweep = named(storage, name)
-    if verify:  # which has a bar of its own
+    if verify:  # it shows a progress bar of its own
         chosen = write_report(sweep, output, tracking_uri, verify_with_bar)
     else:
         with busy(f"writing the report on {sweep.name}"):

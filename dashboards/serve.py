@@ -1,4 +1,4 @@
-"""`edp-sweep ui`: the Pareto page in this process and the MLflow UI in a child, until Ctrl-C ends both."""
+"""`edp-sweep ui`: serve the Pareto page in this process and the MLflow UI in a child process, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,57 +34,58 @@ from sweeps.tracking.store import check_there, settled_uri
 
 PAGE_PORT, MLFLOW_PORT = 8050, 5000
 _SHORTEST = 8
-"""Characters of a password."""
+"""Fewest characters of a password."""
 _PATIENCE = 90.0
-"""Seconds that MLflow may take to start."""
+"""Seconds that MLflow's server may take to start."""
 
 
 class _Quiet(WSGIRequestHandler):
-    """No line for each request."""
+    """A request handler that prints no line for each request."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        pass
+        """Print nothing."""
 
 
 @dataclass(frozen=True)
 class Door:
-    """Where the page listens, and whom it lets in.
+    """The address that the page listens on, and its password.
 
     Attributes:
-        host: as it was given.
-        address: that it stands for.
-        password: that every request needs; None: those who reach it are on this machine.
+        host: the host as the user gave it.
+        address: the IP address of `host`.
+        password: the password that every request needs; None if only this machine can reach the page.
+        shown: the text that is printed about the password.
     """
 
     host: str
     address: str
     password: str | None
     shown: str = ""
-    """What is said of the password; "" where there is none."""
 
     @property
     def family(self) -> socket.AddressFamily:
+        """The address family of the socket."""
         return socket.AF_INET6 if ":" in self.address else socket.AF_INET
 
     @property
     def names(self) -> set[str] | None:
-        """That the page answers to; any where it listens on every address."""
+        """The host names that the page answers to; None for any name, if it listens on every address."""
         if ip_address(self.address).is_unspecified:
             return None
         return {self.host.lower(), self.address, "localhost", "127.0.0.1", "::1"}
 
 
 def door(host: str, password_file: Path | None) -> Door:
-    """Looks up an address, and finds the password: in a file, or a new one where others can reach the page.
+    """Look up the host's address, and take the password from a file or, if other machines reach the page, make one.
 
     Raises:
-        UserError: for a host that is none, or a file without a password.
+        UserError: for a host without an address, or a file without a password.
     """
     mistake = UserError(
         f"--host = {host!r} cannot be listened on; allowed: an address of this machine (0.0.0.0: all of them)"
     )
     if not host or host != host.strip():
-        raise mistake  # an empty one would mean every address
+        raise mistake  # the system takes an empty host for every address
     try:
         address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]).partition("%")[0]
     except (OSError, UnicodeError):
@@ -98,11 +99,11 @@ def door(host: str, password_file: Path | None) -> Door:
 
 
 def _password_in(path: Path) -> str:
-    """The first line of a file."""
+    """Return the password in the first line of a file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UserError(f"--password-file = {str(path)!r}: {reason}; allowed: a file that holds a password") from None
     password = lines[0].strip() if lines else ""
     if len(password) < _SHORTEST:
@@ -113,7 +114,7 @@ def _password_in(path: Path) -> str:
 
 
 def free_port(host: str, wish: int) -> int:
-    """`wish` where nobody listens on it, else a port that is free."""
+    """Return the port `wish` if it is free, else another free port."""
     for port in (wish, 0):
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -126,35 +127,35 @@ def free_port(host: str, wish: int) -> int:
 
 
 def _without_login(uri: str) -> str:
-    """The address of a server as others may see it: without a user's name, a password and options."""
+    """Return the URL of a server without user name, password and query."""
     parts = urlsplit(uri)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
 @contextmanager
 def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
-    """The MLflow UI over a tracking store: its address, and its process where one was started.
+    """Yield the URL of the MLflow UI of a tracking store, and its process, if one was started.
 
-    It ends with the block, and with this process, whatever ends that.
+    The process ends with the block, and also if this process is killed.
     """
     if uri.startswith(("http://", "https://")):
-        yield _without_login(uri), None  # a server has its own
+        yield _without_login(uri), None  # an MLflow server has its own UI
         return
     port = free_port("127.0.0.1", MLFLOW_PORT)
-    # Through `supervise_child`: it ends the server, and what that starts, also where this process has no time to.
+    # One worker and no job queue, so that the server starts in a few seconds rather than twenty.
     server = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    # One worker and no job queue: it is up in a few seconds rather than twenty.
-    # The store may hold a password, which everybody here would see on a command line.
     settings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "GIT_PYTHON_REFRESH": "quiet"}
+    # The store's URI may hold a password, and every user of the machine can read command lines.
     environment = {**os.environ, **settings, "MLFLOW_BACKEND_STORE_URI": uri}
     with _log_file(log) as file:
+        # `supervise_child` ends the server and its processes if this process is killed.
         child = subprocess.Popen(
             [sys.executable, "-m", "dashboards.supervise_child", sys.executable, *server, "--no-serve-artifacts"],
             stdout=file,
             stderr=subprocess.STDOUT,
             stdin=subprocess.PIPE,
             env=environment,
-            start_new_session=True,  # a group of its own, so that all of it can be ended
+            start_new_session=True,  # a process group of its own, which can be ended as a whole
         )
     try:
         yield f"http://127.0.0.1:{port}", child
@@ -163,7 +164,7 @@ def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes
 
 
 def _log_file(log: Path) -> IO[bytes]:
-    """The log; where it cannot be written, as in somebody else's storage, a file that goes with the process."""
+    """Open the log. If it cannot be written, as in another user's storage, open a temporary file."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         return log.open("wb")
@@ -172,6 +173,7 @@ def _log_file(log: Path) -> IO[bytes]:
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
+    """End the child's process group: with SIGTERM and, after five seconds, with SIGKILL."""
     if child.stdin is not None:
         child.stdin.close()
     for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -187,7 +189,7 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def _answers(url: str, child: subprocess.Popen[bytes]) -> bool:
-    """Waits until MLflow answers; False where it ended or took too long."""
+    """Wait until MLflow answers. Return False if it ended or took too long."""
     until = time.monotonic() + _PATIENCE
     while child.poll() is None and time.monotonic() < until:
         try:
@@ -201,6 +203,11 @@ def _answers(url: str, child: subprocess.Popen[bytes]) -> bool:
 def _page_server(
     source: Source, output: Path, where: Door, port: int | None, mlflow: str | None, tracking_uri: str | None
 ) -> BaseWSGIServer:
+    """Return the page's server, listening at `where`.
+
+    Raises:
+        UserError: if it cannot listen there.
+    """
     app = create(
         source, output=output, hosts=where.names, password=where.password, mlflow=mlflow, tracking_uri=tracking_uri
     )
@@ -208,19 +215,20 @@ def _page_server(
     listener = socket.socket(where.family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        # Bound here: where werkzeug cannot, it prints lines of its own and exits.
+        # Bound here, because werkzeug prints lines of its own and exits if it cannot bind.
         listener.bind((where.address, wanted))
         listener.listen()
     except OSError as error:
         listener.close()
         raise UserError(
             f"--host = {where.host}, --port = {wanted}: {error.strerror}; allowed: an address of this machine and a "
-            "free port (without --port one is found)"
+            "free port (without --port, one is found)"
         ) from None
     return make_server(where.address, wanted, app.server, threaded=True, request_handler=_Quiet, fd=listener.detach())
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Handle a signal as Ctrl-C."""
     raise KeyboardInterrupt
 
 
@@ -234,20 +242,20 @@ def serve(
     tracking_uri: str | None,
     browser: bool,
 ) -> None:
-    """Serves both until Ctrl-C, SIGTERM or the terminal's end.
+    """Serve the page and the MLflow UI until Ctrl-C, SIGTERM or the terminal's end.
 
     Args:
-        output: the file that Pick writes.
-        password_file: holds what a browser is asked for; None: a new one, where other machines reach the page.
-        port: of the page; None for 8050, or a free one where that is taken.
+        output: the file that the button Pick writes.
+        password_file: file with the page's password; None: a new password, if other machines reach the page.
+        port: port of the page; None: 8050, or a free one if it is taken.
 
     Raises:
-        UserError: when the page cannot listen there, or the sweep cannot be read.
+        UserError: if the page cannot listen there, or the sweep cannot be read.
     """
     where = door(host, password_file)
     uri = settled_uri(tracking_uri, sweep.record.tracking_uri)
     source = Source(sweep)
-    source.read()  # a sweep that cannot be read is no page
+    source.read()  # raises if the sweep cannot be read
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _interrupt)
     log = sweep.log.with_name(f"{sweep.name}-mlflow.log")
@@ -280,11 +288,12 @@ def serve(
 
 
 def _has_screen() -> bool:
-    """Without one, Python would start a browser of text in the terminal."""
+    """Return True if a graphical browser can be shown. Without a screen, Python starts a text browser."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _say(line: str, to_err: bool = False) -> None:
+    """Print a line at once, also to a pipe."""
     console = err if to_err else out
     print_line(console, line)
     console.file.flush()

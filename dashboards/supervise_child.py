@@ -1,9 +1,9 @@
-"""Runs a command for as long as the process that started this holds the other end of its standard input:
+"""Run a command until it ends, or until the process at the other end of standard input ends.
 
     python -m dashboards.supervise_child COMMAND…
 
-A server that is started beside another process would outlive its `kill -9`. The kernel closes that process' end of the
-pipe, whatever ended it; this one then ends the command, and all that the command has started in its process group.
+A server in a child process would survive a `kill -9` of its parent. The kernel closes the parent's end of the pipe,
+whatever ended it. This process then ends the command, and everything in the command's process group.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _GRACE_S = 3.0
 
 
 def main() -> int:
-    """Run the command, and return its exit code where it ended by itself."""
-    # Its own group hears of both, and would leave it behind.
+    """Run the command, and return its exit code if it ends by itself."""
+    # Signals to the group must reach the command, but not end this process before the command has ended.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, preexec_fn=_as_usual)
@@ -29,11 +29,13 @@ def main() -> int:
 
 
 def _as_usual() -> None:
+    """Restore the default handlers, which the command would otherwise inherit as ignored."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def _end_with_input() -> None:
+    """Wait for the end of standard input, and end the process group."""
     while os.read(0, 1024):
         pass
     os.killpg(0, signal.SIGTERM)
@@ -43,5 +45,5 @@ def _end_with_input() -> None:
 
 if __name__ == "__main__":
     if os.getpgrp() != os.getpid():
-        sys.exit("to be started as the leader of a process group: it ends all of it")
+        sys.exit("supervise_child ends its whole process group; start it as the leader of a group of its own")
     sys.exit(main())

@@ -56,6 +56,7 @@ shadow: {corpus: {name: video, utterances: 120}, epochs: 1}
 training: {epochs: 2, batch_size: 16, micro_batches: 8, workers: 2, learning_rate: 1.0e-2}
 search: {trials: 2, seed: 1}
 """
+"""A recipe of two workers. One group serves all its sweeps in turn: to start one takes half a minute of a core."""
 
 
 MARKS = {
@@ -209,12 +210,12 @@ def one_worker() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """Start a Ray cluster of two CPUs; yield its address."""
+    """Start a Ray cluster of three CPUs, two for a kept worker group and one beside it; yield its address."""
     import ray
 
     from sweeps.run.session import connect
 
-    context = connect("local", num_cpus=2)
+    context = connect("local", num_cpus=3)
     yield context.address_info["address"]
     with warnings.catch_warnings():  # Ray does not wait for all of its processes
         warnings.simplefilter("ignore", ResourceWarning)

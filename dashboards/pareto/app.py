@@ -1,7 +1,7 @@
-"""The Pareto page: a Dash app over one sweep, and its candidates as a CSV file.
+"""The Pareto page: a Dash app for one sweep, and its candidates as a CSV file.
 
-Dash, because Plotly draws the project's other figures, its callbacks are Python without a build step, and it serves all
-of its JavaScript itself: the page works without a network.
+Dash was chosen because Plotly draws the project's other figures, its callbacks are Python without a build step, and it
+serves all of its JavaScript itself, so the page works without a network.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def create(
         output: the file that Pick writes.
         hosts: host names that the page answers to, so that no web site can reach it through a name of its own;
             None accepts any name.
-        password: required to see the page; None asks for none.
-        mlflow: address of the MLflow UI, where there is one.
-        tracking_uri: of the store, where it has moved since the sweep.
-        seconds: between two looks at the sweep.
+        password: required to see the page; None requires none.
+        mlflow: address of the MLflow UI; None if there is none.
+        tracking_uri: of the store, if it has moved since the sweep.
+        seconds: time between two checks for changes of the sweep.
     """
     app = Dash(
         "edp-sweep",
@@ -71,7 +71,7 @@ def create(
     comparing(app, source)
     notes(app, source, token)
     search(app, source)
-    download(app, source)
+    _download(app, source)
     picking(app, source, output, tracking_uri, token)
     guard(app, hosts, password)
     return app
@@ -88,7 +88,7 @@ def _theme(app: Dash) -> None:
 
 
 def _table(app: Dash, source: Source) -> None:
-    # In the browser: a table made anew before the server answered would drop its answer.
+    # In the browser: a table drawn anew before the server answers would drop the answer.
     app.clientside_callback(
         ClientsideFunction("edp", "sort"),
         Output("sort", "data"),
@@ -137,12 +137,12 @@ def _table(app: Dash, source: Source) -> None:
 
 
 def candidates_csv(snapshot: Snapshot) -> str:
-    """Return a row a candidate: its name, standing, settings (`edp.C`, as `--set` names them) and metrics."""
+    """Return a CSV row per candidate: its name, place, settings (named as in `--set`: `edp.C`) and metrics."""
     advised = snapshot.advice().point
     rows = [
         {
             "point": c.key,
-            "trial": c.trial,
+            "trial": c.point.trial,
             "epoch": c.point.epoch,
             "pareto": c.on_front,
             "recommended": advised is not None and c.key == advised.name,
@@ -156,8 +156,8 @@ def candidates_csv(snapshot: Snapshot) -> str:
     return pd.DataFrame(rows).to_csv(index=False)
 
 
-def download(app: Dash, source: Source) -> None:
-    """Serve the table at its own address, since the page's content policy lets no script make a file."""
+def _download(app: Dash, source: Source) -> None:
+    """Serve the table at its own address, since the page's content policy lets no script create a file."""
 
     def csv() -> Response:
         name = f"{source.sweep.name}.csv"

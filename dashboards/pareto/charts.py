@@ -1,4 +1,4 @@
-"""The callbacks that draw the page's charts, also with another sweep beside this one."""
+"""The callbacks that draw the page's charts, and the comparison with another sweep."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, html, no_update
 
 from dashboards.pareto import parts
 from dashboards.pareto.data import METRICS, Candidate, Limits, Snapshot, cost_key, is_categorical, text
+from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
@@ -25,76 +26,10 @@ from sweeps.text.figures import WORTH, epsilon_text
 _SER = next(axis for axis in METRICS if axis.key == "ser")
 
 
-def others(source: Source) -> list[str]:
-    """Return the names of the storage's other sweeps."""
-    return [sweep.name for sweep in all_sweeps(source.sweep.folder.parent) if sweep.name != source.sweep.name]
-
-
-@functools.lru_cache(maxsize=4)
-def _source(storage: Path, name: str) -> Source:
-    return Source(Sweep.existing(storage, name))
-
-
-def beside(source: Source, name: str | None) -> Snapshot | None:
-    """Return the snapshot of the sweep `name`; None if it cannot be read."""
-    if name not in others(source):
-        return None
-    try:
-        return _source(source.sweep.folder.parent, name).read()[1]
-    except UserError:
-        return None
-
-
-def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
-    """Return a table that compares two sweeps: what they searched, their lowest SER by ε, and their recommendations."""
-    rows = [("corpus", *(s.recipe.corpus.name for s in (one, other)))]
-    rows += [("model", *(s.recipe.model.kind.upper() for s in (one, other)))]
-    rows += [("trials", *(", ".join(f"{n} {state}" for state, n in s.counts.items()) for s in (one, other)))]
-    for most, _ in WORTH[:-1]:
-        rows += [(f"lowest SER at ε ≤ {most:g}", *(_lowest(s, most) for s in (one, other)))]
-    rows += [("recommended", *(_advised(s) for s in (one, other)))]
-    rows += [("ε of the whole sweep", *(epsilon_text(s.epsilon_of_sweep) for s in (one, other)))]
-    table = html.Table(
-        [
-            html.Thead(html.Tr([html.Th(head, scope="col") for head in ("", one.record.name, other.record.name)])),
-            html.Tbody([html.Tr([html.Th(head, scope="row"), *map(html.Td, cells)]) for head, *cells in rows]),
-        ],
-        className="figures",
-    )
-    same = one.recipe.corpus == other.recipe.corpus
-    warning = "" if same else "They have different corpora: figures of one say little about the other."
-    return html.Div([table, html.P(warning, className="note")])
-
-
-def _lowest(snapshot: Snapshot, most: float) -> str:
-    found = [c for c in snapshot.candidates.values() if c.metrics["epsilon"] <= most * (1 + 1e-6)]
-    return _figure(min(found, key=lambda c: c.metrics["ser"])) if found else "none"
-
-
-def _advised(snapshot: Snapshot) -> str:
-    point = snapshot.advice().point
-    return (
-        "nothing"
-        if point is None
-        else f"{_figure(snapshot.candidates[point.name])}, ε {epsilon_text(point.metrics['epsilon'])}"
-    )
-
-
-def _figure(candidate: Candidate) -> str:
-    interval = candidate.interval("ser")
-    spread = f" ({text(_SER, interval[0])} – {text(_SER, interval[1])})" if interval else ""
-    return f"{candidate.key}: {text(_SER, candidate.metrics['ser'])}{spread}"
-
-
 def charts(app: Dash, source: Source) -> None:
     """Register the callbacks that redraw the charts when the sweep, the limits or the selection changes."""
-    _beside(app, source)
     _scatters(app, source)
     _parallel(app, source)
-
-
-def _beside(app: Dash, source: Source) -> None:
-    """Register the callbacks that draw another sweep beside this one."""
 
     @app.callback(Output("beside", "options"), Input("version", "data"))
     def sweeps(_: str | None) -> list[str]:
@@ -148,7 +83,7 @@ def _scatters(app: Dash, source: Source) -> None:
 
 
 def over_epsilon(found: Snapshot) -> str:
-    """Return a sentence on the candidates that a chart over ε cannot show; "" where it shows all."""
+    """Return a sentence on the candidates that a chart over ε cannot show; "" if it shows all."""
     if not found.candidates:
         return "No trial is complete yet; points appear here as they end."
     beyond = sum(math.isinf(candidate.point.metrics["epsilon"]) for candidate in found.candidates.values())
@@ -179,10 +114,62 @@ def _parallel(app: Dash, source: Source) -> None:
         axes = searched + [found.axes[key] for key in measured if key in found.axes]
         return parallel(found, limits, axes, found.axis(colour), theme)
 
-    # In the browser: see `scatter`.
+    # In the browser, since drawing thousands of points anew for a selection takes seconds.
     app.clientside_callback(
         ClientsideFunction("edp", "mark"),
         Output("marked", "data"),
         [Input(name, "data") for name in ("selected", "pinned", "theme")],
         [Input(name, "figure") for name in ("first", "scatter", "parallel")],
     )
+
+
+def others(source: Source) -> list[str]:
+    """Return the names of the storage's other sweeps."""
+    return [sweep.name for sweep in all_sweeps(source.sweep.folder.parent) if sweep.name != source.sweep.name]
+
+
+@functools.lru_cache(maxsize=4)
+def _source(storage: Path, name: str) -> Source:
+    return Source(Sweep.existing(storage, name))
+
+
+def beside(source: Source, name: str | None) -> Snapshot | None:
+    """Return the snapshot of the sweep `name`; None if it cannot be read."""
+    if name not in others(source):
+        return None
+    try:
+        return _source(source.sweep.folder.parent, name).read()[1]
+    except UserError:
+        return None
+
+
+def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
+    """Return a table that compares two sweeps: what they searched, their lowest SER by ε, and their recommendations."""
+    rows = [("corpus", *(s.recipe.corpus.name for s in (one, other)))]
+    rows += [("model", *(s.recipe.model.kind.upper() for s in (one, other)))]
+    rows += [("trials", *(", ".join(f"{n} {state}" for state, n in s.counts.items()) for s in (one, other)))]
+    for most, _ in WORTH[:-1]:
+        rows += [(f"lowest SER at ε ≤ {most:g}", *(_lowest(s, most) for s in (one, other)))]
+    rows += [("recommended", *(_advised(s) for s in (one, other)))]
+    rows += [("ε of the whole sweep", *(epsilon_text(s.epsilon_of_sweep) for s in (one, other)))]
+    table = figures_table(("", one.record.name, other.record.name), [figures_row(*row) for row in rows])
+    same = one.recipe.corpus == other.recipe.corpus
+    warning = "" if same else "The sweeps have different corpora, so their figures can hardly be compared."
+    return html.Div([table, html.P(warning, className="note")])
+
+
+def _lowest(snapshot: Snapshot, most: float) -> str:
+    found = [c for c in snapshot.candidates.values() if c.metrics["epsilon"] <= most * (1 + 1e-6)]
+    return _figure(min(found, key=lambda c: c.metrics["ser"])) if found else "none"
+
+
+def _advised(snapshot: Snapshot) -> str:
+    if (point := snapshot.advice().point) is None:
+        return "nothing"
+    return f"{_figure(snapshot.candidates[point.name])}, ε {epsilon_text(point.metrics['epsilon'])}"
+
+
+def _figure(candidate: Candidate) -> str:
+    interval = candidate.interval("ser")
+    spread = f" ({text(_SER, interval[0])} – {text(_SER, interval[1])})" if interval else ""
+    return f"{candidate.key}: {text(_SER, candidate.metrics['ser'])}{spread}"

@@ -1,4 +1,4 @@
-"""The page's data: a sweep's candidates, front and baseline, and the quantities to draw. Nothing here draws."""
+"""The page's data: a sweep's candidates, front and baseline, and the quantities to draw."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import new_seeds
 from sweeps.results.cost import epsilon_of_sweep
-from sweeps.results.front import Metrics, pareto_front, ties
+from sweeps.results.front import pareto_front, ties
 from sweeps.results.recommendation import Recommendation, leakage_of, recommend
 from sweeps.store.picks import read_notes
 from sweeps.store.records import Point, SweepRecord, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell
-from trainables.records.pareto import dominates
+from trainables.records.pareto import Metrics, dominates
 
 Limits = dict[str, float]
-"""Largest allowed value by metric; what is not named is not limited."""
+"""The largest allowed value by metric; other metrics have no limit."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A quantity that can be drawn. `better`: lower, higher, or nothing where neither is."""
+    """A quantity that can be drawn. `better` is `lower`, `higher`, or "" if neither is."""
 
     key: str
     label: str
@@ -58,62 +58,64 @@ METRICS = (
     Axis("gpu_seconds", "GPU-seconds", better="lower"),
     Axis("worker_seconds", "Worker-seconds", better="lower"),
 )
-"""Metrics that the charts offer where a sweep has them."""
+"""Metrics that the charts offer if a sweep has them."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration that can be picked."""
+    """A kept epoch of a trial, which can be picked."""
 
     point: Point
     dominated_by: str | None
-    """Key of a candidate of the front that is nowhere worse; None on the front."""
+    """Key of a candidate of the front that is better in some objective and worse in none; None on the front."""
     tied_with: tuple[str, ...] = ()
     """Keys of the front's candidates that it is tied with within noise (`sweeps.results.front.ties`)."""
 
     @property
     def key(self) -> str:
+        """The point's name, such as `2@3`."""
         return self.point.name
 
     @property
-    def trial(self) -> int:
-        return self.point.trial
-
-    @property
     def params(self) -> dict[str, Any]:
+        """The searched settings."""
         return self.point.params
 
     @property
     def metrics(self) -> dict[str, float]:
+        """The metrics on the test split."""
         return self.point.metrics
 
     @property
     def on_front(self) -> bool:
+        """True if no other candidate dominates it."""
         return self.dominated_by is None
 
     @property
     def name(self) -> str:
-        return f"Trial {self.trial}" if self.point.last else f"Trial {self.trial}, epoch {self.point.epoch}"
+        """The name in the page's words."""
+        trial, epoch = self.point.trial, self.point.epoch
+        return f"Trial {trial}" if self.point.last else f"Trial {trial}, epoch {epoch}"
 
     def value(self, key: str) -> Any:
-        """Return a metric or a hyperparameter; NaN where there is none. An ε of 0 counts as 1e-12, as in the search."""
+        """Return a metric or a setting; NaN if it is missing. An ε of 0 counts as 1e-12, as in the search."""
         if key in self.metrics:
             return max(self.metrics[key], 1e-12) if key.startswith("epsilon") else self.metrics[key]
         return self.point.epoch if key == "epoch" else self.params.get(key, math.nan)
 
     def interval(self, key: str) -> tuple[float, float] | None:
-        """Return the confidence interval of a metric, where one was estimated."""
+        """Return the 95 % interval of a metric; None if it has none."""
         low, high = self.metrics.get(f"{key}_lower"), self.metrics.get(f"{key}_upper")
         return (low, high) if low is not None and high is not None else None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A sweep as it was at one moment."""
+    """The state of a sweep at one moment."""
 
     record: SweepRecord
     state: str
-    """The sweep's (`Sweep.state`)."""
+    """The sweep's state (`Sweep.state`)."""
     recipe: Recipe
     counts: dict[str, int]
     candidates: dict[str, Candidate]
@@ -121,7 +123,7 @@ class Snapshot:
     curves: dict[int, tuple[dict[str, float], ...]]
     """Metrics of each epoch, by trial."""
     epsilon_of_sweep: float
-    """NaN where it is unknown."""
+    """NaN if it is unknown."""
     axes: dict[str, Axis] = field(default_factory=dict)
     """Quantities that can be drawn, metrics first."""
     again: dict[str, Metrics] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class Snapshot:
     notes: dict[str, str] = field(default_factory=dict)
     """People's notes, by a candidate's key."""
     problem: str = ""
-    """Reason why the sweep can no longer be read; everything else is then as it was before."""
+    """The reason why the sweep cannot be read any more; everything else is then its last state."""
 
     @property
     def front(self) -> list[Candidate]:
@@ -137,7 +139,7 @@ class Snapshot:
         return [c for c in self.candidates.values() if c.on_front]
 
     def axis(self, key: str) -> Axis:
-        """Return the axis of a key; a plain one where nothing was measured yet."""
+        """Return the axis of a key; a plain axis if nothing was measured yet."""
         return self.axes.get(key) or next((axis for axis in METRICS if axis.key == key), Axis(key, key))
 
     def advice(self, limits: Limits | None = None) -> Recommendation:
@@ -158,7 +160,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def snapshot(sweep: Sweep) -> Snapshot:
-    """Read a sweep as it is now."""
+    """Read the present state of a sweep."""
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     cost = epsilon_of_sweep(sweep, trials)
     states = ("complete", "stopped", "running", "interrupted", "failed", "refused")
@@ -196,7 +198,7 @@ def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> 
 
 
 def drawable(found: list[Candidate]) -> dict[str, Axis]:
-    """Return the metrics that at least one candidate has, and the hyperparameters that vary."""
+    """Return the metrics that at least one candidate has, and the settings that vary."""
     axes = {a.key: a for a in METRICS if any(is_number(c.value(a.key)) for c in found)}
     if not any(c.metrics.get("gpu_seconds") for c in found):
         axes.pop("gpu_seconds", None)  # no GPU was there
@@ -215,28 +217,23 @@ def drawable(found: list[Candidate]) -> dict[str, Axis]:
 
 
 def opening_axes(recipe: Recipe) -> tuple[str, str]:
-    """Return the metrics of the first two objectives; a single one gets MIA AUC, or SER, beside it."""
+    """Return the metrics of the first two objectives; with one objective, the second is MIA AUC or SER."""
     first, *others = (metric_of(objective) for objective in recipe.search.objectives)
     return first, others[0] if others else "ser" if first == "mia_auc" else "mia_auc"
 
 
 def is_categorical(axis: Axis, found: list[Candidate]) -> bool:
-    """Return True if a hyperparameter has values that are no numbers."""
+    """Return True if some value of a setting is not a number."""
     return any(not isinstance(c.params[axis.key], int | float) for c in found if axis.key in c.params)
 
 
 def cost_key(axes: dict[str, Axis]) -> str:
-    """Return the key of the cost axis: GPU-seconds, or worker-seconds where there was no GPU."""
+    """Return the key of the cost axis: GPU-seconds, or worker-seconds if there was no GPU."""
     return "gpu_seconds" if "gpu_seconds" in axes else "worker_seconds"
 
 
-def limited(axes: dict[str, Axis]) -> list[Axis]:
-    """Return the axes that have a slider."""
-    return [axes[key] for key in ("epsilon", "ser", "mia_auc", cost_key(axes)) if key in axes]
-
-
 def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
-    """Return the ends of a slider, rounded outwards, and its step; in log10 where the axis is logarithmic."""
+    """Return the ends of a slider, rounded outwards, and its step; in log10 for a logarithmic axis."""
     values = [float(c.value(axis.key)) for c in found if is_number(c.value(axis.key))] or [1.0]
     values = [math.log10(v) for v in values] if axis.log else values
     low, high = min(values), max(values)
@@ -249,14 +246,16 @@ def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
 
 
 def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
-    """Return True if a candidate keeps all limits. Means over new seeds replace the sweep's figures, as in the
-    recommendation. A metric that was not measured counts as over its limit."""
+    """Return True if a candidate is within all limits. An unmeasured metric counts as over its limit.
+
+    Means over new seeds replace the sweep's figures, as in the recommendation.
+    """
     figures = candidate.metrics | snapshot.again.get(candidate.key, {})
     return all(figures.get(name, math.inf) <= most for name, most in limits.items())
 
 
 def text(axis: Axis, value: Any) -> str:
-    """Format a value; an ε that guarantees nothing is marked (`sweeps.text.figures.MARK`)."""
+    """Format a value; mark an ε that guarantees nothing (`sweeps.text.figures.MARK`)."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""The charts of one candidate, and the table that compares two."""
+"""The charts of one candidate, and the table that compares two candidates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from dash import html
 
 from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
+from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
 from sweeps.config.parts import Objective
 from sweeps.results.front import difference
@@ -14,7 +15,7 @@ from sweeps.text.figures import NO_GUARANTEE
 
 
 def epsilons(candidate: Candidate, theme: str) -> Figure:
-    """Draw a candidate's bounds on ε as ranges on a logarithmic axis: audited, honest and the paper's claim."""
+    """Draw a candidate's bounds on ε as ranges on a logarithmic axis: audited, honest, and by the paper's formula."""
     t = THEMES[theme]
     rows = [
         ("paper: at most", candidate.metrics.get("epsilon_paper", math.nan), "most"),
@@ -79,7 +80,7 @@ CURVES = {
 
 
 def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figure:
-    """Draw the metrics that a trial reported after each epoch, one small chart a metric. Mark the candidate's epoch."""
+    """Draw a trial's metrics over its epochs, a small chart per metric, and mark the candidate's epoch."""
     history = {key: [(int(e.get("epoch", i + 1)), e[key]) for i, e in enumerate(curve) if key in e] for key in CURVES}
     t = THEMES[theme]
     names = [key for key in CURVES if any(math.isfinite(v) for _, v in history.get(key, []))]
@@ -88,10 +89,8 @@ def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figur
     for i, key in enumerate(names):
         label, log = CURVES[key]
         n = "" if i == 0 else str(i + 1)
-        top, bottom = (
-            1 - i / len(names),
-            1 - (i + 1) / len(names) + (0.14 / len(names) * 2 if i < len(names) - 1 else 0),
-        )
+        top, gap = 1 - i / len(names), 0.28 / len(names) if i < len(names) - 1 else 0
+        bottom = 1 - (i + 1) / len(names) + gap
         points = [(e, v) for e, v in history[key] if math.isfinite(v)]
         traces.append(
             {"type": "scatter", "mode": "lines+markers", "x": [e for e, _ in points], "y": [v for _, v in points]}
@@ -139,24 +138,20 @@ def side_by_side(snapshot: Snapshot, one: Candidate, other: Candidate) -> html.T
     names = dict.fromkeys((*one.params, *other.params))
     rows.append(_row("epochs", Axis("epoch", "epochs"), one, other))
     rows += [_row(n, Axis(n, n), one, other) for n in names if one.params.get(n) != other.params.get(n)]
-    heads = ("", one.name, other.name, "difference (95%)")
-    return html.Table(
-        [html.Thead(html.Tr([html.Th(head, scope="col") for head in heads])), html.Tbody(rows)], className="figures two"
-    )
+    return figures_table(("", one.name, other.name, "difference (95%)"), rows, "figures two")
 
 
 def _row(name: str, axis: Axis, one: Candidate, other: Candidate, apart: str = "") -> html.Tr:
-    cells = [html.Td(text(axis, c.metrics.get(axis.key, c.value(axis.key)))) for c in (one, other)]
-    return html.Tr([html.Th(name, scope="row"), *cells, html.Td(apart)])
+    return figures_row(name, *(text(axis, c.metrics.get(axis.key, c.value(axis.key))) for c in (one, other)), apart)
 
 
 def _apart(axis: Axis, one: Candidate, other: Candidate) -> str:
-    """Return the difference, with an interval where both metrics have one."""
-    for name in _ESTIMATED:
-        if name == axis.key and one.interval(name) and other.interval(name):
-            low, high = difference(one.metrics, other.metrics, name)
-            words = f"{low:+.1%} to {high:+.1%}" if axis.percent else f"{low:+.3f} to {high:+.3f}"
-            return words + (", noise" if low <= 0 <= high else "")
+    """Return the difference of two candidates; as an interval if both metrics have one."""
+    name = next((name for name in _ESTIMATED if name == axis.key), None)
+    if name and one.interval(name) and other.interval(name):
+        low, high = difference(one.metrics, other.metrics, name)
+        words = f"{low:+.1%} to {high:+.1%}" if axis.percent else f"{low:+.3f} to {high:+.3f}"
+        return words + (", noise" if low <= 0 <= high else "")
     a, b = one.value(axis.key), other.value(axis.key)
     if not is_number(a) or not is_number(b) or axis.log:
         return ""

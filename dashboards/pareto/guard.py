@@ -1,8 +1,8 @@
-"""Access control of the page: host names, password, origins, and the headers that tell a browser what to refuse.
+"""Access control of the page: host names, password, origins, and security headers.
 
-Every web site that a user visits can send requests to a page on this machine. So the page answers to its own host
-names only (a site may point its own name here: DNS rebinding), takes orders from itself only (`Origin`), and cannot
-be framed by another page.
+Every web site that a user visits can send requests to a page on this machine. The page therefore answers to its own
+host names only (a site may point its own name here: DNS rebinding), accepts changes from itself only (`Origin`), and
+forbids other pages to frame it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dashboards.pareto.layout import THEME
 from sweeps.commands.unexpected import unexpected
 
 _MOST_BYTES = 1_000_000
-"""Upper bound on a request's size."""
+"""The largest size of a request, in bytes."""
 
 _HEADERS = {
     "X-Frame-Options": "DENY",
@@ -34,12 +34,13 @@ _HEADERS = {
 
 
 def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
-    """Add access control and security headers to the app. Call it after all callbacks are registered, since the content
-    policy allows their scripts by hash.
+    """Add access control and security headers to the app.
+
+    Call it after all callbacks are registered, since the content policy allows their scripts by hash.
 
     Args:
         hosts: host names that the page answers to; None accepts any.
-        password: required with every request, under any user name; None asks for none.
+        password: required with every request, under any user name; None requires none.
     """
     server: Flask = app.server
     server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
@@ -50,7 +51,7 @@ def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
         if hosts is not None and _name(request.host) not in hosts:
             abort(403)
         if password is not None and not _knows(password):
-            return Response("a password is needed", 401, {"WWW-Authenticate": 'Basic realm="edp-sweep"'})
+            return Response("a password is required", 401, {"WWW-Authenticate": 'Basic realm="edp-sweep"'})
         if request.method not in ("GET", "HEAD", "OPTIONS"):
             if request.headers.get("Origin") != request.host_url.rstrip("/"):
                 abort(403)
@@ -67,7 +68,7 @@ def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
     def without_traceback(error: Exception) -> Any:
         if isinstance(error, HTTPException):
             return error
-        if isinstance(error, DependencyException):  # a script that no library of the page has
+        if isinstance(error, DependencyException):  # a request for a script that the page does not use
             return NotFound()
         return Response(unexpected(error), 500, {"Content-Type": "text/plain; charset=utf-8"})
 
@@ -107,7 +108,7 @@ def _fits(given: Any, declared: list[dict[str, Any]]) -> bool:
     if not isinstance(given, list) or len(given) != len(declared):
         return False
     for one, wanted in zip(given, declared, strict=True):
-        several = one if isinstance(one, list) else [one]  # a pattern's
+        several = one if isinstance(one, list) else [one]  # a pattern of ids has a list
         if not all(isinstance(part, dict) and part.get("property") == wanted["property"] for part in several):
             return False
     return True
@@ -120,7 +121,7 @@ def _policy(app: Dash) -> str:
         (
             "default-src 'none'",
             f"script-src {scripts}",
-            "style-src 'self' 'unsafe-inline'",  # Plotly writes its own
+            "style-src 'self' 'unsafe-inline'",  # Plotly writes inline styles
             "img-src 'self' data: blob:",
             "font-src 'self'",
             "connect-src 'self'",
@@ -135,5 +136,5 @@ def _name(host: str) -> str | None:
     """Return the host name of a `Host` header in lower case, without its port; None if it is malformed."""
     try:
         return urlsplit(f"//{host}").hostname
-    except ValueError:  # brackets that do not close
+    except ValueError:  # such as an unclosed bracket
         return None

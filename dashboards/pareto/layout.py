@@ -1,7 +1,8 @@
-"""The page's skeleton and its cards, empty. The callbacks of `app` fill them in."""
+"""The page's empty cards, which the callbacks fill in, and the form of its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sweeps.store.picks import MAX_NOTE
 from sweeps.text.figures import MARK
 
 LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
-"""Quantities with a slider, by name. `cost` is in GPU-seconds where the sweep had GPUs."""
+"""Quantities with a slider, and their labels. `cost` is in GPU-seconds if the sweep had GPUs."""
 
 _GRAPH: Any = {
     "displaylogo": False,
@@ -26,67 +27,56 @@ def aria(**attributes: str) -> dict[str, Any]:
     return {f"aria-{name}": value for name, value in attributes.items()}
 
 
-def _card(title: str, children: list[Any], **more: Any) -> html.Section:
-    return html.Section([html.H2(title), *children], className="card", **more)
+def figures_table(heads: Sequence[Any], rows: Sequence[Any], name: str = "figures", **more: Any) -> html.Table:
+    """Return a table of the CSS class `name`; a head is a text, or a cell that is complete."""
+    cells = [html.Th(head, scope="col") if isinstance(head, str) else head for head in heads]
+    return html.Table([html.Thead(html.Tr(cells)), html.Tbody(rows)], className=name, **more)
+
+
+def figures_row(head: Any, *cells: Any, **more: Any) -> html.Tr:
+    """Return a row of such a table."""
+    return html.Tr([html.Th(head, scope="row"), *map(html.Td, cells)], **more)
+
+
+def _card(title: str, *children: Any) -> html.Section:
+    return html.Section([html.H2(title), *children], className="card")
+
+
+def _div(name: str, *children: Any, **more: Any) -> html.Div:
+    return html.Div(list(children), className=name, **more)
 
 
 def _chart(name: str, config: Any) -> html.Div:
-    """Return an empty chart that is as tall as its frame in the style sheet."""
-    return html.Div(dcc.Graph(id=name, config=config), className=f"{name}-chart")
+    """Return an empty chart; the style sheet sets the height of its frame."""
+    return _div(f"{name}-chart", dcc.Graph(id=name, config=config))
+
+
+def _choice(name: str, label: str, value: str) -> html.Div:
+    options = dcc.Dropdown(id=name, value=value, clearable=False, searchable=False, options=[value])
+    return _div("choice", html.Label(label, htmlFor=name), options)
 
 
 def answer() -> html.Section:
     """Return the first card: the recommendation, its reason and the limits."""
     sliders = [
-        html.Div(
-            [
-                html.Label(
-                    html.Span(label, id={"type": "limit-name", "key": key}),
-                    htmlFor=f"limit-{key}",
-                ),
-                html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
-                _range(key),
-            ],
-            className="limit",
+        _div(
+            "limit",
+            html.Label(html.Span(label, id={"type": "limit-name", "key": key}), htmlFor=f"limit-{key}"),
+            html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
+            # No `debounce`: with it Dash sets a text selection, which a slider does not have.
+            dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1),
         )
         for key, label in LIMITS.items()
     ]
+    remain = html.P(id="remain", role="status", className="note")
     return html.Section(
         [
-            html.Div(
-                [
-                    html.H2("Recommended", id="answer"),
-                    html.Button("Show it", id="best", disabled=True),
-                ],
-                className="bar",
-            ),
+            _div("bar", html.H2("Recommended", id="answer"), html.Button("Show it", id="best", disabled=True)),
             html.P(id="why", role="status"),
-            html.Div(
-                [
-                    html.H3("Limits"),
-                    html.P(id="remain", role="status", className="note"),
-                    html.Button("Reset", id="reset"),
-                ],
-                className="bar",
-            ),
-            html.Div(sliders, className="limits"),
+            _div("bar", html.H3("Limits"), remain, html.Button("Reset", id="reset")),
+            _div("limits", *sliders),
         ],
         className="card answer",
-    )
-
-
-def _range(key: str) -> Any:
-    # Not debounced: Dash then sets a text selection, which a slider has none of.
-    return dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1)
-
-
-def _choice(name: str, label: str, value: str) -> html.Div:
-    return html.Div(
-        [
-            html.Label(label, htmlFor=name),
-            dcc.Dropdown(id=name, value=value, clearable=False, searchable=False, options=[value]),
-        ],
-        className="choice",
     )
 
 
@@ -94,61 +84,41 @@ def first() -> html.Section:
     """Return the card of the first chart, ε against SER."""
     return _card(
         "What a guarantee costs",
-        [
-            html.P("", id="empty", className="note"),
-            _chart("first", _GRAPH),
-            html.P(
-                "Lower left is better. Bands: what an ε is worth (Ponomareva et al. 2023). Bars: 95% intervals. "
-                "Dashed: SGD, without privacy. Ringed: selected; in grey what it is compared with. Click a point, or "
-                "choose a row of the table, to see it.",
-                className="note",
-            ),
-        ],
+        html.P("", id="empty", className="note"),
+        _chart("first", _GRAPH),
+        html.P(
+            "Lower left is better. Bands: the strength of an ε (Ponomareva et al. 2023). Bars: 95% intervals. Dashed: "
+            "SGD, without privacy. Ringed: selected; in grey: compared with it. Click a point, or choose a row of the "
+            "table, to see it.",
+            className="note",
+        ),
     )
 
 
 def scatter(x: str, y: str) -> html.Section:
     """Return the card of the second chart, which opens with the quantities `x` and `y`."""
+    choices = _choice("x", "across", x), _choice("y", "up", y), _choice("colour", "colour", "epsilon")
     return _card(
-        "What leaks",
-        [
-            html.Div(
-                [
-                    _choice("x", "across", x),
-                    _choice("y", "up", y),
-                    _choice("colour", "colour", "epsilon"),
-                ],
-                className="choices",
-            ),
-            _chart("scatter", _GRAPH),
-            html.P(id="hint", className="note"),
-        ],
+        "What leaks", _div("choices", *choices), _chart("scatter", _GRAPH), html.P(id="hint", className="note")
     )
 
 
 def parallel() -> html.Section:
-    """Return the card of the parallel coordinates, a line a configuration."""
+    """Return the card of the parallel coordinates, a line per configuration."""
+    label = aria(label="Parallel coordinates; the table below holds the same figures")
     return _card(
         "The same configurations, setting by setting",
-        [
-            html.Div(
-                _chart("parallel", _STILL),
-                className="scroll",
-                tabIndex=0,
-                role="region",
-                **aria(label="Parallel coordinates; the table below holds the same figures"),
-            ),
-            html.P(
-                "Solid: Pareto-optimal, coloured as above. Dotted: dominated. Thick: selected. "
-                "A bar along an axis: what its limit allows. Outside the limits: left out.",
-                className="note",
-            ),
-        ],
+        _div("scroll", _chart("parallel", _STILL), tabIndex=0, role="region", **label),
+        html.P(
+            "Solid: Pareto-optimal, coloured as above. Dotted: dominated. Thick: selected. "
+            "A bar along an axis: the range within its limit. Configurations outside the limits are left out.",
+            className="note",
+        ),
     )
 
 
 def search(objective: str) -> html.Section:
-    """Return the card of what the search learned, which is computed when it is opened: it takes seconds."""
+    """Return the card of the search's results. They take seconds, so they are computed when the card is opened."""
     return html.Section(
         html.Details(
             [
@@ -158,8 +128,8 @@ def search(objective: str) -> html.Section:
                 html.H3("How much each setting matters"),
                 _chart("importance", _STILL),
                 html.H3("Setting by setting"),
-                html.Div([_choice("slice", "objective", objective)], className="choices"),
-                html.Div(_chart("slices", _STILL), className="scroll"),
+                _div("choices", _choice("slice", "objective", objective)),
+                _div("scroll", _chart("slices", _STILL)),
                 html.H3("What more trials brought: hypervolume of the front, or the gain in a single objective"),
                 _chart("progress", _STILL),
             ]
@@ -170,46 +140,27 @@ def search(objective: str) -> html.Section:
 
 def sweeps() -> html.Section:
     """Return the card that compares another sweep with this one."""
-    return _card(
-        "Beside another sweep",
-        [
-            html.Div(
-                [
-                    html.Div(
-                        [
-                            html.Label("sweep", htmlFor="beside"),
-                            dcc.Dropdown(id="beside", options=[], placeholder="none: its front is drawn above too"),
-                        ],
-                        className="choice",
-                    )
-                ],
-                className="choices",
-            ),
-            html.Div(id="sweeps", className="scroll"),
-        ],
-    )
+    other = dcc.Dropdown(id="beside", options=[], placeholder="none; a chosen sweep's front is drawn above too")
+    choice = _div("choice", html.Label("sweep", htmlFor="beside"), other)
+    return _card("Another sweep for comparison", _div("choices", choice), html.Div(id="sweeps", className="scroll"))
 
 
 def table() -> html.Section:
-    """Return the card of the table, a row a configuration."""
+    """Return the card of the table, a row per configuration."""
     return html.Section(
         [
-            html.Div(
-                [
-                    html.H2("Within the limits"),
-                    dcc.Checklist(
-                        id="dominated", options=[{"label": " also dominated ones", "value": "yes"}], value=[]
-                    ),
-                    html.A("CSV", href="/candidates.csv", download="", id="csv", title="all configurations as a table"),
-                    html.Button("← Previous", id="previous"),
-                    html.Span(id="table-where", role="status"),
-                    html.Button("Next →", id="next"),
-                ],
-                className="bar",
+            _div(
+                "bar",
+                html.H2("Within the limits"),
+                dcc.Checklist(id="dominated", options=[{"label": " also dominated ones", "value": "yes"}], value=[]),
+                html.A("CSV", href="/candidates.csv", download="", id="csv", title="all configurations as a table"),
+                html.Button("← Previous", id="previous"),
+                html.Span(id="table-where", role="status"),
+                html.Button("Next →", id="next"),
             ),
             html.P(
-                f"◆ Pareto-optimal, ○ dominated, ~ within noise of another, ✎ has a note, {MARK} an ε of 1e4 or more: "
-                "no formal guarantee. A head sorts, a row's button selects.",
+                f"◆ Pareto-optimal, ○ dominated, ~ tied with another within noise, ✎ has a note, {MARK} an ε of 1e4 or "
+                "more: no formal guarantee. The head of a column sorts, the button of a row selects.",
                 id="table-key",
                 className="note",
             ),
@@ -226,38 +177,30 @@ def details(output: Path) -> html.Section:
     return html.Section(
         [
             html.H2("Nothing selected", id="chosen", **aria(live="polite")),
-            html.Div(
-                [
-                    html.Button("Pick", id="pick", disabled=True, className="primary"),
-                    html.P(["writes ", html.Code(str(output))], id="pick-where", className="note"),
-                ],
-                className="pick",
+            _div(
+                "pick",
+                html.Button("Pick", id="pick", disabled=True, className="primary"),
+                html.P(["writes ", html.Code(str(output))], id="pick-where", className="note"),
             ),
-            html.Div(
-                [
-                    html.Label("Register its model as", htmlFor="model-name"),
-                    dcc.Input(id="model-name", type="text", placeholder="optional: a name", maxLength=100),
-                ],
-                className="choice",
+            _div(
+                "choice",
+                html.Label("Register its model as", htmlFor="model-name"),
+                dcc.Input(id="model-name", type="text", placeholder="optional: a name", maxLength=100),
             ),
             html.P(id="picked", role="status"),
-            html.Div(
-                [
-                    html.Button("Compare with another", id="pin", disabled=True),
-                    html.Button("Stop comparing", id="unpin"),
-                ],
-                className="pick",
+            _div(
+                "pick",
+                html.Button("Compare with another", id="pin", disabled=True),
+                html.Button("Stop comparing", id="unpin"),
             ),
             html.Div(id="side-by-side"),
             html.Div(id="details"),
             html.Label("Note", htmlFor="note"),
             dcc.Textarea(id="note", maxLength=MAX_NOTE, placeholder="kept in the sweep's folder"),
-            html.Div(
-                [
-                    html.Button("Save note", id="save-note", disabled=True),
-                    html.P(id="noted", role="status", className="note"),
-                ],
-                className="pick",
+            _div(
+                "pick",
+                html.Button("Save note", id="save-note", disabled=True),
+                html.P(id="noted", role="status", className="note"),
             ),
             html.Div(
                 [
@@ -276,11 +219,11 @@ def details(output: Path) -> html.Section:
 
 
 THEME = """
-  // Before anything is painted: what was chosen here last time, else what the system asks for.
+  // Before anything is painted: the last choice on this page, or else the system's setting.
   document.documentElement.dataset.theme = localStorage.getItem("edp-theme")
     || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 """
-"""A script that the page's policy knows by its hash (`dashboards.pareto.guard`)."""
+"""The script that sets the theme. The page's policy allows it by its hash (`dashboards.pareto.guard`)."""
 
 INDEX = (
     f"""<!DOCTYPE html>
@@ -305,23 +248,17 @@ def page(
     """Return the whole page of sweep `name`, refreshed every `seconds` while the sweep runs.
 
     Args:
-        axes: metrics that it opens on, across and up.
-        token: by which Pick knows that it was this page that was clicked on.
+        axes: metrics that the second chart opens with, across and up.
+        token: a secret of this page. Pick requires it, so that no other page can pick.
     """
     return html.Div(
         [
-            dcc.Store(id="version"),
-            dcc.Store(id="theme"),
-            dcc.Store(id="narrow"),
+            *(dcc.Store(id=name) for name in ("version", "theme", "narrow", "selected", "pinned", "written", "marked")),
+            dcc.Store(id="advised"),  # the recommendation without limits, which the page selects by itself
+            dcc.Store(id="advice"),  # the recommendation within the limits
+            dcc.Store(id="asked"),  # the point and the model name of a pick that awaits a second click
             dcc.Store(id="limits", data={}),
-            dcc.Store(id="selected"),
-            dcc.Store(id="advised"),  # what is recommended without limits, and was selected for that
-            dcc.Store(id="advice"),  # within the limits
-            dcc.Store(id="pinned"),
             dcc.Store(id="link", data={}),
-            dcc.Store(id="written"),
-            dcc.Store(id="marked"),
-            dcc.Store(id="asked"),  # which pick was asked about, and under which name
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="token", data=token),
             dcc.Store(id="sort", data={"key": None, "descending": False}),

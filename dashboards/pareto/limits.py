@@ -65,7 +65,7 @@ def limits(app: Dash, source: Source) -> None:
             end, value = before[2 * i], before[2 * i + 1]
             if ctx.triggered_id is None or ctx.triggered_id == "link":
                 value, end = _linked(link, name, axis), high
-            # At its end a slider limits nothing, and goes on limiting nothing as the range grows.
+            # A slider at its end sets no limit, and still sets none when the range grows.
             free = ctx.triggered_id == "reset" or value is None or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
             labels.append(axis.label.split(" (")[0] if axis.label != axis.key else LIMITS[name])
@@ -103,4 +103,4 @@ def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:
         value = float(link.get(name, ""))
         return math.log10(value) if axis.log else value
     except (TypeError, ValueError):
-        return None  # no number: anybody can write an address
+        return None  # any text can stand in an address

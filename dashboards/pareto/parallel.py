@@ -1,4 +1,4 @@
-"""Parallel coordinates: all candidates, setting by setting."""
+"""The chart of parallel coordinates: all candidates, setting by setting."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dashboards.pareto.style import SCALES, THEMES, Figure, base_layout, shade_o
 
 _BINS = 8
 _MANY = 300
-"""Lines with a hover text. With more, only the front's have one: the texts alone would take a megabyte."""
+"""With more lines than this only the front's have a hover text: the texts of all would take a megabyte."""
 
 
 def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis, theme: str) -> Figure:
-    """Draw parallel coordinates: a line a candidate across its settings and metrics.
+    """Draw parallel coordinates: a line per candidate across its settings and metrics.
 
-    Drawn as lines, rather than with Plotly's own chart of that name: that one needs WebGL, cannot be clicked, and
-    tells the front from the rest by colour alone.
+    The chart consists of scatter lines. Plotly's own chart of parallel coordinates needs WebGL, cannot be clicked, and
+    shows the front by colour alone.
     """
     t = THEMES[theme]
-    places = {axis.key: _places(axis, snapshot) for axis in axes}
+    places = {axis.key: _Scale(axis, snapshot) for axis in axes}
     shown = [c for c in snapshot.candidates.values() if within(snapshot, c, limits)]
     shades = {c.key: shade_of(c, colour) for c in shown}
     known = [s for s in shades.values() if s is not None] or [0.0]
@@ -51,7 +51,7 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
         place = places[axis.key]
         if axis.key in limits and (top := place(limits[axis.key])) is not None:
             shapes.append(_vertical(i, 0, min(max(top, 0), 1), t["accent"], 6) | {"opacity": 0.45})
-        # A line a part of a dotted name: neighbours would run into each other.
+        # A dotted name takes a line per part, or it would overlap its neighbours.
         header = axis.short.replace(".", ".<br>")
         notes.append(_note(i, 1.1, f"<b>{header}</b>", t["ink"]) | {"yanchor": "bottom"})
         notes += [_note(i, at, label, t["ink"], background=t["paper"]) for at, label in place.marks]
@@ -67,28 +67,22 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
     return {"data": traces, "layout": layout}
 
 
-class _places:
-    """Return the position, 0 to 1, of a value on its axis; `marks` are the labels beside the axis."""
+class _Scale:
+    """A function from a value to its position on an axis, 0 to 1; `marks` are the labels beside the axis."""
 
     def __init__(self, axis: Axis, snapshot: Snapshot) -> None:
         found = [c.value(axis.key) for c in snapshot.candidates.values()]
-        # A setting that is a word in one trial, as a full batch, is one in all.
+        # If one trial's value is a word, such as a full batch, all values are shown as words.
         words = any(isinstance(v, str) for v in found)
         self._words = sorted({str(v) for v in found if isinstance(v, str) or is_number(v)}) if words else []
         self._log = axis.log
         numbers = [float(v) for v in found if is_number(v)] or [0.0]
-        self._low, self._high = (
-            (math.log10(v) for v in (min(numbers), max(numbers)))
-            if axis.log
-            else (
-                min(numbers),
-                max(numbers),
-            )
-        )
+        low, high = min(numbers), max(numbers)
+        self._low, self._high = (math.log10(low), math.log10(high)) if axis.log else (low, high)
         if self._words:
             self.marks = [(self(word) or 0.0, word) for word in self._words]
         else:
-            self.marks = [(-0.06, text(axis, min(numbers))), (1.06, text(axis, max(numbers)))]
+            self.marks = [(-0.06, text(axis, low)), (1.06, text(axis, high))]
 
     def __call__(self, value: Any) -> float | None:
         if self._words:
@@ -103,27 +97,21 @@ class _places:
         return round((at - self._low) / (self._high - self._low), 4) if self._high > self._low else 0.5
 
 
-def _lines(members: list[Candidate], axes: list[Axis], places: dict[str, _places], name: str) -> Figure:
+def _lines(members: list[Candidate], axes: list[Axis], places: dict[str, _Scale], name: str) -> Figure:
     """Return one trace of many lines, with a gap after each."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     keys: list[str | None] = []
     words: list[str | None] = []
     for c in members:
-        for i, axis in enumerate(axes):
-            value = c.value(axis.key)
-            xs.append(i)
-            ys.append(places[axis.key](value))
-            keys.append(c.key)
-            words.append(f"<b>{c.name}</b><br>{axis.label}: {text(axis, value)}")
-        xs.append(None)
-        ys.append(None)
-        keys.append(None)
-        words.append(None)
-    return {"type": "scatter", "mode": "lines", "name": name, "x": xs, "y": ys, "customdata": keys} | {
-        "text": words,
-        "hovertemplate": "%{text}<extra>" + name + "</extra>",
-    }
+        values = [c.value(axis.key) for axis in axes]
+        xs += [*range(len(axes)), None]
+        ys += [*(places[axis.key](value) for axis, value in zip(axes, values, strict=True)), None]
+        keys += [*[c.key] * len(axes), None]
+        words += [f"<b>{c.name}</b><br>{a.label}: {text(a, v)}" for a, v in zip(axes, values, strict=True)] + [None]
+    points = {"x": xs, "y": ys, "customdata": keys, "text": words}
+    hover = "%{text}<extra>" + name + "</extra>"
+    return {"type": "scatter", "mode": "lines", "name": name, **points, "hovertemplate": hover}
 
 
 def _vertical(x: float, y0: float, y1: float, colour: str, width: float) -> Figure:

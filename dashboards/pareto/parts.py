@@ -1,4 +1,4 @@
-"""The page's sentences and tables."""
+"""Sentences and tables of the page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from dash import html
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
-from dashboards.pareto.layout import aria
+from dashboards.pareto.layout import aria, figures_row, figures_table
 from sweeps.config.parts import metric_of
 from sweeps.text.columns import tpr_cell
 from sweeps.text.figures import (
@@ -20,7 +20,7 @@ from sweeps.text.figures import (
 )
 
 ROWS = 25
-"""Rows of the table on a page."""
+"""The number of the table's rows that are shown at once."""
 
 _NOT_IN_TABLE = ("mia_tpr_at_1pct_fpr", "intent_accuracy", "slot_f1", "epoch")
 _COSTS = ("gpu_seconds", "worker_seconds")
@@ -29,7 +29,7 @@ _COSTS = ("gpu_seconds", "worker_seconds")
 def state_line(snapshot: Snapshot) -> str:
     """Return the sweep's state, its counts of trials and its ε in one line."""
     if snapshot.problem:
-        return f"can no longer be read, and is shown as it was: {snapshot.problem}"
+        return f"cannot be read any more; this is its last state: {snapshot.problem}"
     record, recipe = snapshot.record, snapshot.recipe
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     wanted = "a secret number" if recipe.search.secret else f"{record.wanted} trials"
@@ -69,33 +69,16 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
 def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> list[Any]:
     """Return the elements that show a configuration, its metrics and its guarantee."""
     spec = candidate.point.spec
+    axes = [axis for axis in snapshot.axes.values() if axis.key in candidate.metrics]
+    intervals = {axis.key: found for axis in axes if (found := candidate.interval(axis.key))}
     rows = []
-    for axis in snapshot.axes.values():
-        if axis.key not in candidate.metrics:
-            continue
-        value = candidate.metrics[axis.key]
-        interval = candidate.interval(axis.key)
-        rows.append(
-            html.Tr(
-                [
-                    html.Th(axis.short, scope="row"),
-                    html.Td(text(axis, value)),
-                    html.Td(f"{text(axis, interval[0])} – {text(axis, interval[1])}" if interval else ""),
-                    html.Td(_change(axis, value, snapshot.baseline.get(axis.key))),
-                ]
-            )
-        )
-    heads = ["", "measured", "95% interval", "against SGD"]
-    has_interval = any(candidate.interval(axis.key) for axis in snapshot.axes.values())
-    if not has_interval:
-        heads.pop(2)
-        for row in rows:
-            row.children.pop(2)
-    settings = [html.Tr([html.Th("epochs", scope="row"), html.Td(str(candidate.point.epoch))])]
-    settings += [
-        html.Tr([html.Th(name, scope="row"), html.Td(text(Axis(name, name), value))])
-        for name, value in candidate.params.items()
-    ]
+    for axis in axes:
+        value, ends = candidate.metrics[axis.key], intervals.get(axis.key, ())
+        cells = [text(axis, value)] + ([" – ".join(text(axis, end) for end in ends)] if intervals else [])
+        rows.append(figures_row(axis.short, *cells, _change(axis, value, snapshot.baseline.get(axis.key))))
+    heads = ["", "measured", *(["95% interval"] if intervals else []), "against SGD"]
+    settings = [figures_row("epochs", str(candidate.point.epoch))]
+    settings += [figures_row(name, text(Axis(name, name), value)) for name, value in candidate.params.items()]
     return [
         html.P(dominated_note(snapshot, candidate), className="standing"),
         html.P(
@@ -103,9 +86,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
             className="statement",
             id="statement",
         ),
-        html.Table(
-            [html.Thead(html.Tr([html.Th(h, scope="col") for h in heads])), html.Tbody(rows)], className="figures"
-        ),
+        figures_table(heads, rows),
         *(html.P(line, className="note") for line in _leak_lines(candidate, spec.shadow.corpus.name)),
         html.H3("Configuration"),
         html.Table(html.Tbody(settings), className="figures"),
@@ -114,7 +95,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
 
 
 def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
-    """Return lines on the measured leakage, the attack behind it, and the bound that the ledger gives."""
+    """Return lines on the measured leakage, the attack that measured it, and the bound from the ledger."""
     metrics, lines = candidate.metrics, []
     if found := tpr_cell(metrics):
         lines.append(f"The attack's TPR: {found} FPR, by {shadow_words(shadow)}.")
@@ -133,7 +114,7 @@ def _change(axis: Axis, value: float, baseline: float | None) -> str:
 def table_members(
     snapshot: Snapshot, limits: Limits, dominated: bool, key: str | None, descending: bool
 ) -> list[Candidate]:
-    """Return the table's candidates in its order; without a key, the front first."""
+    """Return the table's candidates, sorted by `key`; without a key, the front first."""
     found = [c for c in snapshot.candidates.values() if (c.on_front or dominated) and within(snapshot, c, limits)]
     if key is None:
         return found
@@ -142,17 +123,11 @@ def table_members(
     return numbers + sorted(others, key=lambda c: str(c.value(key)), reverse=descending)
 
 
-def table(
-    snapshot: Snapshot,
-    members: list[Candidate],
-    selected: str | None,
-    key: str | None,
-    descending: bool,
-) -> Any:
-    """Return the candidates as a table, which the keyboard and screen readers can use in place of the charts."""
+def table(snapshot: Snapshot, members: list[Candidate], selected: str | None, key: str | None, descending: bool) -> Any:
+    """Return the candidates as a table, which serves keyboards and screen readers in place of the charts."""
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
-    cost = cost_key(snapshot.axes)  # one column of two keeps the last settings in view
+    cost = cost_key(snapshot.axes)  # a second cost column would push the last settings out of view
     objectives = {metric_of(objective) for objective in snapshot.recipe.search.objectives}
     left_out = {*_NOT_IN_TABLE, *(key for key in _COSTS if key != cost)} - objectives
     columns = [a for a in snapshot.axes.values() if a.key not in left_out]
@@ -173,33 +148,14 @@ def table(
     ]
     rows = []
     for c in members:
-        chosen = c.key == selected
-        rows.append(
-            html.Tr(
-                [
-                    html.Th(
-                        html.Button(
-                            ("◆ " if c.on_front else "○ ")
-                            + c.name
-                            + (" ~" if c.tied_with else "")
-                            + (" ✎" if c.key in snapshot.notes else ""),
-                            id={"type": "row", "key": c.key},
-                            className="row",
-                            **aria(pressed="true" if chosen else "false"),
-                        ),
-                        scope="row",
-                    ),
-                    # An ε of 0, which is drawn as 1e-12, is written as what it is.
-                    *[html.Td(text(axis, c.metrics.get(axis.key, c.value(axis.key)))) for axis in columns],
-                ],
-                className="chosen" if chosen else "",
-            )
+        marks = (" ~" if c.tied_with else "") + (" ✎" if c.key in snapshot.notes else "")
+        button = html.Button(
+            f"{'◆' if c.on_front else '○'} {c.name}{marks}",
+            id={"type": "row", "key": c.key},
+            className="row",
+            **aria(pressed="true" if c.key == selected else "false"),
         )
-    return html.Table(
-        [
-            html.Thead(html.Tr([html.Th("configuration", scope="col"), *heads])),
-            html.Tbody(rows),
-        ],
-        className="members",
-        **aria(describedby="table-key"),
-    )
+        # `value` draws an ε of 0 as 1e-12; the table shows 0.
+        cells = (text(axis, c.metrics.get(axis.key, c.value(axis.key))) for axis in columns)
+        rows.append(figures_row(button, *cells, className="chosen" if c.key == selected else ""))
+    return figures_table(["configuration", *heads], rows, "members", **aria(describedby="table-key"))

@@ -21,7 +21,7 @@ from sweeps.results.recommendation import GUESSING
 from sweeps.text.figures import MEANINGFUL, WORTH, epsilon_words
 
 _INTERVALS = 60
-"""Largest front whose intervals are drawn; more would hide each other."""
+"""The size of the largest front whose intervals are drawn; more intervals would hide each other."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
@@ -38,22 +38,24 @@ def scatter(
 ) -> Figure:
     """Draw all candidates over two quantities, coloured by a third if it varies.
 
-    `assets/page.js` marks the selected point, which it finds by its key: to redraw thousands of points takes seconds.
+    `assets/page.js` marks the selected point, which it finds by its key, since redrawing thousands of points takes
+    seconds.
 
     Args:
         beside: another sweep whose front is drawn too.
-        narrow: for a telephone: the colour bar goes above the chart.
+        narrow: whether the screen is a telephone's, where the colour bar goes above the chart.
     """
     drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
-    traces = _groups(
-        snapshot, drawn, {c.key for c in drawn if within(snapshot, c, limits)}, x, y, colour, theme, narrow
-    )
-    strangers = [c for c in beside.front if _drawn(c, x, y)] if beside is not None else []
+    inside = {c.key for c in drawn if within(snapshot, c, limits)}
+    traces = _groups(drawn, inside, x, y, colour, theme, narrow)
+    others = [c for c in beside.front if _drawn(c, x, y)] if beside is not None else []
     if beside is not None:
-        traces.append(_strangers(beside, strangers, x, y, colour, THEMES[theme]["ink"]))
+        # Points of another sweep have no `customdata`, since they cannot be selected.
+        marker = {"symbol": "square-open", "size": 11, "color": THEMES[theme]["ink"], "line": {"width": 1.5}}
+        traces.append(_points(f"front of {beside.record.name}", others, x, y, colour) | {"marker": marker})
     shapes, notes = _reference_lines(snapshot, x, y, theme)
     xs, ys = (
-        [float(c.value(a.key)) for c in (*drawn, *strangers) if is_number(c.value(a.key))]
+        [float(c.value(a.key)) for c in (*drawn, *others) if is_number(c.value(a.key))]
         + ([1.0, MEANINGFUL] if a.key == "epsilon" else [])
         + [v for v in (snapshot.baseline.get(a.key), GUESSING.get(a.key)) if is_number(v)]
         + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
@@ -77,23 +79,16 @@ def scatter(
 
 
 def _axis(axis: Axis, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Figure:
-    if _words(drawn, axis):
+    if any(isinstance(c.value(axis.key), str) for c in drawn):
         return {"type": "category", "title": {"text": axis.label}}
     few = {"tickangle": 0, "nticks": 5, "dtick": decades(values, 4) if axis.log else None} if narrow else {}
     return axis_style(axis, theme, values, **few)
 
 
 def _groups(
-    snapshot: Snapshot,
-    drawn: list[Candidate],
-    inside: set[str],
-    x: Axis,
-    y: Axis,
-    colour: Axis,
-    theme: str,
-    narrow: bool,
+    drawn: list[Candidate], inside: set[str], x: Axis, y: Axis, colour: Axis, theme: str, narrow: bool
 ) -> list[Figure]:
-    """Return a trace each for candidates outside the limits, dominated and on the front, and one for the colour bar."""
+    """Return three traces, of candidates outside the limits, dominated and on the front, and one for the colour bar."""
     t = THEMES[theme]
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
@@ -122,46 +117,34 @@ def _groups(
             marker["line"] = {"width": 1, "color": t["ink"]}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
-        trace: Figure = {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "x": [c.value(x.key) for c in members],
-            "y": [c.value(y.key) for c in members],
+        trace = _points(name, members, x, y, colour) | {
             "customdata": [c.key for c in members],
             "meta": {way: [c.interval(axis.key) for c in members] for way, axis in (("x", x), ("y", y))},
-            "text": [_hover(c, [x, y, colour]) for c in members],
-            "hovertemplate": "%{text}<extra></extra>",
             "opacity": opacity,
             "showlegend": bool(members),
             "marker": marker,
         }
         traces.append(trace | bars)
     if coloured:
-        # The key to the colours is a trace of its own, so that it stays when limits leave no point.
+        # The colour bar has its own trace, so that it stays if no point is within the limits.
         traces.append(
             {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
-            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _key(colour, narrow)}}
+            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _colour_bar(colour, narrow)}}
         )
     return traces
 
 
-def _strangers(beside: Snapshot, members: list[Candidate], x: Axis, y: Axis, colour: Axis, ink: str) -> Figure:
-    """Return the trace of another sweep's front. Its points have no keys, since they cannot be selected."""
+def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis) -> Figure:
+    """Return a trace of candidates, without its marker."""
     return (
-        {"type": "scatter", "mode": "markers", "name": f"front of {beside.record.name}"}
+        {"type": "scatter", "mode": "markers", "name": name}
         | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
         | {"text": [_hover(c, [x, y, colour]) for c in members], "hovertemplate": "%{text}<extra></extra>"}
-        | {"marker": {"symbol": "square-open", "size": 11, "color": ink, "line": {"width": 1.5}}}
     )
 
 
-def _words(drawn: list[Candidate], axis: Axis) -> bool:
-    return any(isinstance(c.value(axis.key), str) for c in drawn)
-
-
-def _key(colour: Axis, narrow: bool) -> Figure:
-    """The key to the colours: beside the chart, or above it."""
+def _colour_bar(colour: Axis, narrow: bool) -> Figure:
+    """Return the colour bar: beside the chart, or above it on a narrow screen."""
     above = {"orientation": "h", "x": 0.5, "y": 1.08, "yanchor": "bottom", "thickness": 10, "nticks": 5}
     title = {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "top" if narrow else "right"}
     place = above if narrow else {"thickness": 14}
@@ -169,7 +152,7 @@ def _key(colour: Axis, narrow: bool) -> Figure:
 
 
 def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
-    """The confidence intervals, where they were estimated."""
+    """Return the 95 % intervals as error bars; hide them if no candidate has one."""
     ends = [c.interval(axis.key) or (c.value(axis.key),) * 2 for c in members]
     if all(low == high for low, high in ends):
         return {"visible": False}
@@ -185,7 +168,7 @@ def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
 
 
 def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list[Figure], list[Figure]]:
-    """Return shapes and labels that shade the tiers of ε behind the points."""
+    """Return shapes that shade the tiers of ε behind the points, and their labels."""
     low, high = axis_range(x, values)
     tiers = [*((math.log10(top), words) for top, words in WORTH), (math.inf, "no formal guarantee")]
     shapes: list[Figure] = []
@@ -200,67 +183,52 @@ def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list
             {"type": "rect", "xref": "x", "yref": "paper", "x0": 10.0**left, "x1": 10.0**right, "y0": 0, "y1": 1}
             | {"fillcolor": tint, "line": {"width": 0}, "layer": "below"}
         )
-        # Over the points, where there is room for the word; else upright in the middle, clear of the lines' names.
+        # A label without room above the chart goes upright into its middle, away from the names of the lines.
         wide = right - left > (0.3 if narrow else 0.12) * (high - low)
         notes.append(
             {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1 if wide else 0.5, "yref": "paper"}
-            | {
-                "yanchor": "bottom" if wide else "middle",
-                "showarrow": False,
-                "font": {"size": 11, "color": THEMES[theme]["muted"]},
-            }
-            | ({} if wide else {"textangle": -90})
+            | {"yanchor": "bottom" if wide else "middle", "textangle": 0 if wide else -90, "showarrow": False}
+            | {"font": {"size": 11, "color": THEMES[theme]["muted"]}}
         )
     return shapes, notes
 
 
 def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
-    """Return dashed lines at the SGD baseline and dotted lines at an attack that guesses."""
-    t = THEMES[theme]
+    """Return dashed lines at the SGD baseline, dotted lines at an attack that guesses, and their labels."""
+    muted = THEMES[theme]["muted"]
     shapes, notes = [], []
-    known = [
-        (axis, across, value, words, dash)
-        for axis, across in ((x, "y"), (y, "x"))
+    for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
         for value, words, dash in (
             (snapshot.baseline.get(axis.key), "SGD", "dash"),
             (GUESSING.get(axis.key), "guessing", "dot"),
-        )
-    ]
-    for axis, across, value, words, dash in known:
-        if not is_number(value) or (axis.log and value <= 0):
-            continue
-        line = {"dash": dash, "width": 1.5, "color": t["muted"]}
-        along = "x" if across == "y" else "y"
-        at = _on(axis, value)
-        shapes.append(
-            {"type": "line", f"{along}0": value, f"{along}1": value, f"{across}0": 0, f"{across}1": 1}
-            | {f"{across}ref": "paper", f"{along}ref": along, "line": line, "layer": "below"}
-        )
-        notes.append(
-            {"text": f"{words} {text(axis, value)}", "showarrow": False, "font": {"color": t["muted"], "size": 12}}
-            | {
-                along: at,
-                f"{along}ref": along,
-                f"{across}ref": "paper",
-                across: 1 if words == "SGD" or along == "x" else 0,
-            }
-            | {"yanchor": "bottom"}
-            | {"xanchor": "center" if along == "x" else "right" if words == "SGD" else "left"}
-        )
+        ):
+            if not is_number(value) or (axis.log and value <= 0):
+                continue
+            refs = {f"{across}ref": "paper", f"{along}ref": along}
+            shapes.append(
+                {"type": "line", f"{along}0": value, f"{along}1": value, f"{across}0": 0, f"{across}1": 1}
+                | {"line": {"dash": dash, "width": 1.5, "color": muted}, "layer": "below", **refs}
+            )
+            right = words == "SGD"  # labels of horizontal lines go to their ends
+            place = {"xanchor": "center", "y": 1} if along == "x" else {"xanchor": "right" if right else "left"}
+            notes.append(
+                {"text": f"{words} {text(axis, value)}", "showarrow": False, "font": {"color": muted, "size": 12}}
+                | {across: int(right), along: _on(axis, value), "yanchor": "bottom", **refs, **place}
+            )
     return shapes, notes
 
 
 def _clip_notes(
     snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, width: list[float], theme: str
 ) -> list[Figure]:
-    """Return a label beside one point of each clipping mode, where the front has several."""
+    """Return a label beside one point of each clipping mode, if the front has several."""
     shown = {c.key: c for c in drawn}
     notes = []
     for key, words in mechanisms([c.point for c in snapshot.front]).items():
         if key not in shown or any(isinstance(shown[key].value(axis.key), str) for axis in (x, y)):
             continue
         at, up = (_on(axis, shown[key].value(axis.key)) for axis in (x, y))
-        left = at > sum(width) / 2  # towards the middle, where there is room
+        left = at > sum(width) / 2  # the label goes towards the middle, where it has room
         notes.append(
             {"text": words, "x": at, "y": up, "yshift": 9, "xshift": -12 if left else 12, "showarrow": False}
             | {"xanchor": "right" if left else "left", "font": {"color": THEMES[theme]["ink"], "size": 12}}

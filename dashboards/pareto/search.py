@@ -1,11 +1,10 @@
-"""Charts of what the search learned: importance of settings, slices, hypervolume over trials."""
+"""Charts of the search: the importance of settings, SER by setting, and the hypervolume over trials."""
 
 from __future__ import annotations
 
 import functools
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_lay
 from sweeps.config.parts import Objective, metric_of
 
 _FEWEST = 4
-"""Fewest complete trials for which importance is computed."""
+"""The smallest number of complete trials for which importances are computed."""
 
 
 def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -28,21 +27,22 @@ def complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, dict[str, float]]:
-    """Return the importance of each setting by objective, in sum 1 (Optuna's PED-ANOVA); {} for too few trials."""
-    study = _study(trials, objectives)
+    """Return each setting's importance by objective, which sum to 1 (Optuna's PED-ANOVA); {} for too few trials."""
+    study = optuna.create_study(directions=["minimize"] * len(objectives))  # in memory: the sweep's own stays as it is
+    study.add_trials(complete(trials))
     if len(study.trials) < _FEWEST:
         return {}
     found: dict[str, dict[str, float]] = {}
     for i, name in enumerate(objectives):
+
+        def value(trial: FrozenTrial, i: int = i) -> float:
+            return trial.values[i]
+
         try:
-            found[name] = optuna.importance.get_param_importances(study, target=partial(_value, i))
+            found[name] = optuna.importance.get_param_importances(study, target=value)
         except (ValueError, RuntimeError):
-            continue  # the objective has one value, as an ε that is fixed
+            continue  # all trials have one value, such as a fixed ε
     return found
-
-
-def _value(i: int, trial: FrozenTrial) -> float:
-    return trial.values[i]
 
 
 def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> list[float]:
@@ -53,7 +53,7 @@ def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective])
     values = np.array([trial.values for trial in complete(trials)])
     if len(values) < 2:
         return []
-    # An ε may be infinite: as bad as the worst that is not, and no objective where all are.
+    # An infinite ε counts as the worst finite one. An objective whose values are all infinite is left out.
     values = values[:, np.isfinite(values).any(axis=0)]
     worst = np.where(np.isfinite(values), values, -np.inf).max(axis=0)
     values = np.minimum(values, worst)
@@ -72,15 +72,8 @@ def hypervolumes(trials: Sequence[FrozenTrial], objectives: Sequence[Objective])
     return [v / volumes[-1] for v in volumes] if volumes and volumes[-1] else []
 
 
-def _study(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> optuna.Study:
-    """Return an in-memory study of the complete trials, so that the sweep's own study is not written to."""
-    study = optuna.create_study(directions=["minimize"] * len(objectives))
-    study.add_trials(complete(trials))
-    return study
-
-
 def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
-    """Draw the importances as bars, one an objective."""
+    """Draw the importances as bars, one per objective."""
     if not found:
         return blank(theme)
     names = sorted(
@@ -98,7 +91,7 @@ def importance_chart(found: dict[str, dict[str, float]], theme: str) -> Figure:
         "layout": base_layout(
             theme,
             xaxis={"tickformat": ".3~p", "gridcolor": THEMES[theme]["grid"], "fixedrange": True}
-            | {"title": {"text": "share in what the best trials have in common (Optuna, PED-ANOVA)"}},
+            | {"title": {"text": "importance for being among the best trials (Optuna, PED-ANOVA)"}},
             yaxis={"automargin": True, "fixedrange": True},
             margin={"l": 10, "r": 12, "t": 10, "b": 45},
             legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
@@ -176,7 +169,7 @@ def progress_chart(shares: list[float], objectives: Sequence[str], theme: str) -
 
 
 def search(app: Dash, source: Source) -> None:
-    """Register the callbacks, which compute when the card is opened and again once the sweep has grown."""
+    """Register the callbacks. They compute when the card is opened, and again when the sweep has grown."""
 
     @functools.lru_cache(maxsize=2)
     def learned(version: str) -> tuple[dict[str, dict[str, float]], list[float], int]:
@@ -208,7 +201,7 @@ def search(app: Dash, source: Source) -> None:
             return (no_update,) * 4
         version, found = source.read()
         shares, volumes, n = learned(version)
-        note = f"Of {n} complete trials." + (f" From {_FEWEST} on there is more to say." if n < _FEWEST else "")
+        note = f"From {n} complete trials." + (f" Importances need {_FEWEST} or more." if n < _FEWEST else "")
         axis = found.axes.get(objective, Axis(objective, objective))
         names = found.recipe.search.objectives
         return (

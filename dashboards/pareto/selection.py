@@ -21,7 +21,7 @@ from sweeps.store.storage import train_line
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
     """Register the callbacks that select a candidate by click and show its details."""
-    # In the browser, for the reason that sorting is.
+    # In the browser, like sorting: a table drawn anew before the server answers would drop the answer.
     app.clientside_callback(
         ClientsideFunction("edp", "select"),
         Output("selected", "data"),
@@ -70,7 +70,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         found = source.read()[1]
         candidate = found.candidates.get(selected or "")
         if candidate is None:
-            hint = "Choose a point in a chart or a row of the table: its settings, figures and guarantee come here."
+            hint = "Choose a point in a chart or a row of the table to see its settings, figures and guarantee here."
             advice = found.advice()
             hint = hint if advice.point else f"{advice.why} {hint}"
             return "Nothing selected", hint, blank(theme), "", blank(theme), True, True
@@ -81,9 +81,9 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
             candidate.name,
             parts.details(found, candidate, url),
             detail.epsilons(candidate, theme),
-            note + "Grey: 10,000 or more is no formal guarantee. The paper's figure is no bound for the mechanism "
-            "that ran; the README says why.",
-            detail.curves(found.curves.get(candidate.trial, ()), candidate.point.epoch, theme),
+            note + "Grey: 10,000 or more is no formal guarantee. The paper's figure does not bound the mechanism "
+            "that ran; the README explains why.",
+            detail.curves(found.curves.get(candidate.point.trial, ()), candidate.point.epoch, theme),
             False,
             False,
         )
@@ -132,12 +132,12 @@ def comparing(app: Dash, source: Source) -> None:
         if other is None:
             return "", one is None, False, True
         if one is None or one is other:
-            return html.P(f"{other.name} is kept: select another one."), True, True, False
+            return html.P(f"{other.name} is kept for comparison: select another one."), True, True, False
         return side_by_side(found, one, other), True, True, False
 
 
 def notes(app: Dash, source: Source, token: str) -> None:
-    """Register the callbacks that keep people's notes in the sweep's folder. Like Pick, they need the page's token."""
+    """Register the callbacks that keep people's notes in the sweep's folder. Like Pick, they require the token."""
 
     @app.callback(
         Output("note", "value"), Output("save-note", "disabled"), Output("noted", "children"), Input("selected", "data")
@@ -167,10 +167,10 @@ def notes(app: Dash, source: Source, token: str) -> None:
 
 
 def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:
-    """Register the callback of Pick, which writes the file and, given a name, registers the model. It needs the page's
-    token.
+    """Register the callback of Pick, which writes the file and, given a name, registers the model.
 
-    A model without a guarantee is registered at the second click: the first one says what it lacks.
+    It requires the page's token. A model without a guarantee is registered at the second click; the first click shows
+    what the model lacks.
     """
 
     @app.callback(
@@ -193,10 +193,10 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
         name = (model_name or "").strip()
         question, lacks = [selected, name], without_guarantee(source.sweep, point)
         try:
-            again = is_pick(source.sweep, output)  # it can be picked again, so nothing is lost
+            again = is_pick(source.sweep, output)  # overwriting an earlier pick loses nothing: it can be repeated
             wanted = Wanted(output, name or None, force=again, tracking_uri=tracking_uri)
             if name and lacks and asked != question:
-                return f"{lacks.capitalize()}. Pick again to register it all the same.", question
+                return f"{lacks.capitalize()}. Pick again to register it nevertheless.", question
             model = keep(source.sweep, point, "A person chose it on the page.", wanted)
         except UserError as error:
             return str(error), None

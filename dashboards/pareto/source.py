@@ -1,4 +1,4 @@
-"""The sweep behind the page, read again when it has changed."""
+"""The sweep of the page, read again when it has changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sweeps.tracking.store import check_there
 def _state(file: Path) -> str:
     try:
         found = file.stat()
-    except OSError:  # not there, or no longer
+    except OSError:  # missing
         return "-"
     return f"{found.st_mtime_ns}:{found.st_size}"
 
@@ -31,7 +31,7 @@ def _state(file: Path) -> str:
 class Source:
     """A sweep that is read again when it has changed, at most every `seconds`. Safe to share between threads.
 
-    What was read once stays, with the problem beside it, when the sweep can no longer be read.
+    If the sweep cannot be read any more, the last snapshot stays, with the problem added.
     """
 
     def __init__(self, sweep: Sweep, seconds: float = 3.0) -> None:
@@ -44,19 +44,19 @@ class Source:
     def _stamp_now(self) -> str:
         folder = self.sweep.folder
         files = [folder / name for name in ("sweep.json", "study.db", NOTES)]
-        # Trainings of its configurations, whose steps are in its ε: with new seeds, and final ones.
+        # Later trainings with new seeds, and final ones: their steps count in the sweep's ε.
         trained = [*folder.glob(f"{CONFIRM}/*/*/*.json"), *folder.parent.glob(f"train-*/{ORIGIN}")]
         trained += folder.parent.glob("train-*/ledger.json")
         stamp = " ".join(_state(file) for file in (*files, *sorted(trained)))
-        # A study in a database of its own leaves no trace here.
         stamp += f" {self.sweep.state}"  # a driver that dies changes no file
+        # A study in a shared database changes no file here, so its stamp changes all the time.
         return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"
 
     def read(self) -> tuple[str, Snapshot]:
         """Return a version that changes when the sweep does, and the sweep's snapshot.
 
         Raises:
-            UserError: where it cannot be read, and never could.
+            UserError: if it cannot be read, and never could.
         """
         with self._lock:
             now = time.monotonic()
@@ -76,7 +76,7 @@ class Source:
             return replace(before, problem=str(error))
 
     def run_page(self, mlflow: str, run_id: str | None, tracking_uri: str | None = None) -> str:
-        """Return the address of a run in the MLflow UI at `mlflow`; the UI's own where the store does not answer."""
+        """Return the address of a run in the MLflow UI at `mlflow`; `mlflow` itself if the store does not answer."""
         record = self.sweep.record
         try:
             if self._experiment is None:
@@ -85,5 +85,5 @@ class Source:
                 self._experiment = str(client.get_run(record.run_id).info.experiment_id)
         except (MlflowException, SQLAlchemyError, TypeError, UserError):
             return mlflow
-        # MLflow opens on agents and traces, unless an address asks for training runs.
+        # By default MLflow's UI opens on agents and traces.
         return f"{mlflow}/#/experiments/{self._experiment}/runs/{run_id or record.run_id}?workflowType=machine_learning"

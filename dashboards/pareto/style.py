@@ -1,4 +1,4 @@
-"""The charts' common style. Figures are plain dictionaries: building Plotly's objects takes ten times longer."""
+"""The common style of the charts. Figures are plain dictionaries: Plotly's objects take ten times longer to build."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2933", "muted": "#7b8794", "grid": "#e4e7eb", "accent": "#b91c5c"},
     "dark": {"paper": "#1b2129", "ink": "#e4e9ef", "muted": "#8f9bab", "grid": "#343d49", "accent": "#ff7eb6"},
 }
-# Without the end that is too close to the background.
 SCALES = {
     "light": sample_colorscale("Viridis", [i / 10 * 0.88 for i in range(11)]),
     "dark": sample_colorscale("Viridis", [0.28 + i / 10 * 0.72 for i in range(11)]),
 }
+"""Viridis by theme, without the end that is too close to the background."""
 
 
 def base_layout(theme: str, **more: Any) -> Figure:
@@ -61,7 +61,7 @@ def decades(values: list[float], most: int = 8) -> int:
 
 
 def axis_range(axis: Axis, values: list[float]) -> list[float]:
-    """Return the values' range with a margin; in log10 where the axis is logarithmic."""
+    """Return the values' range with a margin; in log10 for a logarithmic axis."""
     found = [math.log10(v) if axis.log else v for v in values if is_number(v) and (v > 0 or not axis.log)] or [0.0, 1.0]
     low, high = min(found), max(found)
     room = 0.07 * (high - low) or 0.1 * abs(high) or 0.5
@@ -69,7 +69,7 @@ def axis_range(axis: Axis, values: list[float]) -> list[float]:
 
 
 def shade_of(candidate: Candidate, axis: Axis) -> float | None:
-    """Return the number that sets a candidate's colour, in log10 where the axis is logarithmic; None without one."""
+    """Return the number that sets a candidate's colour, in log10 for a logarithmic axis; None if it has no value."""
     value = candidate.value(axis.key)
     if not is_number(value) or (axis.log and value <= 0):
         return None
@@ -77,7 +77,7 @@ def shade_of(candidate: Candidate, axis: Axis) -> float | None:
 
 
 def varies(shades: list[float], axis: Axis) -> bool:
-    """Return True if colours tell candidates apart. They do not where every z0 was solved for one target ε."""
+    """Return True if colours tell candidates apart. They do not if every z0 was solved for one target ε."""
     return max(shades) - min(shades) > (0.01 if axis.log else 0.0)
 
 

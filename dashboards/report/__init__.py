@@ -1,1 +1,1 @@
-"""The report of a sweep: one file that a privacy review can read, print and keep."""
+"""The report of a sweep: one file for a privacy review."""

@@ -1,4 +1,4 @@
-"""The configuration that a report is about: its choice, new seeds, served models, and the attacks on it."""
+"""The configuration of a report: its choice, its trainings with new seeds, served models, and attacks."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _DASHES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True)
 class Served:
-    """A registered version of a model that the sweep led to."""
+    """A registered version of a model of the sweep, or of a final training."""
 
     uri: str
     what: str
-    """The training that its weights come from."""
+    """The training that made the weights."""
     aliases: tuple[str, ...]
     digest: str
-    """SHA-256 of the registered weights, as the version's tag has it; "" if the tag is missing."""
+    """SHA-256 of the registered weights, from the version's tag; "" if the tag is missing."""
     epsilon: str
-    """As the version's tag has it."""
+    """ε, from the version's tag."""
 
 
 def last_pick(sweep: Sweep) -> tuple[Pick, Point] | None:
-    """Return the last choice of a person; None if there is none, or the chosen trial is gone."""
+    """Return a person's last choice of a point that still exists; None if there is none."""
     for pick in reversed(read_picks(sweep)):
         try:
             return pick, named_point(sweep, f"{pick.trial}@{pick.epoch}")
@@ -59,7 +59,7 @@ def last_pick(sweep: Sweep) -> tuple[Pick, Point] | None:
 def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
     """Return the registered versions of picked models and of their final trainings, without deleted ones.
 
-    A version of another run counts as deleted: after the deletion of a model of that name, numbers begin anew.
+    A version of another run counts as deleted: its number was given again after the model's deletion.
     """
     found: dict[str, str] = {}
     runs: dict[str, str | None] = {}
@@ -94,26 +94,26 @@ def survived(point: Point, runs: list[ConfirmedRun]) -> str:
     if not sers:
         return ""
     if len(sers) < DECIDE:
-        return f"{len(sers)} new seed{'s' if len(sers) > 1 else ''} decide nothing; {DECIDE} or more would."
+        return (
+            f"{len(sers)} new seed{'s are' if len(sers) > 1 else ' is'} too few to judge; {DECIDE} or more are needed."
+        )
     mean, ser = estimate(sers), point.metrics["ser"]
     words = (
         f"Over {len(sers)} new seeds its SER is {mean.mean:.2%}, 95 % interval {mean.lower:.2%} to {mean.upper:.2%}. "
     )
-    # One training against another: the interval of their mean says nothing of where a single one lies.
+    # The sweep's value is a single training, so it is compared with the interval of single trainings.
     lower, upper = next_training(sers)
-    one = f"of one more training {lower:.2%} to {upper:.2%}"
+    interval = f"the interval of one more training, {lower:.2%} to {upper:.2%}"
     if ser < lower:
-        return (
-            f"{words}The sweep's {ser:.2%} lies below that {one}: it was luck in part, and the mean is what to expect."
-        )
+        return f"{words}The sweep's {ser:.2%} is below {interval}: it was partly luck, and the mean is to be expected."
     if ser > upper:
-        return f"{words}The sweep's {ser:.2%} lies above that {one}: the configuration is better than it looked."
-    return f"{words}The sweep's {ser:.2%} lies within that {one}: it has survived."
+        return f"{words}The sweep's {ser:.2%} is above {interval}: the configuration is better than it looked."
+    return f"{words}The sweep's {ser:.2%} is within {interval}: the new seeds confirm it."
 
 
 @dataclass(frozen=True)
 class Curve:
-    """An attack's ROC: rates (n,), both rising; a false alarm is one of `non_members`."""
+    """An attack's ROC: rates (n,), both rising. The FPR is a share of `non_members`."""
 
     name: str
     auc: float
@@ -127,11 +127,11 @@ def attacks_of(
 ) -> tuple[list[dict[str, Any]], list[Curve], str]:
     """Return the documents of attacks on a point's model, their curves, and the models that they compared it with.
 
-    They are those of `edp-sweep attack` where it was run, else the sweep's own. A document also says what its attack
-    `finds` members by, where the attack is registered.
+    The attacks are those of `edp-sweep attack`, or else the sweep's own. The document of a registered attack also has
+    `finds`, the evidence by which it finds members.
 
     Raises:
-        BrokenFile: for a file that is not whole.
+        BrokenFile: for a file that is incomplete.
     """
     found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
     curves = [Curve(one.name, one.auc, one.non_members, one.fpr, one.tpr) for one in found]
@@ -160,14 +160,14 @@ def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list
 def logarithmic(curves: Sequence[Curve]) -> tuple[float, list[list[tuple[float, float]]]]:
     """Return the left edge of logarithmic axes and each curve's points there.
 
-    Members found before the first false alarm stand at the edge, since 0 has no logarithm.
+    Members found before the first false positive are drawn at the edge, since 0 has no logarithm.
     """
     least = 1 / (2 * max(curve.non_members for curve in curves))
     return least, [[(max(f, least), t) for f, t in zip(curve.fpr, curve.tpr, strict=True) if t > 0] for curve in curves]
 
 
 def roc_svg(curves: Sequence[Curve]) -> str:
-    """Draw ROC curves on linear and on logarithmic axes, which show where false alarms are rare."""
+    """Draw ROC curves on linear axes, and on logarithmic axes, which show the region of rare false positives."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 3.3), layout="constrained")
         linear, rare = figure.subplots(1, 2)

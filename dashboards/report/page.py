@@ -1,6 +1,6 @@
-"""The report of a sweep: one file that a privacy review can read, print and keep. It needs no network and no script.
+"""The report of a sweep: one file for a privacy review, without need of a network or a script.
 
-Everything in it is read from what the sweep left; nothing is trained or attacked again.
+All of its content comes from the sweep's files and MLflow; nothing is retrained or attacked again.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
 
 Verify = Callable[[TrialSpec], dict[str, Any]]
+_VERIFIED = "verified.json"
 
 
 def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, verify: Verify | None = None) -> Point:
@@ -64,13 +65,13 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
 
     Args:
         tracking_uri: of the store, if it has moved since the sweep.
-        verify: measures the chosen configuration's clip and noise; the result is kept for later reports.
+        verify: measures the chosen configuration's clip and noise. The result is kept for later reports.
 
     Returns:
-        The point that it is about: the one that was picked last, else the one that `edp-sweep pick` would choose.
+        The point of the report: the last pick, or else the point that `edp-sweep pick` would choose.
 
     Raises:
-        UserError: when there is nothing to report, or the file cannot be written.
+        UserError: if there is nothing to report, or the file cannot be written.
     """
     check_output(path)
     recipe, trials = sweep.recipe, sweep.trials()
@@ -86,19 +87,12 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
     picked = last_pick(sweep)
     chosen = picked[1] if picked else choose(sweep, {})[0]
     if verify is not None:
-        _keep_verified(chosen, verify(picked_spec(chosen)))
+        with atomic_write(chosen.folder / _VERIFIED) as partial:
+            partial.write_text(json.dumps(verify(picked_spec(chosen)), indent=1))
     page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked[0] if picked else None, tracker))
     with output(path) as file:
         file.write(page)
     return chosen
-
-
-_VERIFIED = "verified.json"
-
-
-def _keep_verified(point: Point, document: dict[str, Any]) -> None:
-    with atomic_write(point.folder / _VERIFIED) as partial:
-        partial.write_text(json.dumps(document, indent=1))
 
 
 def _template() -> Any:
@@ -118,6 +112,7 @@ def _template() -> Any:
         "audited": audited_text,
         "user": user_cell,
         "tpr": tpr_text,
+        "tpr_cell": tpr_cell,
         "params": params_text,
     }
     return environment.get_template("report.html")
@@ -154,9 +149,7 @@ def _facts(
         "models": len(points),
         "users": any("epsilon_user" in point.metrics for point in front),
         "audits": any("epsilon_audited" in point.metrics for point in front),
-        "counts": {
-            state: sum(t.state == state for t in trials) for state in ("complete", "stopped", "failed", "refused")
-        },
+        "counts": {s: sum(t.state == s for t in trials) for s in ("complete", "stopped", "failed", "refused")},
         "searched": ", ".join(recipe.dimensions),
         "cost_of_sweep_to_a_user": epsilon_user_of_sweep(sweep, trials),
         "cost_of_sweep": math.nan if cost is None else cost,
@@ -169,11 +162,7 @@ def _facts(
 
 
 def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracker: Tracker) -> dict[str, Any]:
-    """Return those variables of the template that depend on the configuration that the report is about.
-
-    Args:
-        cost: ε of the sweep, in words.
-    """
+    """Return the template's variables that depend on the chosen configuration; `cost` is the sweep's ε in words."""
     spec, prepared = picked_spec(chosen), _prepared(sweep, recipe)
     attacks, curves, compared = attacks_of(chosen, prepared, spec)
     corpus, versions = _corpus(prepared, recipe.corpus), _versions(tracker, sweep)
@@ -220,7 +209,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
 
 
 def _clips_in_words(spec: TrialSpec, ledger: Ledger | None) -> str:
-    """Return the number of clipped gradients a step, as executed; without a ledger that of whole batches is unknown."""
+    """Return the number of clipped gradients per step, as executed; without a ledger, as planned."""
     who = "a user" if spec.edp.unit == "user" else "an utterance"
     clips = ledger.entries[0].mechanism.N if ledger is not None and ledger.entries else spec.training.clips
     return f"{clips:,} clipped gradients" if clips is not None else f"one clipped gradient {who}"
@@ -242,7 +231,7 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
 
 
 def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str:
-    """Return a figure's 95 % interval, "" if it has none."""
+    """Return the 95 % interval of a metric; "" if it has none."""
     low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
     if low is None or high is None:
         return ""
@@ -258,11 +247,11 @@ def _prepared(sweep: Sweep, recipe: Recipe) -> Prepared | None:
     try:
         return locate(recipe.baseline(), sweep.cache)
     except UserError:
-        return None  # the corpus has gone since
+        return None  # the corpus is gone
 
 
 def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | None:
-    """Return sizes and labels of the encoded corpus, None if it is gone."""
+    """Return sizes and labels of the encoded corpus; None if it is gone."""
     if prepared is None or not (prepared.corpus / "meta.json").is_file():
         return None
     with reading(prepared.corpus / "meta.json"):
@@ -282,12 +271,12 @@ def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | Non
 def recipe_text(recipe: Recipe) -> str:
     """Return a recipe as YAML without its defaults; `edp-sweep run` reads it."""
     found = recipe.model_dump(mode="json", exclude_defaults=True)
-    model = {"kind": recipe.model.kind, **found.get("model", {})}  # which says what the rest of it is
+    model = {"kind": recipe.model.kind, **found.get("model", {})}  # needed to read the other settings of the model
     return yaml.safe_dump(found | {"model": model}, sort_keys=False)
 
 
 def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
-    """Return the public data that was read beside the private corpus."""
+    """Return the public data that was read in addition to the private corpus."""
     model = spec.model
     if isinstance(model, CLCSpec):
         corpus = model.embeddings.corpus
@@ -297,14 +286,14 @@ def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
     found = [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
     features = model.features if isinstance(model, BERTSpec) else None
     if features is not None and features.public:
-        found.append(f"the moments that states are whitened by from {' and '.join(c.name for c in features.public)}")
+        found.append(f"the moments for whitening states from {' and '.join(c.name for c in features.public)}")
     if recipe.search.proxy is not None:
-        found.append(f"where a plan chooses in public, {recipe.search.proxy.name} in the private corpus' place")
+        found.append(f"the proxy corpus of a plan that chooses in public: {recipe.search.proxy.name}")
     return found
 
 
 def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any]:
-    """Return the seconds of all trials together and of an epoch."""
+    """Return the seconds of all trials together, and of an epoch."""
     measured = [known(trial) for trial in trials]
     epochs = [m["seconds_per_epoch"] for m in measured if "seconds_per_epoch" in m]
     epoch = float(np.median(epochs)) if epochs else math.nan
@@ -318,7 +307,7 @@ def _costs(trials: list[TrialRecord], baseline: dict[str, Any]) -> dict[str, Any
 
 
 def _versions(tracker: Tracker, sweep: Sweep) -> dict[str, str]:
-    """Return the versions of packages and code of the sweep's run in MLflow; without a run, the current ones."""
+    """Return the versions of packages and code from the sweep's MLflow run; without a run, the current ones."""
     try:
         tags = tracker.client.get_run(sweep.record.run_id).data.tags
     except MlflowException:

@@ -1,8 +1,8 @@
-"""The questions of a privacy review, answered from the sweep's own record, or marked open.
+"""The questions of a privacy review, answered from the sweep's own record or marked open.
 
 The questions follow Ponomareva et al., "How to DP-fy ML" (2023), section 5.3 (setting, definition, accounting,
 verification) and NIST SP 800-226 (2025) (unit and trust, sensitivity, noise and side channels, utility and bias,
-access). Their words are in `templates/questions.yaml`. No answer is made up: a question that no file answers is open.
+access). Their text is in `templates/questions.yaml`. A question that no file answers is open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainables.config import TrialSpec
 
 @dataclass(frozen=True)
 class Answer:
-    """A question of a review; `open` if the record does not answer it, or answers badly."""
+    """A question of a review; `open` if the record does not answer it, or the answer is unfavourable."""
 
     question: str
     text: str
@@ -31,7 +31,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Both:
-    """A figure as the ledger declares it and as it was measured."""
+    """A figure as the ledger declares it, and as it was measured."""
 
     declared: float
     measured: float
@@ -49,12 +49,13 @@ class Verified:
 
 @dataclass(frozen=True)
 class Known:
-    """The record that answers draw on.
+    """The record that answers the questions.
 
     Args:
-        report, confirm: the commands that verify the configuration, and train it again with new seeds.
-        examples: training utterances; None: not known.
-        users: users who said them; None: not known.
+        report: the command that verifies the configuration.
+        confirm: the command that retrains it with new seeds.
+        examples: the number of training utterances; None if unknown.
+        users: the number of users in the training split; None if unknown.
         cost: ε of the whole sweep in words.
         verified: the findings of `edp-sweep verify` on this configuration, if it was run.
         seeds: number of trainings with new seeds.
@@ -77,7 +78,7 @@ class Known:
 
 def questions(known: Known) -> list[tuple[str, list[Answer]]]:
     """Return the questions with their answers, by topic."""
-    environment = Environment(undefined=StrictUndefined)  # plain text: the page escapes it
+    environment = Environment(undefined=StrictUndefined)  # plain text, which the page escapes
     environment.filters |= {"epsilon": epsilon_text, "number": number, "count": "{:,}".format}
     facts = _facts(known)
 

@@ -29,6 +29,7 @@ class Block:
 
     @property
     def end(self) -> int:
+        """The index after the block's last row."""
         return self.first + self.micro_batches * self.rows
 
 

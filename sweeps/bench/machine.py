@@ -1,4 +1,4 @@
-"""What a result was measured on, without the names of machine and person."""
+"""The machine and the packages of a measurement, without the names of machine and person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edp.noise.compiled import kernel
 
 
 def machine() -> dict[str, str | int | float | bool]:
-    """Return processor, cores, memory, current load, GPU, and whether noise comes from the compiled kernel."""
+    """Return the processor, cores, memory, current load, GPU, and whether noise comes from the compiled kernel."""
     found: dict[str, str | int | float | bool] = {
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
@@ -28,7 +28,7 @@ def machine() -> dict[str, str | int | float | bool]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a step runs through."""
+    """Return the versions of Python and of the packages that a step uses."""
     found = {"python": platform.python_version()}
     for name in ("torch", "numpy", "transformers", "opacus"):
         try:

@@ -1,15 +1,16 @@
-"""The methods of the benchmarks, each a function that takes a training step, and the specs and corpora that they train.
+"""The methods of the benchmarks, and the specs and corpora that they train.
 
-| method | what it is |
+| method | meaning |
 |---|---|
-| `sgd`, `sgd:precision=bfloat16`, … | the project's own baseline: DDP and Adam, with options of `training` |
-| `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch a worker, with options of `edp` and `training` |
+| `sgd`, `sgd:precision=bfloat16`, … | this project's baseline: DDP and Adam, with options of `training` |
+| `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch per worker; options of `edp` and `training` |
 | `dpsgd` | the hook with micro-batches of one example, clipped in one pass |
-| `dpsgd_loop` | the same, an example at a time |
+| `dpsgd_loop` | the same, one example at a time |
 | `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`sweeps.bench.peers`) |
 | `opacus`, `opacus-ghost` | the peer, per-example and with ghost clipping (`sweeps.bench.peers`) |
 
-Ours also train a part: `dpsgd:trainable=heads`, which is compared with `sgd:trainable=heads` (`model.trainable`).
+Our methods also train a part of the model (`model.trainable`): `dpsgd:trainable=heads` is compared with
+`sgd:trainable=heads`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from trainables.models import build_model
 from trainables.training.trainer import Trainer
 
 MODELS = ("clc", "bert")
-# Word vectors and pieces cost a step the same wherever they come from: small public corpora will do.
+# The time of a step does not depend on the source of word vectors and pieces, so small public corpora suffice.
 _PUBLIC = {"name": "health", "utterances": 2000}
 _OTHER = {"name": "video", "utterances": 2000}
 OURS = ("sgd", "edp", "dpsgd", "dpsgd_loop")
@@ -54,10 +55,10 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 def checked(methods: list[str]) -> list[str]:
-    """Return the methods without copies, each after the one that it is compared with, `sgd` first.
+    """Return the methods without duplicates, each after the one that it is compared with, `sgd` first.
 
     Raises:
-        UserError: for one that is not known.
+        UserError: for an unknown method or option.
     """
     for method in methods:
         name, _, options = method.partition(":")
@@ -87,12 +88,12 @@ def _options(method: str) -> dict[str, str]:
 
 
 def edp_spec(method: str) -> EDPSpec:
-    """Return the mechanism of `edp:…`, and of every other method that adds noise."""
+    """Return the settings of the mechanism: those of `edp:…`, and the defaults for every other method."""
     return _validated(EDPSpec, {"C": 0.5, "z0": 1.0}, method, EDP_OPTIONS)
 
 
 def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
-    """Return `training` with the options of one of our methods."""
+    """Return `training` with a method's options."""
     name = method.partition(":")[0]
     settings = (training.without_privacy() if name == "sgd" else training).model_dump()
     if name == "dpsgd_loop":
@@ -103,7 +104,7 @@ def training_spec(method: str, training: TrainingSpec) -> TrainingSpec:
 
 
 def _validated(kind: type[Spec], settings: dict[str, Any], method: str, taken: tuple[str, ...]) -> Spec:
-    """Return a spec of `settings` and those options of `method` that are `taken`."""
+    """Return a spec of `settings` and of those options of `method` that are in `taken`."""
     name = method.partition(":")[0]
     for key, value in _options(method).items():
         if key not in OPTIONS[name]:
@@ -117,10 +118,10 @@ def _validated(kind: type[Spec], settings: dict[str, Any], method: str, taken: t
 
 
 def bench_spec(model: str, corpus: dict[str, Any], *, batch_size: int, workers: int, **sizes: int) -> TrialSpec:
-    """Return the spec of a model at the paper's sizes (or `sizes`), one micro-batch a worker.
+    """Return the spec of a model at the paper's sizes (or `sizes`), with one micro-batch per worker.
 
     Raises:
-        UserError: for settings that cannot be.
+        UserError: for invalid settings.
     """
     public = _OTHER if corpus["name"] == _PUBLIC["name"] else _PUBLIC
     kinds: dict[str, dict[str, Any]] = {
@@ -140,14 +141,14 @@ def bench_spec(model: str, corpus: dict[str, Any], *, batch_size: int, workers: 
 
 
 def encoded(spec: TrialSpec, folder: Path) -> EncodedCorpus:
-    """Return the corpus of a spec, encoded into `folder` unless it is there."""
+    """Return a spec's encoded corpus in `folder`; encode it if it is missing."""
     if (folder / "meta.json").is_file():
         return EncodedCorpus.open(folder)
     return encode(load_corpus(spec.corpus), spec.model, folder)
 
 
 def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> Step:
-    """Build model, optimiser and hook of a method in this worker; return a function that takes its next step.
+    """Build a method's model, optimiser and hook in this worker; return a function that takes its next step.
 
     Raises:
         CannotRun: with the reason.
@@ -158,7 +159,7 @@ def stepper(method: str, spec: TrialSpec, corpus: EncodedCorpus, device: torch.d
         return opacus_stepper(spec, corpus, device, ghost=method == "opacus-ghost")
     part = _options(method).get("trainable", "all")
     if isinstance(spec.model, CLCSpec) and part not in ("all", "heads"):
-        raise CannotRun("CLC is trained whole, or its heads alone")
+        raise CannotRun("CLC is trained as a whole, or only its heads")
     of_part = {"model": spec.model.model_copy(update={"trainable": part})}
     trained = {"training": training_spec(method, spec.training), "edp": edp_spec(method)}
     own = spec.model_copy(update=of_part | trained)

@@ -1,9 +1,9 @@
-"""The peers that ours is compared with: a plain PyTorch loop over plain PyTorch models, and Opacus.
+"""The peers of the benchmarks: a plain PyTorch loop over plain PyTorch models, and Opacus.
 
 The plain loop shares only the order of the utterances, the encoded batches' tensors and the sizes with this project.
 
-Opacus takes per-example gradients from hooks on modules that it knows. The CRF's parameters belong to none, so its slot
-loss is a cross entropy a token here, which is cheaper: the ratio flatters the peer. CLC's LSTM is Opacus' own.
+Opacus takes per-example gradients from hooks on modules that it knows. No such module owns the CRF's parameters, so the
+peer's slot loss is a cross entropy per token, which is cheaper: the ratio flatters the peer. CLC's LSTM is Opacus' own.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from trainables.features.token_features import ALPHABET_SIZE
 from trainables.features.word_pieces import MAX_PIECES
 
 Step = Callable[[], None]
-"""Takes a method's next training step."""
+"""A function that takes a method's next training step."""
 WITHOUT_CRF = "slot loss without the CRF: Opacus cannot hook its parameters"
 
 
 class CannotRun(RuntimeError):
-    """A method cannot run a model; the text is the reason."""
+    """The error that a method cannot run a model; its text is the reason."""
 
 
 def batches(spec: TrialSpec, corpus: EncodedCorpus, rank: int, world: int) -> Iterator[Indices]:
-    """Yield the indices of this worker's share of each step: the utterances that our methods take.
+    """Yield the indices of this worker's share of each step, the same utterances that our methods take.
 
-    Shuffled epochs follow each other without end; the last step of each, which may be short, is left out.
+    Shuffled epochs follow each other without end. The last step of each, which may be short, is left out.
     """
     size, seed = corpus.size("train"), spec.training.seed
     batch_size = spec.training.batch_in(size)
@@ -48,7 +48,7 @@ def batches(spec: TrialSpec, corpus: EncodedCorpus, rank: int, world: int) -> It
 
 
 class PlainCRF(nn.Module):
-    """The textbook CRF: a logsumexp a time step, and autograd."""
+    """The textbook CRF, with a logsumexp per time step and autograd."""
 
     def __init__(self, tags: int) -> None:
         super().__init__()
@@ -57,6 +57,7 @@ class PlainCRF(nn.Module):
         self.end = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
 
     def forward(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """Return the negative log-likelihood of each utterance's tags, (B,), from scores (B, T, tags)."""
         rows = torch.arange(len(tags), device=tags.device)
         total = self.start + scores[:, 0]
         path = self.start[tags[:, 0]] + scores[rows, 0, tags[:, 0]]
@@ -69,16 +70,16 @@ class PlainCRF(nn.Module):
         return torch.logsumexp(total + self.end, 1) - path - self.end[last]
 
 
-class PlainModel(nn.Module):
-    """An encoder with an intent head and a CRF."""
+class PaperModel(nn.Module):
+    """The layers of the paper's sizes that both peers use: an encoder, an intent head and a slot head."""
 
-    def __init__(self, spec: TrialSpec, corpus: EncodedCorpus) -> None:
+    def __init__(self, spec: TrialSpec, corpus: EncodedCorpus, lstm: type[nn.Module]) -> None:
         super().__init__()
         model, labels = spec.model, corpus.labels
         if isinstance(model, CLCSpec):
-            self.letters = nn.Embedding(ALPHABET_SIZE + 1, model.char_embedding_size, padding_idx=0)
+            self.letters = nn.Embedding(ALPHABET_SIZE + 1, model.char_embedding_size)
             self.convolution = nn.Conv1d(model.char_embedding_size, model.char_filters, 3, padding=1)
-            self.lstm = nn.LSTM(
+            self.lstm = lstm(
                 model.embedding_size + model.char_filters,
                 model.hidden_size,
                 num_layers=model.layers,
@@ -93,16 +94,26 @@ class PlainModel(nn.Module):
         self.dropout = nn.Dropout(model.dropout)
         self.intent = nn.Linear(size, len(labels.intents))
         self.slots = nn.Linear(size, len(labels.tags))
-        self.crf = PlainCRF(len(labels.tags))
+
+
+class PlainModel(PaperModel):
+    """The plain loop's model, with a CRF."""
+
+    def __init__(self, spec: TrialSpec, corpus: EncodedCorpus) -> None:
+        super().__init__(spec, corpus, nn.LSTM)
+        if isinstance(spec.model, CLCSpec):
+            self.letters.padding_idx = 0  # saves the gradient of padding; Opacus computes it
+        self.crf = PlainCRF(len(corpus.labels.tags))
 
     def forward(self, batch: Batch) -> Tensor:
-        sentence, tokens = self.encode(batch)
+        """Return the loss of each utterance, (B,)."""
+        sentence, tokens = self._encode(batch)
         assert batch.tags_bt is not None
         assert batch.intent_b is not None
         loss = nn.functional.cross_entropy(self.intent(self.dropout(sentence)), batch.intent_b, reduction="none")
         return loss + self.crf(self.slots(self.dropout(tokens)), batch.tags_bt, batch.mask_bt)
 
-    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs = batch.inputs
         if isinstance(inputs, PieceInputs):
             found = self.bert(input_ids=inputs.piece_bs, attention_mask=inputs.piece_mask_bs.long()).last_hidden_state
@@ -116,7 +127,7 @@ class PlainModel(nn.Module):
 
 
 def plain_bert(spec: BERTSpec, vocabulary_size: int | None) -> Any:
-    """Return Hugging Face's encoder with the paper's sizes, from a random start."""
+    """Return Hugging Face's encoder with the paper's sizes and random weights."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
@@ -146,32 +157,13 @@ def plain_stepper(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) 
     return step
 
 
-class PeerModel(nn.Module):
-    """The paper's sizes out of modules that Opacus hooks: every module's first axis is the example."""
+class PeerModel(PaperModel):
+    """The paper's sizes in modules that Opacus hooks: the first axis of every module is the example."""
 
     def __init__(self, spec: TrialSpec, corpus: EncodedCorpus) -> None:
-        super().__init__()
         from opacus.layers import DPLSTM
 
-        model, labels = spec.model, corpus.labels
-        if isinstance(model, CLCSpec):
-            self.letters = nn.Embedding(ALPHABET_SIZE + 1, model.char_embedding_size)
-            self.convolution = nn.Conv1d(model.char_embedding_size, model.char_filters, 3, padding=1)
-            self.lstm = DPLSTM(
-                model.embedding_size + model.char_filters,
-                model.hidden_size,
-                num_layers=model.layers,
-                bidirectional=True,
-                batch_first=True,
-                dropout=model.dropout,
-            )
-            size = 2 * model.hidden_size
-        else:
-            self.bert = plain_bert(model, corpus.vocabulary_size)
-            size = model.hidden_size
-        self.dropout = nn.Dropout(model.dropout)
-        self.intent = nn.Linear(size, len(labels.intents))
-        self.slots = nn.Linear(size, len(labels.tags))
+        super().__init__(spec, corpus, DPLSTM)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the loss of each utterance, (B,)."""
@@ -179,7 +171,7 @@ class PeerModel(nn.Module):
         assert batch.tags_bt is not None
         assert batch.intent_b is not None
         if isinstance(inputs, PieceInputs):
-            # Positions of each example: one row for all would have one gradient for all.
+            # Each example needs its own positions: with one row for all, all would share one gradient.
             steps = torch.arange(inputs.piece_bs.shape[1], device=inputs.piece_bs.device)
             position_bs = steps.expand_as(inputs.piece_bs).contiguous()
             kind_bs = torch.zeros_like(inputs.piece_bs)
@@ -201,7 +193,7 @@ class PeerModel(nn.Module):
         return intent_b + slot_bt.sum(1)
 
     def _words(self, inputs: WordInputs) -> Tensor:
-        """Return (B, T, E). One convolution reads all words of an utterance, with a blank between them."""
+        """Embed the words, (B, T, E). One convolution reads all words of an utterance, with a blank between them."""
         chars_btc = nn.functional.pad(inputs.chars_uc, (0, 1))[inputs.word_bt]
         b, t, c = chars_btc.shape
         real_b1n = (chars_btc > 0).view(b, 1, t * c)
@@ -212,7 +204,7 @@ class PeerModel(nn.Module):
 
 
 class _Given:
-    """A loss that the model has computed already, as Opacus wants to be given one."""
+    """The loss function that Opacus requires, for a model that has computed its loss already."""
 
     reduction = "mean"
 
@@ -233,7 +225,7 @@ def opacus_stepper(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device,
     except ImportError:
         raise CannotRun("opacus is not installed: pip install 'edp-sweeps[peers]'") from None
     if dist.get_world_size() > 1:
-        raise CannotRun("measured with one worker only: its reducing does not share this process group's with ours")
+        raise CannotRun("measured with one worker only: its all-reduce cannot share our process group")
     if ghost and isinstance(spec.model, CLCSpec):
         raise CannotRun("Opacus has no ghost clipping for recurrent layers")
     model = PeerModel(spec, corpus).to(device).train()

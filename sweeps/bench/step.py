@@ -1,8 +1,8 @@
 """`bench step`: the time of a training step, as a ratio to plain SGD's in the same round of the same processes.
 
-Methods take turns within a round, in an order that moves on from round to round, so that what else a machine does falls
-on all alike. On a CPU the ratio is of *process CPU time*, summed over the workers, which a busy machine disturbs less
-than wall time; both are reported. On CUDA it is of wall time.
+Methods take turns within a round, in an order that rotates from round to round, so that other load on the machine
+affects all of them alike. On a CPU the ratio is of *process CPU time*, summed over the workers, which a busy machine
+disturbs less than wall time; both are reported. On CUDA it is of wall time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from trainables.training.process import keep_freed_memory
 
 SLOW = 4.0
 SLOW_ROUNDS = 3
-"""A method that takes more than SLOW times SGD's time is measured in the first SLOW_ROUNDS rounds only."""
+"""The number of rounds in which a method is measured that takes more than SLOW times SGD's time."""
 _WARM_UP = 2
+"""Steps of each method before the first round."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured in one process group."""
+    """A model, its batch size and its workers, which are measured in one process group."""
 
     model: str
     batch_size: int
@@ -49,20 +50,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A method in a cell. Ratios are to SGD of the same part; None where it could not run, which `reason` explains."""
+    """A method in a cell. Ratios are to SGD of the same part of the model; None if the method could not run."""
 
     model: str
     method: str
     batch_size: int
     workers: int
     device: str
-    ratio: float | None
-    ratio_q1: float | None
-    ratio_q3: float | None
-    ratio_wall: float | None
-    utterances_per_second: float | None
-    rounds: int
-    reason: str | None
+    ratio: float | None = None
+    ratio_q1: float | None = None
+    ratio_q3: float | None = None
+    ratio_wall: float | None = None
+    utterances_per_second: float | None = None
+    rounds: int = 0
+    reason: str | None = None
+    """Why the method could not run, or a remark on its result."""
 
 
 def measure(
@@ -76,11 +78,12 @@ def measure(
     notes: Callable[[str], str | None],
     say: Say,
 ) -> list[Row]:
-    """Return the rows of a cell.
+    """Measure the methods in a cell; return a row for each.
 
     Args:
-        steps: a turn's training steps.
-        notes: a remark on a method that did run, or None.
+        steps: training steps of a turn.
+        notes: returns a remark on a method that did run, or None.
+        say: called with a line after each round.
 
     Raises:
         RuntimeError: with a worker's traceback.
@@ -117,7 +120,7 @@ def measure(
 
 @dataclass(frozen=True)
 class _Times:
-    """Of one worker: seconds of each method's turn in each round it took part in, and why others did not run."""
+    """One worker's seconds by method and round, and the reasons why other methods did not run."""
 
     wall: dict[str, dict[int, float]]
     cpu: dict[str, dict[int, float]]
@@ -135,7 +138,7 @@ def _next(answers: Any, processes: list[Any]) -> Any:
 
 
 def end_with_parent() -> None:
-    """End this process with exit code 1 once the one that spawned it is gone, also if it was killed."""
+    """End this process with exit code 1 once its parent has ended, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -159,10 +162,10 @@ def _work(
 ) -> None:
     end_with_parent()
     os.environ["LOCAL_RANK"] = str(rank)
-    warnings.simplefilter("ignore")  # Opacus' and torch's remarks would break the progress line
+    warnings.simplefilter("ignore")  # warnings of Opacus and torch would break the progress line
     try:
         if cell.device == "cpu":
-            # A worker a core, as on a cluster: threads would only wait for each other.
+            # Workers share the cores; a single one uses one core, as on a cluster. More threads would only wait.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // cell.workers) if cell.workers > 1 else 1)
             keep_freed_memory()
             device = torch.device("cpu")
@@ -197,13 +200,13 @@ def _take_turns(
         try:
             torch.manual_seed(0)
             step = stepper(method, spec, corpus, device)
-        except CannotRun as error:  # on all workers alike
+        except CannotRun as error:  # all workers raise it alike
             times.reasons[method] = str(error)
             continue
         _turn(step, 1, device)
         step_of[method] = step
         times.wall[method], times.cpu[method] = {}, {}
-    for r in range(-1, rounds):  # the first one is for caches, and to tell the slow ones
+    for r in range(-1, rounds):  # round -1 fills caches and is not counted
         names = list(step_of)
         names = names[r % len(names) :] + names[: r % len(names)]
         for method in names:
@@ -217,7 +220,7 @@ def _take_turns(
 
 
 def _is_slow(method: str, times: _Times) -> bool:
-    """Return whether a method is slow, by the clock of rank 0, so that all workers agree."""
+    """Return whether a method is slow. All workers use the clock of rank 0, so that they agree."""
     first = times.wall[method][0] / times.wall[compared_with(method)][0]
     agreed = [first]
     dist.broadcast_object_list(agreed, src=0)
@@ -225,7 +228,7 @@ def _is_slow(method: str, times: _Times) -> bool:
 
 
 def _turn(step: Step, steps: int, device: torch.device) -> tuple[float, float]:
-    """Return wall and CPU seconds of `steps` steps of this worker."""
+    """Take `steps` steps; return this worker's wall and CPU seconds."""
     dist.barrier()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -243,31 +246,11 @@ def _rows(
     rows = []
     for method in methods:
         if method in workers[0].reasons:
-            reason = workers[0].reasons[method]
-            rows.append(
-                Row(
-                    method=method,
-                    ratio=None,
-                    ratio_q1=None,
-                    ratio_q3=None,
-                    ratio_wall=None,
-                    utterances_per_second=None,
-                    rounds=0,
-                    reason=reason,
-                    **asdict(cell),
-                )
-            )
+            rows.append(Row(method=method, reason=workers[0].reasons[method], **asdict(cell)))
             continue
         taken, base = sorted(workers[0].wall[method]), compared_with(method)
-        wall, wall_sgd, cpu, cpu_sgd = (
-            np.array([combine(getattr(w, clock)[name][r] for w in workers) for r in taken])
-            for combine, clock, name in (
-                (max, "wall", method),
-                (max, "wall", base),
-                (sum, "cpu", method),
-                (sum, "cpu", base),
-            )
-        )
+        wall, wall_sgd = (np.array([max(w.wall[m][r] for w in workers) for r in taken]) for m in (method, base))
+        cpu, cpu_sgd = (np.array([sum(w.cpu[m][r] for w in workers) for r in taken]) for m in (method, base))
         ratios = cpu / cpu_sgd if cell.device == "cpu" else wall / wall_sgd
         q1, median, q3 = (float(x) for x in np.quantile(ratios, (0.25, 0.5, 0.75)))
         busy = cpu / cell.workers if cell.device == "cpu" else wall

@@ -1,7 +1,7 @@
 """Tables and figures of the benchmarks: the rows of `bench step`, and the paper's Table 2 beside ours.
 
 The paper (Dupuy et al.) ran on eight V100s. Here a bounded number of steps of each method is timed in turns
-(`sweeps.bench.step`), and an epoch is its number of steps times a step's time: an epoch has no other cost.
+(`sweeps.bench.step`). An epoch has no other cost, so its time is its number of steps times the time of a step.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PAPER: dict[tuple[str, str], tuple[float, float, float]] = {
     ("bert", "communication"): (398.8, 73.8, 2.05),
     ("bert", "video"): (276.0, 80.3, 2.17),
 }
-"""Seconds an epoch of SGD, and the factors of DP-SGD and eDP-SGD."""
+"""The paper's seconds per epoch of SGD, and the factors of DP-SGD and eDP-SGD."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A corpus and a model: the paper's figures, ours, and how ours compare."""
+    """A corpus and a model: the paper's figures, ours, and the ratios of ours to the paper's."""
 
     model: str
     corpus: str
@@ -56,7 +56,7 @@ class Line:
 
 
 def line(corpus: str, utterances: int, rows: list[Row]) -> Line:
-    """Return a line of Table 2 from the rows of a cell; `utterances` are those of the training split."""
+    """Return a line of Table 2 from the rows of a cell; `utterances` is the size of the training split."""
     by_method = {row.method: row for row in rows}
     sgd, edp, dpsgd = (by_method[name] for name in METHODS)
     assert sgd.utterances_per_second is not None
@@ -99,22 +99,9 @@ def print_rows(rows: list[Row], console: Console) -> None:
 
 
 def print_table2(lines: list[Line], console: Console) -> None:
-    """Print the paper's figures beside ours; seconds are of a whole epoch, scaled up from the steps timed."""
-    table = Table(
-        "model",
-        "corpus",
-        "utterances",
-        "SGD s/epoch",
-        "paper",
-        "DP-SGD",
-        "paper",
-        "ours/paper",
-        "eDP-SGD",
-        "quartiles",
-        "paper",
-        "ours/paper",
-        box=None,
-    )
+    """Print the paper's figures beside ours. Seconds are of a whole epoch, scaled up from the timed steps."""
+    dpsgd, edpsgd = ("DP-SGD", "paper", "ours/paper"), ("eDP-SGD", "quartiles", "paper", "ours/paper")
+    table = Table("model", "corpus", "utterances", "SGD s/epoch", "paper", *dpsgd, *edpsgd, box=None)
     for one in lines:
         table.add_row(
             one.model,
@@ -134,10 +121,10 @@ def print_table2(lines: list[Line], console: Console) -> None:
 
 
 def plot_rows(rows: list[Row], path: Path) -> None:
-    """Write ratios with their quartiles, a panel for each model and batch size, as one HTML file.
+    """Write the ratios with their quartiles, a panel for each model and batch size, as one HTML file.
 
     Raises:
-        UserError: where it cannot be written.
+        UserError: if the file cannot be written.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
@@ -177,7 +164,7 @@ def plot_rows(rows: list[Row], path: Path) -> None:
         figure.add_vline(x=1, line_dash="dot", row=i + 1, col=1)
         figure.update_xaxes(type="log", title="time of a step / SGD's (median, quartiles)", row=i + 1, col=1)
         figure.update_yaxes(autorange="reversed", dtick=1, row=i + 1, col=1)
-    height = 160 + 24 * len({row.method for row in rows})  # of a panel: a line a method
+    height = 160 + 24 * len({row.method for row in rows})  # of a panel, which has a line per method
     figure.update_layout(template="plotly_white", height=height * len(panels), title="Time of a training step")
     with output(path, "--plot") as file:
         figure.write_html(file, include_plotlyjs=True)

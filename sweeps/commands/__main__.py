@@ -1,4 +1,4 @@
-"""`python -m sweeps.commands`."""
+"""Entry point of `python -m sweeps.commands`."""
 
 from sweeps.commands.app import main
 

@@ -1,7 +1,7 @@
-"""The Typer application that holds all commands, and `main`, which runs what was typed.
+"""The Typer application that holds all commands, and `main`, which runs one of them.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a run failed, 2 a mistake of the
-user's, 130 stopped by Ctrl-C, 143 by SIGTERM.
+Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a run failed, 2 the command line
+or the input is wrong, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sweeps.commands.pretrain import pretrain_command
 from sweeps.commands.repair import repair_command
 from sweeps.commands.run import resume_command, run_command
 from sweeps.commands.status import list_command, status_command
-from sweeps.commands.stopping import Stopped
+from sweeps.commands.stopping import SweepStopped
 from sweeps.commands.train import train_command
 from sweeps.commands.unexpected import logged_threads, unexpected
 from sweeps.commands.verify import verify_command
@@ -38,13 +38,14 @@ from trainables.records.job import still_waits
 
 
 class _Commands(TyperGroup):
-    """Typer would turn an interrupt of a command into an exit without a word."""
+    """The group of all commands. It reports an interrupt, where Typer alone would exit silently."""
 
     def invoke(self, ctx: Any) -> Any:
+        """Run a command, and raise `SweepStopped` in place of a KeyboardInterrupt."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            raise Stopped(stopped_by(stop)) from None
+            raise SweepStopped(stopped_by(stop)) from None
 
 
 app = typer.Typer(
@@ -78,15 +79,15 @@ for _name, _command in (  # in the order of `--help`
 
 
 def main(commands: typer.Typer | None = None) -> None:
-    """Run `edp-sweep`, or other `commands`, with the words of the command line; exit with their code."""
+    """Run `edp-sweep`, or other `commands`, with this process' arguments, and exit with the exit code."""
     with logged_threads(), terminating(), warnings_as_notes():
         code = _run(commands or app)
     try:
         sys.stdout.flush()
-    except OSError:  # its reader has gone, or its disk is full
+    except OSError:  # its reader has ended, or its disk is full
         _discard_stdout()
         code = code or 1
-    if still_waits():
+    if still_waits():  # Ray would end this process with exit code 1 for the thread that waits
         os._exit(code)
     raise SystemExit(code)
 
@@ -102,10 +103,10 @@ def _run(commands: typer.Typer) -> int:
         if message := mistyped(error):
             complain(message)
         return 2
-    except Stopped as stop:
+    except SweepStopped as stop:
         complain(str(stop))
         return stop.code
-    except (KeyboardInterrupt, typer.Abort) as stop:  # before a command has begun
+    except (KeyboardInterrupt, typer.Abort) as stop:  # interrupted before a command has begun
         complain(stopped_by(stop))
         return exit_code(stopped_by(stop))
     except BrokenPipeError:  # `edp-sweep list | head`
@@ -116,7 +117,7 @@ def _run(commands: typer.Typer) -> int:
 
 
 def mistyped(error: typer.TyperException) -> str:
-    """Return one line for an unknown command or option, or a wrong value; "" where Typer has printed the help."""
+    """Return one line for an unknown command or option, or a wrong value; "" if Typer has printed the help."""
     message = " ".join(error.format_message().split()).replace("Value error, ", "")
     problem, parameter = error.__cause__, getattr(error, "param", None)
     if isinstance(problem, ValidationError) and parameter is not None:
@@ -136,7 +137,7 @@ def mistyped(error: typer.TyperException) -> str:
 
 
 def _failed(error: Exception) -> int:
-    """Report a failed run, or a fault of the program, in one line."""
+    """Report a failed run, a full disk or a bug in one line, and return the exit code."""
     from sweeps.run.trials import SweepFailed
     from trainables.records.files import disk_full
     from trainables.records.job import TrialError
@@ -149,6 +150,6 @@ def _failed(error: Exception) -> int:
 
 
 def _discard_stdout() -> None:
-    """Send what is still to be written nowhere, also when the interpreter ends."""
+    """Discard all further output, including what the interpreter flushes when it ends."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)

@@ -1,4 +1,4 @@
-"""`edp-sweep attack`: every attack on one trained model, as a table, a document and a page."""
+"""`edp-sweep attack`: all attacks on one trained model, as a table, a JSON document and a page."""
 
 from __future__ import annotations
 
@@ -21,19 +21,24 @@ def attack_command(
     run: Annotated[
         str,
         typer.Argument(
-            help="SWEEP/NUMBER, SWEEP/NUMBER@EPOCH, SWEEP/baseline, a training's folder or an MLflow run's id"
+            help="a model: SWEEP/NUMBER, SWEEP/NUMBER@EPOCH, SWEEP/baseline, a training's folder or an MLflow run's id"
         ),
     ],
-    references: Annotated[int, typer.Option(help="K: reference models of RMIA and LiRA, an even number")] = 4,
+    references: Annotated[
+        int, typer.Option(help="number of reference models that RMIA and LiRA compare with, even")
+    ] = 4,
     reference_training: Annotated[
         Literal["sgd", "own"],
-        typer.Option(help="sgd: without privacy, one set for a whole sweep; own: as the model under attack"),
+        typer.Option(
+            help="how reference models are trained; sgd: without privacy, one set for the whole sweep; own: with the "
+            "method of the model under attack"
+        ),
     ] = "sgd",
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """The full set of attacks on one trained model."""
+    """Run all attacks on one trained model."""
     with busy(LIBRARIES):
         from sweeps.commands.attack_run import attack
         from sweeps.commands.attack_target import find_target
@@ -47,24 +52,24 @@ def attack_command(
 
 
 def show_attacks(document: dict[str, Any]) -> None:
-    """Print the figures as a table, and the path of the page with the pictures."""
+    """Print the figures as a table, and the path of the page with the figures as plots."""
     out.print(fitting(out, (_table(document, limits) for limits in (_LIMITS, _LIMITS[:1], ()))))
     known = {name: value for name, value in document.items() if value is not None}
     why = "" if "epsilon_audited" in known else " (the recipe has no canaries)"
     for line in (
-        "*: the strongest. ±, in brackets: 95 % intervals. 5 % at 0.9 %: TPR, and the FPR that was realised.",
+        "*: the strongest attack. ± and brackets: 95 % intervals. 5 % at 0.9 %: TPR 5 % at a realised FPR of 0.9 %.",
         compared_words(document),
         *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
         *users_remark(known),
         *(f"audit: {words}" for words in audit_words(known)),
-        f"pictures: {document['output']}/attacks.html",
+        f"plots: {document['output']}/attacks.html",
     ):
         print_line(out, line)
 
 
 def _table(document: dict[str, Any], limits: Sequence[tuple[str, str]]) -> Table:
-    """Return a row an attack: its AUC, and its TPR at each of `limits`."""
+    """Return a table with a row for each attack: its AUC, and its TPR at each of `limits`."""
     table = Table(
         title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )

@@ -1,4 +1,4 @@
-"""Pictures of attacks on one model: ROC curves, figures of each attack, and the three epsilons."""
+"""Plots of the attacks on one model: ROC curves, AUC and TPR of each attack, and the epsilons."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LAYOUT = {"template": "plotly_white", "height": 460, "margin": {"t": 60, "r": 3
 
 
 def roc_figure(results: list[AttackResult]) -> go.Figure:
-    """ROC curves on logarithmic axes, where what matters about an attack is at the left."""
+    """Return ROC curves on logarithmic axes, which show the low false positive rates that matter."""
     least = 1 / (2 * max(result.non_members for result in results))
     figure = go.Figure()
     for result in results:
-        # No logarithm of 0: the part of a curve that has no false alarm yet stands at the left edge.
+        # A logarithm of 0 does not exist: points without a false positive are drawn at the left edge.
         points = [(max(f, least), t) for f, t in zip(result.fpr, result.tpr, strict=True) if t > 0]
         figure.add_scatter(
             x=[f for f, _ in points],
@@ -42,7 +42,7 @@ def roc_figure(results: list[AttackResult]) -> go.Figure:
 
 
 def bars_figure(results: list[AttackResult]) -> go.Figure:
-    """AUC, TPR at 1 % and at 0.1 % FPR of each attack, with their intervals."""
+    """Return bars of AUC, TPR at 1 % FPR and TPR at 0.1 % FPR of each attack, with 95 % intervals."""
     figure = go.Figure()
     figures = (
         ("auc", "AUC", _BLUE),
@@ -51,8 +51,8 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
     )
     for field, name, colour in figures:
         values = [getattr(result, field) for result in results]
-        at = field.replace("tpr_at", "realised") if field != "auc" else None
-        realised = [f", at an FPR of {getattr(result, at):.4f}" if at else "" for result in results]
+        at = field.replace("tpr_at", "realised")
+        realised = [f", at an FPR of {getattr(result, at):.4f}" if at != field else "" for result in results]
         bounds = [getattr(result, f"{field}_ci") for result in results]
         figure.add_bar(
             x=[result.name for result in results],
@@ -82,7 +82,7 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
 
 
 def epsilon_figure(document: dict[str, Any]) -> go.Figure:
-    """What was shown to leak, what is guaranteed, and what the paper would claim."""
+    """Return the ε that the audit has shown, the ε that is guaranteed, and the ε of the paper's formula."""
     rows = [
         ("audited (≥)", document["epsilon_audited"], "no canaries: not audited", _BLUE),
         ("paper", document["epsilon_paper"], "none", _YELLOW),
@@ -114,7 +114,7 @@ def epsilon_figure(document: dict[str, Any]) -> go.Figure:
 
 
 def write_attack_page(document: dict[str, Any], results: list[AttackResult], path: Path) -> None:
-    """All pictures on one page that needs nothing else: Plotly is inside, so it opens without a network."""
+    """Write all plots to one HTML file. Plotly is in the file, so that it opens without a network."""
     figures = (roc_figure(results), bars_figure(results), epsilon_figure(document))
     parts = [figure.to_html(full_html=False, include_plotlyjs=i == 0) for i, figure in enumerate(figures)]
     title = f"Attacks on {document['run']}"

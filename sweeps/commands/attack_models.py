@@ -1,12 +1,12 @@
-"""The models that attacks need, trained by Ray tasks: what is in the cache is not trained again."""
+"""Reference models and predictions that attacks need, computed by Ray tasks and cached."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import ray
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -18,16 +18,16 @@ from trainables.records.job import TrialError, TrialFailed
 from trainables.training.references import Arrays, ReferenceModel, score_target, train_reference
 
 _RETRIES = 5
-"""Number of times that a model whose process died is trained again."""
+"""Number of times that a task is repeated after its process died."""
 
 _LOOK_SECONDS = 0.5
 
 
 def train_references(reference_models: Sequence[ReferenceModel], resources: ResourcesSpec, console: Console) -> None:
-    """Train those of `reference_models` whose predictions are missing, as many at once as fit, with a progress bar.
+    """Train the models whose predictions are missing, as many at once as fit the cluster, and show a progress bar.
 
     Raises:
-        TrialError: when one cannot be trained, with the reason. Those that ended stay.
+        TrialError: if one cannot be trained, with the reason. Predictions of the others are kept.
     """
     missing = [reference_model for reference_model in reference_models if not reference_model.output.is_file()]
     if not missing:
@@ -46,40 +46,38 @@ def train_references(reference_models: Sequence[ReferenceModel], resources: Reso
                     console.print(f"{len(missing) - len(left)} of {title} are trained", highlight=False)
                 progress.update(bar, completed=sum(map(epochs_done, missing)))
         except ray.exceptions.RayTaskError as error:
-            _cancel(left)
             raise TrialError(f"a model that the attacks compare with: {_reason(error)}") from error
         except ray.exceptions.RayError as error:
-            _cancel(left)
             raise TrialError(
                 f"a model that the attacks compare with: its process died {_RETRIES + 1} times "
-                f"({type(error).__name__}); what was trained is kept"
+                f"({type(error).__name__}); the models that were trained are kept"
             ) from error
-        except KeyboardInterrupt:
-            _cancel(left)
-            raise
+        finally:
+            for task in left:
+                ray.cancel(task, force=True)
 
 
 def predictions_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: ResourcesSpec) -> Arrays:
-    """Call `score_target` in a Ray task.
+    """Return the result of `score_target`, computed in a Ray task.
 
     Raises:
-        TrialError: when it cannot be done, with the reason.
+        TrialError: if the task fails, with the reason.
     """
     try:
         return ray.get(_score.options(**_share(spec, resources)).remote(spec, corpus, model_file))
     except ray.exceptions.RayTaskError as error:
-        raise TrialError(f"what the model under attack answers: {_reason(error)}") from error
+        raise TrialError(f"the predictions of the model under attack: {_reason(error)}") from error
 
 
 def _reason(error: ray.exceptions.RayTaskError) -> str:
-    """Return the task's error in one line. Ray's own text begins with where it ran, in colours."""
+    """Return the task's error in one line. Ray's own text begins with coloured lines about the process."""
     cause = error.cause or error
     known = isinstance(cause, TrialFailed | UserError)
     return one_line(cause) if known else f"{type(cause).__name__}: {one_line(cause)}"
 
 
 def _share(spec: TrialSpec, resources: ResourcesSpec) -> dict[str, float]:
-    """Return the share of the cluster that one process takes: a core, and a GPU where there is one to train on."""
+    """Return the resources of one task: a CPU core and, unless `device` is cpu, a GPU if the cluster has one."""
     gpus = 0.0 if spec.training.device == "cpu" else ray.cluster_resources().get("GPU", 0.0)
     cpus = 1.0 if resources.cpus_per_worker == "auto" else resources.cpus_per_worker
     wanted = min(1.0, gpus) if resources.gpus_per_worker == "auto" else min(resources.gpus_per_worker, gpus)
@@ -91,18 +89,13 @@ def _progress_file(reference_model: ReferenceModel) -> Path:
 
 
 def epochs_done(reference_model: ReferenceModel) -> int:
-    """Return the epochs that a model has been trained for. The shadow may have fewer in all than the others."""
+    """Return the number of epochs that a model has been trained for."""
     if reference_model.output.is_file():
         return reference_model.spec.training.epochs
     try:
         return int(_progress_file(reference_model).read_text())
-    except (OSError, ValueError):  # not started, or being written
+    except (OSError, ValueError):  # its training has not begun, or is writing the file
         return 0
-
-
-def _cancel(tasks: list[Any]) -> None:
-    for task in tasks:
-        ray.cancel(task, force=True)
 
 
 @ray.remote(max_retries=_RETRIES)
@@ -110,8 +103,12 @@ def _train(reference_model: ReferenceModel) -> None:
     _threads()
     progress = _progress_file(reference_model)
     progress.parent.mkdir(parents=True, exist_ok=True)
+
+    def on_epoch(done: int) -> None:
+        progress.write_text(str(done))
+
     try:
-        train_reference(reference_model, lambda done: _write(progress, str(done)))
+        train_reference(reference_model, on_epoch)
     finally:
         progress.unlink(missing_ok=True)
 
@@ -123,10 +120,5 @@ def _score(spec: TrialSpec, corpus: Path, model_file: Path) -> Arrays:
 
 
 def _threads() -> None:
-    import torch
-
+    """Let PyTorch use as many threads as the task has CPU cores."""
     torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)

@@ -1,4 +1,4 @@
-"""All attacks on one trained model: their figures, as a document, as metrics and as a page."""
+"""All attacks on one trained model, with their figures as a JSON document, as metrics and as a page."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ from trainables.training.references import (
 
 AUDITED = ("epsilon_audited", "epsilon_audited_any_mechanism", "epsilon_audited_own_noise")
 PERMITTED = ("gaussian_mu", "permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr")
-"""Figures of an audit and of a ledger that a document has, null where there is none."""
+"""Names, in the document, of the figures of an audit and of a ledger. Without audit or ledger they are null."""
 
 _SHADOW_SEED = 1_000_003
-"""Added to the seed of the shadow of the same corpus, so that no reference starts from its weights."""
+"""Added to the seed of the shadow model of the same corpus, whose weights must differ from every reference's."""
 
 
 def attack(target: Target, references: int, kind: Kind, console: Console) -> dict[str, Any]:
-    """Run every attack on `target`; reference models that are in the cache are not trained again.
+    """Run all attacks on `target`. Reference models that are in the cache are not trained again.
 
-    Write `attacks.json` and `attacks.html` to the target's folder and, where it has an MLflow run, to that.
+    Write `attacks.json` and `attacks.html` to the target's folder and, if it has an MLflow run, to the run's artifacts.
 
     Args:
-        references: K, an even number: they share the pool in pairs.
-        kind: how references are trained, see `trainables.training.references.reference_spec`.
+        references: number of reference models. It is even, because each pair shares the pool.
+        kind: how reference models are trained, see `trainables.training.references.reference_spec`.
 
     Returns:
         The document that `edp-sweep attack --json` prints.
 
     Raises:
-        UserError: before anything was made.
-        TrialError: when a model to compare with cannot be trained; and when the audit contradicts the ledger, whose
-            figures are kept.
+        UserError: if the attacks cannot be run. Nothing was made then.
+        TrialError: if a reference model cannot be trained, or if the audit contradicts the ledger. In the second case
+            the figures are kept.
     """
     if not 2 <= references <= MAX_REFERENCES or references % 2:
         raise UserError(
-            f"--references = {references}: they share the data in pairs; allowed: an even number from 2 to "
+            f"--references = {references}: each pair shares the data; allowed: an even number from 2 to "
             f"{MAX_REFERENCES}"
         )
     if target.run_id is not None:
@@ -93,18 +93,18 @@ def attack_in_session(
     console: Console,
     tracker: Tracker | None = None,
 ) -> dict[str, Any]:
-    """Run every attack while Ray runs and the corpora are encoded.
+    """Run all attacks in a Ray session whose corpora are encoded.
 
     Args:
-        tracker: of the target's run; None: one is opened to send the figures.
+        tracker: writes to the target's run; None: one is opened.
     """
     corpus, seed = EncodedCorpus.open(prepared.corpus), target.spec.corpus.seed
     if not all(map(len, same_corpus_parts(corpus, seed))):
         raise UserError(
-            f"corpus = {target.spec.corpus.name}: its test split has {corpus.size('test')} utterances, and one of the "
-            "models that attacks compare with is trained on a quarter of it; allowed: 4 or more that differ"
+            f"corpus = {target.spec.corpus.name}: its test split has {corpus.size('test')} utterances, and a shadow "
+            "model is trained on a quarter of it; allowed: 4 or more different utterances"
         )
-    # References without privacy are shared by all trials of a sweep, however long each was trained.
+    # Only `own` references are trained as long as the model. All trials of a sweep share those without privacy.
     compared = (target.again or target.spec) if kind == "own" else target.spec
     folder = target.sweep.cache / f"references-{_reference_key(compared, prepared, kind)}"
     reference_models = [
@@ -129,14 +129,14 @@ def attack_in_session(
 
 
 def not_attacked(sweep: Sweep) -> list[Point]:
-    """Return the points of the front that were not attacked yet, where the recipe asks for attacks."""
+    """Return the points of the front that were not attacked yet; [] if the recipe asks for no attacks."""
     recipe = sweep.recipe
     front = pareto_front(sweep.trials(), recipe.search.objectives) if recipe.attacks.at_end else []
     return [point for point in front if not (point.folder / "attacks.json").is_file()]
 
 
 def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: Progress) -> None:
-    """Attack the points that `not_attacked` returns, at the end of a sweep, while Ray runs. MLflow may be away."""
+    """Attack the points that `not_attacked` returns, in a Ray session. An MLflow store that fails is reported only."""
     how_many = sweep.recipe.attacks.references
     for point in not_attacked(sweep):
         target, before = of_point(sweep, point, tracker.uri), tracker.failures
@@ -149,7 +149,7 @@ def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: P
 
 
 def _reference_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
-    """Return the key of a set of reference models: all trials of a sweep share those of plain SGD."""
+    """Return the cache key of a set of reference models, the same for all trials of a sweep if `kind` is `sgd`."""
     leave_out = NO_EFFECT | ({"micro_batches"} if kind == "sgd" else set())
     training = identity(reference_spec(spec, kind, 0).training, leave_out)
     return cache_key(prepared.corpus.name, spec.model, spec.corpus.seed, training, spec.edp if kind == "own" else None)

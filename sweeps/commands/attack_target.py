@@ -1,10 +1,11 @@
-"""The trained model that an attack is on: its folder, configuration and run, found by the name that was typed."""
+"""The trained model under attack: its folder, configuration and MLflow run, found by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -23,11 +24,11 @@ from trainables.records.files import reading
 
 @dataclass(frozen=True)
 class Target:
-    """A trained model, and the places for what attacks find."""
+    """A trained model, and where the results of attacks go."""
 
     name: str
     folder: Path
-    """Holds `model.pt` and `ledger.json`."""
+    """Folder of `model.pt` and `ledger.json`."""
     spec: TrialSpec
     sweep: Sweep
     run_id: str | None
@@ -35,29 +36,29 @@ class Target:
     experiment: str
     resources: ResourcesSpec
     epoch: int
-    """Epochs that it was trained for."""
+    """Number of epochs that it was trained for."""
     artifacts: str = "attacks"
-    """Folder among its run's artifacts."""
+    """Folder of the results in the run's artifacts."""
     again: TrialSpec | None = None
-    """Configuration that trains this very model again, where its trial was to go on for longer."""
+    """Configuration that trains this model again, if it is an earlier epoch of its trial."""
 
 
 def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
     """Return the model that `run` names.
 
     Args:
-        run: SWEEP/NUMBER (SWEEP/2@3: of trial 2 the third epoch), SWEEP/baseline, a folder of `edp-sweep train` (its
-            path, or its name in `storage`), or an MLflow run's id.
+        run: SWEEP/NUMBER (SWEEP/2@3 is trial 2 after epoch 3), SWEEP/baseline, a folder of `edp-sweep train` (its path,
+            or its name in `storage`), or an MLflow run's id.
 
     Raises:
-        UserError: when there is no such run, or it has left no model.
+        UserError: if there is no such run, or it has no model.
     """
     try:
         places = [folder.resolve() for folder in (as_path(storage / as_path(run)), as_path(run))]
     except UserError as error:
         raise UserError(f"run = {error}") from None
     for folder in places:
-        # A trial's folder has one too, and no cache beside it.
+        # A trial's folder has a config.yaml, too, but no cache beside it.
         if (folder / "config.yaml").is_file() and (folder.parent / "cache").is_dir():
             return _of_training(Sweep(folder.parent, folder.name), None, tracking_uri)
     name, _, which = run.partition("/")
@@ -68,7 +69,7 @@ def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
             runs = {(sweep.record.baseline or {}).get("run_id"): "baseline"}
             runs |= {trial.run_id: str(trial.number) for trial in sweep.trials()}
         except UserError:
-            continue  # another sweep's broken files are no trouble of this one
+            continue  # broken files of other sweeps do not matter here
         if run in runs:
             return _of_sweep(sweep, runs[run], tracking_uri)
     place = _training_of_run(run, storage, tracking_uri)
@@ -84,7 +85,9 @@ def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
     record, recipe = sweep.record, sweep.recipe
     if which == "baseline":
         if record.baseline is None:
-            raise UserError(f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: wait for it")
+            raise UserError(
+                f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: after it has been trained"
+            )
         folder, spec, run_id = sweep.folder / "baseline", recipe.baseline(), record.baseline["run_id"]
     else:
         ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
@@ -92,7 +95,7 @@ def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
         spelled_out = {f"{trial.number}@{trial.points[-1].epoch}": trial.points[-1] for trial in ended}
         if which not in points | spelled_out:
             raise UserError(
-                f"run = {sweep.name}/{which}: no trial of this number has left a model; "
+                f"run = {sweep.name}/{which}: there is no model of this name; "
                 f"allowed: {', '.join(['baseline', *points])}"
             )
         return of_point(sweep, (spelled_out | points)[which], tracking_uri)
@@ -106,7 +109,7 @@ def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Tar
     """Return the model of a sweep's point.
 
     Raises:
-        UserError: when it is gone, or was trained on what it would be compared with.
+        UserError: if its file is gone, or it was trained on the utterances that the attacks need as non-members.
     """
     record, recipe = sweep.record, sweep.recipe
     return _with_model(
@@ -137,40 +140,39 @@ def _of_training(place: Sweep, run_id: str | None, tracking_uri: str | None) -> 
 
 def _with_model(target: Target) -> Target:
     if not (target.folder / "model.pt").is_file():
-        raise UserError(f"run = {target.name}: {target.folder} holds no model.pt; allowed: a run that ended well")
+        raise UserError(f"run = {target.name}: {target.folder} has no model.pt; allowed: a run that has completed")
     if trained_on(target.folder / "model.pt") == "train+valid":
         raise UserError(
-            f"run = {target.name}: its model was trained on train+valid, and attacks compare with utterances that it "
-            "has not seen, of which RMIA takes the validation split for its population; allowed: a model trained on "
-            "train, as edp-sweep train does without --on"
+            f"run = {target.name}: its model was trained on train+valid, but attacks need utterances that it has "
+            "not seen, and RMIA takes the validation split as its population; allowed: a model trained on train, the "
+            "default of edp-sweep train --on"
         )
     return target
 
 
 def trained_on(model: Path) -> str | None:
-    """Return the splits that a model was trained on, by its own record; None where it has no such record."""
-    import torch  # takes seconds
-
+    """Return the splits that a model was trained on, as its file says; None if the file does not say it."""
     with reading(model):
         found: str | None = torch.load(model, map_location="cpu", weights_only=True).get("trained_on")
     return found
 
 
 def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Sweep | None:
-    """Return the folder of the training that an MLflow run tracked."""
+    """Return the training that an MLflow run tracked, or None if there is none here."""
     if tracking_uri is None and not (storage / "mlflow.db").is_file():
-        return None  # asking would make one
+        return None  # a query would create the store
     uri = check_store(tracking_uri or default_tracking_uri(storage))
     try:
         place = Sweep(storage, MlflowClient(tracking_uri=uri).get_run(run).data.tags.get("sweep", ""))
-    except (MlflowException, UserError):  # no such run, or none that trained something here
+    except (MlflowException, UserError):  # there is no such run, or it is not a training in this folder
         return None
-    except Exception as error:  # as `Tracker`
+    except Exception as error:  # MLflow, its plugins and database drivers have no common error
         raise refusal(uri, error) from None
     return place if (place.folder / "config.yaml").is_file() else None
 
 
 def _run_of_training(name: str, uri: str) -> str | None:
+    """Return the id of the MLflow run that tracked a training, or None if there is none."""
     uri = check_store(uri)
     try:
         client = MlflowClient(tracking_uri=uri)
@@ -178,6 +180,6 @@ def _run_of_training(name: str, uri: str) -> str | None:
         if experiment is None:
             return None
         found = client.search_runs([experiment.experiment_id], f"tags.sweep = '{name}'", max_results=1)
-    except Exception as error:  # as `Tracker`
+    except Exception as error:  # MLflow, its plugins and database drivers have no common error
         raise refusal(uri, error) from None
     return str(found[0].info.run_id) if found else None

@@ -1,6 +1,6 @@
-"""`edp-sweep cluster init`: a folder from which a cluster is started.
+"""`edp-sweep cluster init`: a folder to start a cluster from.
 
-It holds the cluster's file, the image's Dockerfile, Grafana's dashboard, and the project.
+It holds the cluster's file, the image's Dockerfile, Grafana's dashboard and the project.
 """
 
 from __future__ import annotations
@@ -30,27 +30,26 @@ _START = {"aws": "ray up ray_cluster.yaml", "kuberay": "kubectl apply -f kuberay
 
 @cluster.callback()
 def group() -> None:
-    """Clusters: the files that start one."""
+    """Keep `init` a subcommand: Typer would turn an application with one command into that command."""
 
 
 @cluster.command()
 def init(
-    kind: Annotated[Kind, typer.Argument(help="aws: Ray's launcher; kuberay: Kubernetes")],
-    output: Annotated[Path, typer.Option(help="a new folder", **PATH)] = Path("edp-cluster"),
+    kind: Annotated[Kind, typer.Argument(help="aws: Ray's cluster launcher; kuberay: Kubernetes")],
+    output: Annotated[Path, typer.Option(help="folder to make", **PATH)] = Path("edp-cluster"),
 ) -> None:
-    """Writes a folder with the cluster's file, the Dockerfile, Grafana's dashboard and the project, to start from."""
+    """Write a folder to start a cluster from: cluster file, Dockerfile, Grafana's dashboard and the project."""
     file = write_cluster(kind, output)
-    print_line(out, f"wrote {file}; in {output}, read its first lines, edit what is marked EDIT, and: {_START[kind]}")
+    print_line(
+        out, f"wrote {file}; read its first lines, edit what is marked EDIT, and type in {output}: {_START[kind]}"
+    )
 
 
 def write_cluster(kind: Kind, folder: Path) -> Path:
-    """Fill a new folder with what starting the cluster needs.
-
-    Returns:
-        The cluster's file in it.
+    """Copy the files that a cluster is started from to a new folder, and return the cluster's file in it.
 
     Raises:
-        UserError: where the folder holds anything already, or cannot be written.
+        UserError: if the folder is not empty, or cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--output = {str(folder)!r}: it is there already; allowed: a new folder")
@@ -63,9 +62,10 @@ def write_cluster(kind: Kind, folder: Path) -> Path:
             shutil.copyfile(_FILES / "project" / name, folder / name)
         for package in _PACKAGES:
             shutil.copytree(_ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    except OSError as error:  # shutil.Error, of a whole folder, has no number
+    except OSError as error:  # shutil.Error, which copytree raises, has no strerror
         shutil.rmtree(folder, ignore_errors=True)
         raise UserError(
-            f"--output = {str(folder)!r}: {error.strerror or 'it takes no more'}; allowed: a folder that can be written"
+            f"--output = {str(folder)!r}: {error.strerror or 'a file was not copied'}; allowed: a folder that can be "
+            "written"
         ) from None
     return folder / file.name

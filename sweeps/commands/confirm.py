@@ -1,7 +1,7 @@
-"""`edp-sweep confirm`: the front again with new seeds, which tells luck from configuration.
+"""`edp-sweep confirm`: train the front again with new seeds, to tell configurations from luck.
 
-Weights, data order, dropout and noise are drawn afresh; the split stays, so the test utterances are the same. The
-sweep's own figures are left out of the means: the front was chosen by them, which flatters them.
+Weights, data order, dropout and noise are drawn anew; the split stays, so the test utterances are the same. The means
+leave out the sweep's own figures: the front was chosen by them, so they are too good on average.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name
 from sweeps.commands.options import Point as PointName
 from sweeps.commands.stopping import going_on_with
 from sweeps.config.loading import write_yaml
+from sweeps.run.progress import Progress
 from sweeps.store.lock import driver_lock
 from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
 from sweeps.text.figures import epsilon_text, measured
@@ -36,7 +37,6 @@ from trainables.records.pareto import Metrics
 
 if TYPE_CHECKING:
     from sweeps.run.prepare import Prepared
-    from sweeps.run.progress import Progress
     from sweeps.store.records import Point
     from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import JobRun
@@ -47,15 +47,16 @@ if TYPE_CHECKING:
 def confirm_command(
     name: Name = None,
     point: PointName = None,
-    seeds: Annotated[int, typer.Option(min=2, max=1000, help="trainings of each point of the front")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=2, max=1000, help="number of new seeds, with one training each for every point")
+    ] = 3,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """The front, or one point, trained again with new seeds: means and 95 % intervals of what the search found once."""
+    """Train the front, or one point, again with new seeds, and show means and 95 % intervals of its figures."""
     with busy(LIBRARIES):
-        from sweeps.run.progress import Progress
-
+        import sweeps.commands.finish  # noqa: F401 - loads everything that `confirm` imports
     name, point = name_and_point(storage, name, point)
     document = confirm(named(storage, name), seeds, Progress(err), tracking_uri, point)
     if as_json:
@@ -69,22 +70,22 @@ def confirm_command(
 def confirm(
     sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None, named: str | None = None
 ) -> dict[str, Any]:
-    """Train every point of the front again, or the one that is named, once a seed, and measure it as the sweep did.
+    """Train every point of the front, or the named point, once with each new seed, and measure it as the sweep did.
 
-    Trainings of an earlier call stay: another call goes on where that one stopped, and more seeds add to it.
+    Trainings of earlier calls are kept: a call goes on where another stopped, and more seeds add trainings.
 
     Args:
-        seeds: number of seeds, at least 2; they follow the recipe's own.
-        tracking_uri: of the store, where it has moved since the sweep.
+        seeds: number of seeds, at least 2. They are the numbers after the recipe's own seed.
+        tracking_uri: the store, if it has moved since the sweep.
         named: the point to confirm; None: the front.
 
     Returns:
         The document that `edp-sweep confirm --json` prints.
 
     Raises:
-        UserError: before anything starts; also while another process drives the sweep.
-        TrialError: when nothing could be trained.
-        SweepStopped: when it was stopped; it names the command that goes on.
+        UserError: if the sweep has not ended or cannot be confirmed. Nothing was made then.
+        TrialError: if nothing could be trained.
+        SweepStopped: if it was stopped; it names the command that goes on.
     """
     from sweeps.results.front import pareto_front
     from sweeps.results.recommendation import named_point
@@ -92,8 +93,8 @@ def confirm(
     record, recipe = sweep.record, sweep.recipe
     if recipe.search.secret:
         raise UserError(
-            f"name = {sweep.name!r} released the best of a secret number of trials, and more trainings are outside "
-            "that bound; allowed: a sweep with another search.sampler"
+            f"name = {sweep.name!r} released the best of a secret number of trials, and its ε does not cover more "
+            "trainings; allowed: a sweep with another search.sampler"
         )
     if record.state == "running":
         way = "" if sweep.state == "running" else f" (its process is gone; go on with: {sweep.command('resume')})"
@@ -110,10 +111,12 @@ def confirm(
 
 
 def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
+    """Train the points' missing seeds, write means and ε to MLflow, and return the document."""
     from sweeps.commands.finish import tell_total
     from sweeps.results.confirmed import seed_folder
     from sweeps.results.cost import epsilon_of_sweep
     from sweeps.results.recommendation import picked_spec
+    from sweeps.store.records import ConfirmedRun
     from sweeps.tracking.tracker import Tracker
 
     record, recipe = sweep.record, sweep.recipe
@@ -129,10 +132,15 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
     try:
         failures = _train(sweep, missing, tracker, progress) if missing else []
     except BaseException:
-        with suppress(UserError):  # the steps that were taken count; what went wrong is said
+        # The steps that were taken count in ε. An error of the store must not hide the first error.
+        with suppress(UserError):
             tell_total(sweep, tracker)
         raise
-    done = [_read(job[2]) | {"point": job[0].name} for job in jobs if (job[2] / "result.json").is_file()]
+    done = [
+        read_json(folder / "result.json", ConfirmedRun).model_dump() | {"point": point.name}
+        for point, _, folder in jobs
+        if (folder / "result.json").is_file()
+    ]
     if not done:
         raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")
     points = [
@@ -153,22 +161,20 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
 
 
 def _estimate(jobs: list[tuple[Point, TrialSpec, Path]]) -> str:
-    """Return how long the jobs take, by the seconds that the points' own trainings took."""
+    """Return the expected time of the jobs, in words, from the seconds that the points' own trainings took."""
     seconds = sum(point.metrics.get("trial_seconds", math.nan) for point, _, _ in jobs)
-    return (
-        f", about {timedelta(seconds=round(seconds))} (h:mm:ss) once they run"
-        if jobs and math.isfinite(seconds)
-        else ""
-    )
+    known = jobs and math.isfinite(seconds)
+    return f", about {timedelta(seconds=round(seconds))} (h:mm:ss) once they run" if known else ""
 
 
 def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
+    """Return the configuration with another seed."""
     training = spec.training.model_copy(update={"seed": seed % 2**32})
     return spec.model_copy(update={"training": training})
 
 
 def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
-    """Run the missing trainings, one after the other, and return why some failed."""
+    """Run the trainings, one after the other, and return the reasons of those that failed."""
     from sweeps.run.prepare import encode_missing, ensure_attack, open_corpora
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session, worker_group
@@ -205,15 +211,17 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                     shown.trial(place, "failed", reason=str(error))
                     continue
                 shown.trial(place, "complete", metrics=result.metrics)
-                _write(folder, {"seed": spec.training.seed, "run_id": tracked.run_id, "metrics": result.metrics})
+                found = {"seed": spec.training.seed, "run_id": tracked.run_id, "metrics": result.metrics}
+                with atomic_write(folder / "result.json") as partial:
+                    partial.write_text(json.dumps(found, indent=1))
             between.end({"state": "complete"})
     return failures
 
 
 def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared) -> JobRun:
-    """Return the run that holds the trainings: that of an earlier call, or a new one.
+    """Open the parent run of the trainings: that of an earlier call, or a new one.
 
-    The children of the sweep's own run stay its trials.
+    They are not children of the sweep's own run, so that these stay its trials.
     """
     from sweeps.tracking.job_run import corpus_inputs, open_job
 
@@ -223,14 +231,16 @@ def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared
         params={},
         tags={**environment_tags(), "role": "confirmation", "sweep": sweep.name, "state": "running"},
         parent=sweep.record.run_id,
-        note=f"What of the front of {sweep.name} was its configurations, and what was luck: the same again, with new "
-        "seeds. Means and intervals are metrics `confirmed_…` of the trials' own runs.",
+        note=f"The front of {sweep.name}, trained again with new seeds, to tell its configurations from luck. "
+        "Means and intervals are the metrics `confirmed_…` of the trials' own runs.",
         inputs=corpus_inputs(base, prepared.corpus, prepared.shadow),
         run_id=tracker.find(sweep.record.run_id, "confirmation"),
     )
 
 
 def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
+    """Return a function that shows and tracks the epochs of the training in row `place`."""
+
     def on_epoch(epoch: int, metrics: Metrics) -> None:
         progress.trial_epoch(place, epoch, metrics)
         tracked.epoch(epoch, metrics)
@@ -239,6 +249,7 @@ def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
 
 
 def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
+    """Make the folder of a training, write its configuration, and open its run below `above`."""
     from sweeps.store.picks import heading_of
     from sweeps.tracking.job_run import open_job
 
@@ -255,18 +266,8 @@ def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder:
     )
 
 
-def _write(folder: Path, result: dict[str, Any]) -> None:
-    with atomic_write(folder / "result.json") as partial:
-        partial.write_text(json.dumps(result, indent=1))
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    from sweeps.store.records import ConfirmedRun
-
-    return read_json(folder / "result.json", ConfirmedRun).model_dump()
-
-
 def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any]:
+    """Return a point's part of the document: its figures in the sweep, the means of the new runs, and the runs."""
     from sweeps.results.confirmed import estimate
 
     found: dict[str, Any] = {}
@@ -293,28 +294,28 @@ def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
 
 
 def print_confirmation(document: dict[str, Any], console: Console) -> None:
-    """Print the means and intervals, beside what the sweep had found."""
+    """Print means and intervals beside the sweep's own figures."""
     from sweeps.results.confirmed import DECIDE
 
     console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
     if document["seeds"] < DECIDE:
-        print_line(console, f"{document['seeds']} seeds decide nothing: take --seeds {DECIDE} or more")
+        print_line(console, f"{document['seeds']} seeds are too few for a decision; use --seeds {DECIDE} or more")
     for failure in document["failures"]:
         print_line(console, f"failed: {failure}")
     cost = document["epsilon_of_sweep_and_confirmation"]
-    known = "unknown: a ledger is missing, broken or not whole" if cost is None else epsilon_text(cost)
+    known = "unknown: a ledger is missing, broken or incomplete" if cost is None else epsilon_text(cost)
     print_line(console, f"ε of the sweep and these trainings together: {known}")
 
 
 def _table(document: dict[str, Any], of_sweep: bool) -> Table:
-    """Return a row a point: means of SER and MIA AUC over the new seeds, and what the sweep had found."""
+    """Return a table with a row for each point: SER and MIA AUC over the new seeds and, if asked, in the sweep."""
     all_metrics = [point["metrics"] for point in document["points"]]
     means = ["SER\nmean ±", "MIA AUC\nmean ±"]
     if of_sweep:
         means = ["SER\nsweep", means[0], "MIA AUC\nsweep", means[1]]
     heads = ["trial", "seeds", *means, *epsilon_heads(all_metrics)]
     caption = (
-        ("sweep: what the sweep found. " if of_sweep else "")
+        ("sweep: the sweep's own figure. " if of_sweep else "")
         + "mean ±: over the new seeds, half the 95 % interval. "
         + epsilon_legend(all_metrics)
     )

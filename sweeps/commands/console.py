@@ -1,4 +1,4 @@
-"""Standard output for results, standard error for everything else: warnings, mistakes, and what takes its time."""
+"""Standard output for results; standard error for everything else: warnings, errors and progress."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sweeps.text.terminal import print_line
 LIBRARIES = "loading Ray, PyTorch and MLflow"
 
 _MAX_LINE = 4_000
-"""Characters of a line that reports a mistake."""
+"""Characters of a line that reports an error."""
 _PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 
 
 def _open_streams() -> None:
-    """Put the null device in the place of each standard stream that is closed.
+    """Open the null device in place of each standard stream that is closed.
 
-    The next file that is opened would get the stream's number, and every line that is printed.
+    Otherwise the next file that is opened gets the stream's number, and with it every line that is printed.
     """
     for number in (0, 1, 2):
         try:
@@ -35,11 +35,12 @@ def _open_streams() -> None:
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that is no UTF-8, a terminal that lacks ε
+        # For a name that is not UTF-8, and for a terminal that cannot show ε.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _own_stderr() -> TextIO:
-    """Return standard error under a number of its own: Ray's C++ writes to 2, which leads to a log while Ray runs."""
+    """Return standard error under another number than 2, which is redirected to a log while Ray runs."""
     try:
         return open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
     except OSError:  # closed
@@ -47,15 +48,15 @@ def _own_stderr() -> TextIO:
 
 
 _open_streams()
-# Bound to the streams as they are now: while Ray runs, what it prints is redirected to a log.
-# Names and paths are shown as they are: brackets are no markup, and :x: is no emoji.
+# Bound to the streams as they are now, because `ray_session` redirects them to a log while Ray runs.
+# Without markup and emoji, because names and paths may hold brackets or `:x:`.
 out = Console(file=sys.stdout, markup=False, emoji=False)
 err = Console(file=_own_stderr(), markup=False, emoji=False)
 
 
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[], None]]:
-    """Show in a terminal, while the block runs, what the seconds go to.
+    """Show `what` in a terminal while the block runs.
 
     Yields:
         A function that ends the display early, so that a question can be asked.
@@ -68,20 +69,22 @@ def busy(what: str) -> Iterator[Callable[[], None]]:
 
 
 def print_json(document: Any) -> None:
-    """Print one document on standard output. Infinity is written as Python's json writes and reads it."""
+    """Print one JSON document on standard output. An infinite number is written as `Infinity`."""
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def complain(line: str) -> None:
-    """Print a mistake or a failure as one line, whatever characters were typed or read."""
-    if len(line) > _MAX_LINE:  # it repeats what was typed
+    """Print an error as one line, whatever characters the input had."""
+    if len(line) > _MAX_LINE:  # it quotes long input
         line = f"{line[: _MAX_LINE // 2]} … {line[-_MAX_LINE // 2 :]}"
     printable = "".join(letter if letter.isprintable() else " " for letter in line)
-    with suppress(OSError):  # standard error has no reader
+    with suppress(OSError):  # the reader of standard error has ended
         print_line(err, f"edp-sweep: {printable}", style="bold red")
 
 
 class _Notes(logging.Handler):
+    """A handler that prints each record as a note."""
+
     def emit(self, record: logging.LogRecord) -> None:
         print_line(err, f"note: {record.getMessage()}")
 
@@ -94,7 +97,7 @@ def warnings_as_notes() -> Iterator[None]:
     before = [logger.propagate for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
-        logger.propagate = False  # or a library's handler would say it again, with the name of the module
+        logger.propagate = False  # a library's handler at the root would print the line a second time
     try:
         yield
     finally:

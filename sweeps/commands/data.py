@@ -1,24 +1,31 @@
-"""`edp-sweep data`: fetches, generates and checks corpora."""
+"""`edp-sweep data`: download, generate and check corpora."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from pydantic import ValidationError
 
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import FILE, PATH, Json
 from sweeps.run.progress import shown
+from sweeps.text.errors import one_line, suggestion
 from sweeps.text.paths import as_path, is_printed, output
 from sweeps.text.terminal import print_line
+from trainables import corpora
 from trainables.config import ColumnsSpec, CorpusSpec
+from trainables.corpora.labels import TASKS
 
-data = typer.Typer(no_args_is_help=True, help="Corpora: download with pinned digests, generate, validate one's own.")
+data = typer.Typer(
+    no_args_is_help=True, help="Corpora: download public ones with pinned digests, generate some, check your own."
+)
 
 FORMATS = get_args(CorpusSpec.model_fields["format"].annotation)[1:]
 
@@ -28,50 +35,51 @@ def fetch(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="atis, snips, nlu_eval (all three by default), which are downloaded; sgd, clinc150, banking77, "
-            "restaurant8k, mit_restaurant, mit_movie, mit_movie_trivia, fb_multilingual, which are not"
+            help="atis, snips, nlu_eval: downloaded, all three by default; sgd, clinc150, banking77, restaurant8k, "
+            "mit_restaurant, mit_movie, mit_movie_trivia, fb_multilingual: converted files, see --from"
         ),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="converted file of the one corpus that is named: checked and kept", **PATH),
+        typer.Option(
+            "--from", help="converted file of the corpus that is named; it is checked and copied to the corpora", **PATH
+        ),
     ] = None,
 ) -> None:
-    """Downloads public corpora, with pinned digests, unless they are at hand already.
+    """Download public corpora, with pinned digests, unless they are here already.
 
-    Those that are read as converted files it keeps, with --from, or says where they come from.
+    Corpora that are read as converted files are not downloaded: --from takes such a file, and without it a message says
+    where it comes from.
     """
-    from trainables.corpora import DOWNLOADED, PUBLIC, find_corpus, keep
-
-    for name in names or DOWNLOADED:
-        if name not in PUBLIC:
-            raise UserError(f"corpus = {name!r}: allowed: {', '.join(PUBLIC)}")
+    for name in names or corpora.DOWNLOADED:
+        if name not in corpora.PUBLIC:
+            raise UserError(f"corpus = {name!r}: allowed: {', '.join(corpora.PUBLIC)}")
     if source is not None and len(names or ()) != 1:
-        raise UserError(f"--from = {str(source)!r}: it is the file of one corpus; allowed: with exactly one name")
-    for name in names or DOWNLOADED:
-        found = find_corpus(CorpusSpec(name=name)) if source is None else keep(name, source)
+        raise UserError(
+            f"--from = {str(source)!r}: it is the file of one corpus; allowed: together with exactly one name"
+        )
+    for name in names or corpora.DOWNLOADED:
+        found = corpora.find_corpus(CorpusSpec(name=name)) if source is None else corpora.keep(name, source)
         print_line(out, f"{name}: {found}")
 
 
 @data.command()
 def make(
-    name: Annotated[str, typer.Argument(help="communication, health or video")],
-    utterances: Annotated[int, typer.Option(min=20, max=10_000_000, help="how many distinct ones")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    name: Annotated[str, typer.Argument(help="the corpus: communication, health or video")],
+    utterances: Annotated[
+        int, typer.Option(min=20, max=10_000_000, help="number of utterances, all distinct")
+    ] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the generator")] = 0,
     path: Annotated[
         Path | None,
-        typer.Option("--output", help="JSON lines file, or - to print; NAME.jsonl by default", **FILE),
+        typer.Option("--output", help="file to write, or - to print; by default NAME.jsonl", **FILE),
     ] = None,
 ) -> None:
-    """Writes a generated corpus as JSON lines: tokens, tags, intent."""
-    import json
-
-    from trainables.corpora import GENERATED, stream
-
-    if name not in GENERATED:
-        raise UserError(f"corpus = {name!r}: allowed: {', '.join(GENERATED)}")
+    """Generate a corpus, and write it as JSON lines of tokens, tags and intent."""
+    if name not in corpora.GENERATED:
+        raise UserError(f"corpus = {name!r}: allowed: {', '.join(corpora.GENERATED)}")
     path = path or Path(f"{name}.jsonl")
-    source = islice(stream(name, seed), utterances)
+    source = islice(corpora.stream(name, seed), utterances)
     with output(path) as file:
         for one in shown(source, f"making {name}", utterances, err):
             file.write(json.dumps({k: v for k, v in one._asdict().items() if k != "user"}, ensure_ascii=False) + "\n")
@@ -81,29 +89,25 @@ def make(
 
 @data.command()
 def check(
-    corpus: Annotated[str, typer.Argument(help="a corpus' name, or a path to one")],
-    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}; auto: by what is there")] = "auto",
+    corpus: Annotated[str, typer.Argument(help="a corpus' name, or the path of a file or folder")],
+    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}; auto: as the files suggest")] = "auto",
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND=NAME", help="text=NAME, intent=NAME, tags=NAME or user=NAME, of a table's column"),
+        typer.Option(
+            metavar="KIND=NAME",
+            help="a table's column, as text=NAME, intent=NAME, tags=NAME or user=NAME; may be repeated",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Reads a corpus whole, with every check that training makes, and counts what it holds."""
-    from pydantic import ValidationError
-
-    from sweeps.text.errors import one_line, suggestion
-    from trainables.corpora import GENERATED, PUBLIC, check_corpus
-    from trainables.corpora.labels import TASKS
-
+    """Read a whole corpus, check it as training does, and count its utterances, labels and users."""
     try:
         here = as_path(corpus).exists()
     except UserError as error:
         raise UserError(f"corpus = {error}") from None
-    if not here and corpus not in (*PUBLIC, *GENERATED):
-        raise UserError(
-            f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, (*PUBLIC, *GENERATED))}"
-        )
+    known = (*corpora.PUBLIC, *corpora.GENERATED)
+    if not here and corpus not in known:
+        raise UserError(f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, known)}")
     name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_")[:100] or "corpus"
     about: dict[str, Any] = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
     if column:
@@ -112,7 +116,7 @@ def check(
         spec = CorpusSpec.model_validate(about)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
-    summary = dataclasses.asdict(check_corpus(spec))
+    summary = dataclasses.asdict(corpora.check_corpus(spec))
     if as_json:
         print_json(summary)
         return
@@ -127,11 +131,12 @@ def check(
         out,
         "users: {train_users:,} in train, at most {most_of_a_user:,} of its utterances each".format(**summary)
         if summary["train_users"]
-        else "users: not known; who contributed several utterances is protected less than epsilon says",
+        else "users: not known; a person with several utterances is protected less than ε says",
     )
 
 
 def _kind_and_name(column: str) -> tuple[str, str]:
+    """Return the two parts of a `--column`."""
     kind, equals, name = column.partition("=")
     if not equals or kind not in ColumnsSpec.model_fields or not name:
         raise UserError(

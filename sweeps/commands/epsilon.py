@@ -1,11 +1,11 @@
-"""`edp-sweep epsilon`: what a configuration guarantees, without training it."""
+"""`edp-sweep epsilon`: the ε of a configuration, without training it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Container
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -13,6 +13,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from edp.accounting.composition import composition_of
+from edp.ledger import Ledger, planned_ledger
+from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, Json
@@ -23,13 +26,10 @@ from sweeps.text.paths import check_page, output
 from sweeps.text.terminal import print_line
 from trainables.config.training import MAX_EPOCHS
 
-if TYPE_CHECKING:
-    from edp.ledger import Ledger
-
 MAX_LEVELS = 10_000
-"""Noise levels of Poisson samples: each takes milliseconds, once for each epoch that is shown."""
+"""Largest number of noise levels with Poisson sampling. Each takes milliseconds for each epoch that is shown."""
 _ROWS = 15
-"""Rows of the table, about."""
+"""Approximate number of rows of the table."""
 
 _UNITS = {
     "example": "one example",
@@ -44,29 +44,44 @@ _NEIGHBOURS = {
 
 def epsilon_command(
     z0: Annotated[float, typer.Option(help="noise multiplier of the first epoch")],
-    epochs: Annotated[int, typer.Option(min=1, max=MAX_EPOCHS, help="of training")],
-    decay: Annotated[str, typer.Option(help="none, linear or exponential")] = "none",
-    tau: Annotated[float, typer.Option(help="speed of the decay")] = 0.0,
+    epochs: Annotated[int, typer.Option(min=1, max=MAX_EPOCHS, help="number of training epochs")],
+    decay: Annotated[
+        str, typer.Option(help="decay of the noise multiplier over epochs: none, linear or exponential")
+    ] = "none",
+    tau: Annotated[float, typer.Option(help="speed of the decay, per epoch")] = 0.0,
     method: Annotated[
         str | None,
-        typer.Option(help="edp, or dpsgd: micro-batches of one example, or user; with --unit user dpsgd, else edp"),
+        typer.Option(
+            help="edp, or dpsgd, which clips each example or user alone; by default dpsgd with --unit user, else edp"
+        ),
     ] = None,
     micro_batches: Annotated[
-        int, typer.Option(min=1, max=10**12, help="N of the paper; dpsgd: examples a step, or users")
+        int,
+        typer.Option(
+            min=1,
+            max=10**12,
+            help="number of micro-batches a step (N in the paper); with dpsgd of examples or users a step",
+        ),
     ] = 8,
     delta: Annotated[float, typer.Option(help="δ of the guarantee")] = 5e-4,
-    noise: Annotated[str, typer.Option(help="corrected or paper")] = "corrected",
-    alpha: Annotated[str, typer.Option(help="fixed, none, public, private or paper")] = "fixed",
-    sampling: Annotated[str, typer.Option(help="shuffle or poisson")] = "shuffle",
-    rate: Annotated[float, typer.Option(help="share of the data that a step holds (poisson, banded)")] = 1.0,
-    unit: Annotated[str, typer.Option(help="example, micro_batch or user")] = "example",
-    clip: Annotated[str, typer.Option(help="fixed, automatic or quantile")] = "fixed",
-    noise_correlation: Annotated[str, typer.Option(help="none or banded")] = "none",
-    band: Annotated[int | None, typer.Option(help="steps that banded noise is correlated over")] = None,
-    plot: Annotated[Path | None, typer.Option(help="write the curve as an HTML page", **PATH)] = None,
+    noise: Annotated[
+        str, typer.Option(help="noise for the sensitivity of a step (corrected), or as the paper has it (paper)")
+    ] = "corrected",
+    alpha: Annotated[
+        str, typer.Option(help="source of the layer scales: fixed, none, public, private or paper")
+    ] = "fixed",
+    sampling: Annotated[str, typer.Option(help="sampling of the examples: shuffle or poisson")] = "shuffle",
+    rate: Annotated[float, typer.Option(help="share of the data that a step holds, with poisson or banded")] = 1.0,
+    unit: Annotated[str, typer.Option(help="unit that is protected: example, micro_batch or user")] = "example",
+    clip: Annotated[str, typer.Option(help="choice of the clipping threshold: fixed, automatic or quantile")] = "fixed",
+    noise_correlation: Annotated[
+        str, typer.Option(help="correlation of the noise between steps: none or banded")
+    ] = "none",
+    band: Annotated[int | None, typer.Option(help="number of steps that banded noise is correlated over")] = None,
+    plot: Annotated[Path | None, typer.Option(help="also write the curve as an HTML page", **PATH)] = None,
     as_json: Json = False,
 ) -> None:
-    """The epsilons of a configuration: the honest one, and what the paper would claim; epoch by epoch."""
+    """Compute the ε of a configuration after each epoch: the honest one, and the one of the paper's formula."""
     settings: dict[str, Any] = {
         "z0": z0,
         "decay": decay,
@@ -89,20 +104,17 @@ def epsilon_command(
         raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
     if unit == "user" and method == "edp":
         raise UserError(
-            "unit = user clips every user by itself, method = edp micro-batches of several; "
-            "allowed: --method dpsgd, with the users of a step as --micro-batches"
+            "unit = user: each user is clipped alone, but method = edp clips micro-batches of several; "
+            "allowed: --method dpsgd, with --micro-batches as the number of users a step"
         )
     if not 1e-12 <= rate <= 1:
         raise UserError(f"rate = {rate:g}: allowed: 1e-12 to 1")
     if rate != 1 and spec.sampling == "shuffle" and not spec.fixed_order:
         raise UserError(
             f"rate = {rate:g} has no meaning with sampling = shuffle, where every example takes part once an epoch; "
-            "allowed: --sampling poisson or --noise-correlation banded beside it"
+            "allowed: together with --sampling poisson or --noise-correlation banded"
         )
     check_page(plot)
-    from edp.ledger import planned_ledger
-    from edp.sampling import steps_at_rate
-
     ledger = planned_ledger(
         spec,
         epochs=epochs,
@@ -111,7 +123,7 @@ def epsilon_command(
         rate=rate,
         single_example=method == "dpsgd",
     )
-    # The table has some rows, and no more are computed.
+    # Each epoch takes time to price, so only those that are shown are priced.
     step = max(1, epochs // _ROWS)
     rows = {epoch for epoch in range(epochs) if (epoch + 1) % step == 0 or epoch + 1 == epochs}
     document = _document(ledger, spec, err, shown=None if as_json or plot is not None else rows)
@@ -132,12 +144,11 @@ def _document(
 
     Args:
         console: shows the progress.
-        shown: epochs, counted from 0, that are listed, the last among them; None: all.
+        shown: the epochs, counted from 0, that are listed. The last epoch is one of them. None: all epochs.
 
     Raises:
-        UserError: for more noise levels than can be priced.
+        UserError: for more than `MAX_LEVELS` noise levels.
     """
-    from edp.accounting.composition import composition_of
     from edp.accounting.epsilon import epsilon_curve
 
     levels = len({(s.rate, s.z) for s in composition_of(ledger).sampled})
@@ -165,10 +176,10 @@ def _document(
 
 
 def _plot(document: dict[str, Any], path: Path) -> None:
-    """Write the curve of a document as a page.
+    """Write the curve of a document as an HTML page.
 
     Raises:
-        UserError: where it cannot be written.
+        UserError: if it cannot be written.
     """
     import plotly.graph_objects as go
 
@@ -181,7 +192,7 @@ def _plot(document: dict[str, Any], path: Path) -> None:
         template="plotly_white",
         title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}<br>"
         f"at the end: honest {epsilon_text(document['epsilon'])}, paper {number(document['epsilon_paper'])}"
-        + ("; an infinite ε has no place on the axis" if math.isinf(document["epsilon"]) else ""),
+        + ("; an infinite ε is not on the axis" if math.isinf(document["epsilon"]) else ""),
         xaxis_title="epochs",
         yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
     )
@@ -190,6 +201,7 @@ def _plot(document: dict[str, Any], path: Path) -> None:
 
 
 def _show(document: dict[str, Any], spec: EDPSpec) -> None:
+    """Print some epochs as a table, and the guarantee in words."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for name in ("epochs", "ε honest", "ε paper"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -200,12 +212,14 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
             table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), f"{row['epsilon_paper']:.6g}")
     out.print(table)
     lines = [
-        f"ε = {document['epsilon']:.6g} (honest), {document['epsilon_paper']:.6g} (as the paper reckons), "
-        f"at δ = {spec.delta:g}; audited: no; that takes a run with canaries (canaries.count) and edp-sweep attack",
+        f"ε = {document['epsilon']:.6g} (honest), {document['epsilon_paper']:.6g} (by the paper's formula), "
+        f"at δ = {spec.delta:g}; not audited: an audit needs a run with canaries (canaries.count) and edp-sweep attack",
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
     if spec.unit != "user":
-        lines.append("who contributed several utterances is protected less: --unit user is about all of a user's")
+        lines.append(
+            "a person with several utterances is protected less; --unit user protects all of a user's utterances"
+        )
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:

@@ -1,4 +1,4 @@
-"""The end of a sweep's run, whatever ended it: its front, its picture and its state, here and in MLflow."""
+"""The end of a sweep's run, whatever ended it: front, picture and state, in the sweep's folder and in MLflow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainables.records.files import atomic_write
 
 
 def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress: Progress) -> None:
-    """Write the front, its picture and the sweep's state, and send what MLflow lacks of it."""
+    """Write the sweep's state, its front and the front's picture, and send MLflow what it lacks."""
     sweep.update(state=state)
     tracker.try_now()
     before = tracker.failures
@@ -43,16 +43,11 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
             partial.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
         tracker.artifact(record.run_id, picture)
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
-    for run in now ^ earlier:  # a sweep that went on may have left some behind
+    for run in now ^ earlier:  # a sweep that went on has runs that were marked before and left the front since
         tracker.tag(run, {"pareto": str(run in now).lower()})
     tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
-    tracker.tag(
-        record.run_id,
-        {
-            "state": state,
-            NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_id),
-        },
-    )
+    note = run_note(sweep, recipe, trials, front, tracker.experiment_id)
+    tracker.tag(record.run_id, {"state": state, NOTE: note})
     tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
     try:
         _tell_models(sweep, trials, tracker)
@@ -64,7 +59,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
 
 
 def tell_total(sweep: Sweep, tracker: Tracker) -> None:
-    """Tell MLflow the sweep's ε after one more training on its corpus: its run, and its registered models."""
+    """Update the sweep's ε in MLflow, in its run and its models, after one more training on its corpus."""
     recipe, trials, record = sweep.recipe, sweep.trials(), sweep.record
     front = pareto_front(trials, recipe.search.objectives)
     tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
@@ -73,7 +68,7 @@ def tell_total(sweep: Sweep, tracker: Tracker) -> None:
 
 
 def _tell_models(sweep: Sweep, trials: list[TrialRecord], tracker: Tracker) -> None:
-    """Write the sweep's ε to the tags of the models that were registered of it, also while it ran."""
+    """Write the sweep's ε to the tags of all models that were registered from it."""
     cost = epsilon_of_sweep(sweep, trials)
     made = [*(pick.model for pick in read_picks(sweep)), *(o.model for o in final_trainings(sweep).values())]
     for model in dict.fromkeys(uri for uri in made if uri is not None):
@@ -81,7 +76,7 @@ def _tell_models(sweep: Sweep, trials: list[TrialRecord], tracker: Tracker) -> N
 
 
 def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:
-    """Return the corpora as inputs of a run; none where they are gone: a sweep that has ended does not need them."""
+    """Return the corpora as inputs of a run, or [] if they are gone: a sweep that has ended does not need them."""
     try:
         prepared = locate(recipe.baseline(), sweep.cache)
     except UserError:
@@ -90,7 +85,7 @@ def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:
 
 
 def _metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
-    """Return counts, and the sweep's own ε where it is known, for the parent run."""
+    """Return the metrics of the sweep's run: counts, and the sweep's own ε if it is known."""
     costs = {
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),

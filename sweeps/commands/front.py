@@ -1,4 +1,4 @@
-"""`edp-sweep front`: the Pareto-optimal configurations of a sweep, as a table or a document."""
+"""`edp-sweep front`: the Pareto-optimal configurations of a sweep, as a table or a JSON document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def front_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
-    """The Pareto-optimal configurations."""
+    """Show the Pareto-optimal configurations of a sweep."""
     sweep = named(storage, name)
     if as_json:
         print_json(front_document(sweep))
@@ -39,7 +39,7 @@ def front_command(
 
 
 def front_document(sweep: Sweep) -> dict[str, Any]:
-    """Return what `--json` prints; `sweeps.results.front.ties` says what `tied_with` means."""
+    """Return what `--json` prints. `sweeps.results.front.ties` defines `tied_with`."""
     from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
     from sweeps.results.front import pareto_front, ties
     from sweeps.results.recommendation import recommended
@@ -67,13 +67,13 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
 
 
 def baseline_document(sweep: Sweep) -> dict[str, Any] | None:
-    """Return the figures and the run of plain SGD, which has no guarantee."""
+    """Return metrics and run of the SGD baseline, which has no guarantee; None while it is not trained."""
     found = sweep.record.baseline
     return found and {**found, "formal_guarantee": False}
 
 
 def print_front(sweep: Sweep, console: Console) -> None:
-    """Print the front, and the ε of the whole sweep, to which trials that failed or were stopped have added too."""
+    """Print the front, and the ε of the whole sweep, which includes trials that failed or were stopped."""
     from sweeps.results.cost import cost_line
     from sweeps.results.front import pareto_front, tie_lines, ties
     from sweeps.results.recommendation import recommended
@@ -82,7 +82,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
     front = pareto_front(trials, recipe.search.objectives)
     if front:
         tied = ties(trials, front, recipe.search.objectives)
-        # Changes go first where a terminal is too narrow: a figure without its interval misleads. The epsilons stay.
+        # A narrow terminal loses the changes first, because a figure without its interval misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
         tables = (_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in layouts)
         console.print(fitting(console, tables))
@@ -103,7 +103,7 @@ def _table(
     intervals: bool,
     changes: bool,
 ) -> Table:
-    """Return the front, with the changes against the SGD baseline that the paper's Table 1 reports."""
+    """Return the table of the front, with the changes against the SGD baseline that the paper's Table 1 reports."""
     baseline = sweep.record.baseline or {}
     models = sum(len(trial.points) for trial in trials)
     rare = TPR in sweep.recipe.search.objectives
@@ -128,7 +128,7 @@ def _table(
 
 
 def _cells(name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool) -> dict[str, str]:
-    """Return a model's cells by the heads of their columns."""
+    """Return a model's cells, by column head."""
     return {
         "trial": name,
         "SER": ser_cell(metrics, interval=intervals),
@@ -141,6 +141,7 @@ def _cells(name: str, metrics: dict[str, Any], baseline: dict[str, Any], interva
 
 
 def _change(value: float, baseline: float | None) -> str:
+    """Return the relative change against the baseline, in percent; "" if there is no baseline."""
     if baseline is None:
         return ""
     change = relative_change(value, baseline)
@@ -148,13 +149,14 @@ def _change(value: float, baseline: float | None) -> str:
 
 
 def _caption(front: list[Point], *, intervals: bool, changes: bool, tied: bool, rare: bool) -> str:
+    """Return the legend of the signs and columns that the table has."""
     above = any(point.metrics["ser"] > 1 for point in front)
     metrics = [point.metrics for point in front]
     return (
         ("2@3: trial 2 after epoch 3. " if any("@" in point.name for point in front) else "")
         + ("Δ: against the SGD baseline. " if changes else "")
         + ("±: half the 95 % interval. " if intervals else "")
-        + ("~: hangs on noise. " if tied else "")
+        + ("~: within the noise of its measurement. " if tied else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
         + ("SER above 100 %: more errors than there are slots and intents. " if above else "")
         + epsilon_legend(metrics)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and the sweep that a command is about."""
+"""Arguments and options that several commands share, and the sweep that they name."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 Alias = Literal["candidate", "champion"]
-"""What a version is called in the registry: one to try, and the one that is served."""
+"""Alias of a version in the registry: `candidate` is to be tried, `champion` is served."""
 
 PATH: dict[str, Any] = {"parser": as_path, "metavar": "PATH"}
-"""Of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
+"""Keywords of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
 
 
 def file_named(text: str) -> Path:
     """Return a file's path.
 
     Raises:
-        typer.BadParameter: for a name that ends with a slash, which a path would lose.
+        typer.BadParameter: for a name that ends with a slash, which `Path` would drop.
     """
     if str(text).endswith("/"):
         raise typer.BadParameter(f"{text} is a folder; allowed: a file")
@@ -36,7 +36,7 @@ def file_named(text: str) -> Path:
 
 
 FILE: dict[str, Any] = {"parser": file_named, "metavar": "FILE"}
-"""Of every option that is a file to be written."""
+"""Keywords of every option that is a file to be written."""
 
 
 def storage_folder(text: str | Path) -> Path:
@@ -56,38 +56,49 @@ def storage_folder(text: str | Path) -> Path:
     return folder
 
 
-Name = Annotated[str | None, typer.Argument(help="of a sweep; by default the newest")]
-Recipe = Annotated[str, typer.Argument(help="a recipe's name, or a path to a YAML file")]
-Point = Annotated[str | None, typer.Argument(metavar="[POINT]", help="a trial, 7, or its model after an epoch, 7@3")]
-Trials = Annotated[int | None, typer.Option(help="how many trials; short for --set search.trials=N")]
+Name = Annotated[str | None, typer.Argument(help="name of a sweep; by default the newest sweep")]
+Recipe = Annotated[str, typer.Argument(help="a recipe's name, or the path of a YAML file")]
+Point = Annotated[
+    str | None, typer.Argument(metavar="[POINT]", help="a trial, such as 7, or its model after an epoch, such as 7@3")
+]
+Trials = Annotated[int | None, typer.Option(help="number of trials; short for --set search.trials=N")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as training.epochs=2; may be repeated"),
+    typer.Option("--set", metavar="KEY=VALUE", help="change one setting, such as training.epochs=2; may be repeated"),
 ]
-Storage = Annotated[Path, typer.Option(help="folder that sweeps live in", parser=storage_folder, metavar="PATH")]
+Storage = Annotated[Path, typer.Option(help="folder that holds the sweeps", parser=storage_folder, metavar="PATH")]
 TrackingUri = Annotated[
-    str | None, typer.Option(help="MLflow tracking store; by default a SQLite file in the storage folder")
+    str | None,
+    typer.Option(
+        help="MLflow's tracking store; by default the one that the sweep was started with, for new runs "
+        "MLFLOW_TRACKING_URI or a SQLite file in the storage folder"
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document instead of text")]
 Register = Annotated[
     str | None,
     typer.Option("--register", metavar="MODEL", help="add the model to MLflow's registry under this name"),
 ]
 AliasOption = Annotated[
     Alias | None,
-    typer.Option("--alias", help="what --register calls the version: models:/MODEL@ALIAS; by default candidate"),
+    typer.Option(
+        "--alias", help="alias of the version that --register adds, as in models:/MODEL@ALIAS; by default candidate"
+    ),
 ]
 WithEncoder = Annotated[
     bool,
-    typer.Option("--with-encoder", help="--register takes a frozen public encoder along; else a server must have it"),
+    typer.Option(
+        "--with-encoder",
+        help="include a frozen public encoder in the registered model; without it, every server must have the encoder",
+    ),
 ]
 
 
 def named(storage: Path, name: str | None) -> Sweep:
-    """Return the sweep of this name; without one the newest, which is said.
+    """Return the sweep of this name. Without a name, return the newest sweep and print its name.
 
     Raises:
-        UserError: where there is none.
+        UserError: if there is no such sweep.
     """
     from sweeps.store.sweep import Sweep, newest
 
@@ -104,7 +115,10 @@ def named(storage: Path, name: str | None) -> Sweep:
 
 
 def name_and_point(storage: Path, name: str | None, point: str | None) -> tuple[str | None, str | None]:
-    """Return the sweep's name and the point: `7@3` alone is a point of the newest sweep, unless it names a sweep."""
+    """Return the sweep's name and the point.
+
+    A name such as `7@3` is a point of the newest sweep, unless a sweep has this name.
+    """
     if name is not None and point is None and is_point(name) and not (storage / name).exists():
         return None, name
     return name, point
@@ -114,11 +128,11 @@ def with_trials(settings: list[str] | None, trials: int | None) -> list[str]:
     """Return the settings, with `--trials` as one of them.
 
     Raises:
-        UserError: where both say how many.
+        UserError: if `--set` gives the number of trials, too.
     """
     said = [setting for setting in settings or [] if setting.partition("=")[0].strip() == "search.trials"]
     if trials is not None and said:
-        raise UserError(f"--trials = {trials}: --set {said[-1]} is given too; allowed: one of them")
+        raise UserError(f"--trials = {trials}: --set {said[-1]} is given too; allowed: only one of them")
     return [*(settings or []), *([f"search.trials={trials}"] if trials is not None else [])]
 
 
@@ -126,9 +140,9 @@ def registered_alias(model_name: str | None, alias: Alias | None, with_encoder: 
     """Return the alias of the version that `--register` adds.
 
     Raises:
-        UserError: for options of a registered version without `--register`.
+        UserError: for an option that needs `--register`, without it.
     """
     for option, given in (("--alias", alias is not None), ("--with-encoder", with_encoder)):
         if given and model_name is None:
-            raise UserError(f"{option}: it is of a version in the registry; allowed: --register MODEL beside it")
+            raise UserError(f"{option}: it describes a registered version; allowed: together with --register MODEL")
     return alias or "candidate"

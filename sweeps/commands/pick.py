@@ -1,4 +1,4 @@
-"""`edp-sweep pick`: one configuration of a sweep, the recommended one within limits, or the one that is named."""
+"""`edp-sweep pick`: write one configuration of a sweep, the recommended one within limits or a named one."""
 
 from __future__ import annotations
 
@@ -50,18 +50,21 @@ if TYPE_CHECKING:
 def pick_command(
     name: Name = None,
     point: PointName = None,
-    max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε")] = None,
-    max_ser: Annotated[float | None, typer.Option(help="largest SER, 0..1")] = None,
-    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC, 0..1")] = None,
+    max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε that is allowed")] = None,
+    max_ser: Annotated[float | None, typer.Option(help="largest SER that is allowed, such as 0.2")] = None,
+    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC that is allowed, 0 to 1")] = None,
     require_guarantee: Annotated[
         bool,
-        typer.Option("--require-guarantee", help="refuse a point without one: ε above 10, or the recipe's target"),
+        typer.Option(
+            "--require-guarantee",
+            help="refuse a point without a guarantee: with an ε above 10, or above the recipe's target",
+        ),
     ] = False,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="where to write the configuration; - prints it", **FILE),
+        typer.Option("--output", "-o", help="file to write the configuration to; - prints it", **FILE),
     ] = Path("picked.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="replace a FILE that is there")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace FILE if it is there")] = False,
     model_name: Register = None,
     alias: AliasOption = None,
     with_encoder: WithEncoder = False,
@@ -69,21 +72,21 @@ def pick_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """One configuration, the recommended one or the one that is named, as a file that `train` accepts."""
+    """Write one configuration, the recommended or a named one, as a file for `train`, and record who picked it."""
     printed = is_printed(output)
     if printed and as_json:
-        raise UserError(f"--output = {str(output)!r}: --json prints there too; allowed: a file")
+        raise UserError(f"--output = {str(output)!r}: --json prints there, too; allowed: a file")
     if max_mia_auc is not None and not 0 <= max_mia_auc <= 1:
         raise UserError(f"--max-mia-auc = {max_mia_auc:g}: allowed: 0 to 1, such as 0.6")
     called = registered_alias(model_name, alias, with_encoder)
     name, point = name_and_point(storage, name, point)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
-    with busy(LIBRARIES):  # before the words that say what is done
-        import sweeps.tracking.tracker  # noqa: F401
+    with busy(LIBRARIES):
+        import sweeps.tracking.tracker  # noqa: F401 - loads everything that `pick` imports
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
-    with busy("registering the model" if model_name else "writing it down") as quiet:
+    with busy("registering the model" if model_name else "writing the configuration") as quiet:
         picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
     if as_json:
         print_json({**picked.public(), "why": why, "output": str(output), "model": model.document() if model else None})
@@ -110,19 +113,19 @@ def _ask(quiet: Callable[[], None], lacks: str) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to do with a configuration that is picked."""
+    """What to do with the picked configuration."""
 
     output: Path
     model_name: str | None = None
-    """Name in the registry to register the model under; None: not registered."""
+    """Name in the registry to register the model under; None: the model is not registered."""
     alias: Alias = "candidate"
     """Alias of the registered version."""
     with_encoder: bool = False
     force: bool = False
-    """Replace a file at `output`, whatever it is."""
+    """True to replace a file at `output`, whatever its content."""
     require_guarantee: bool = False
     tracking_uri: str | None = None
-    """Store that holds the runs, where it has moved since the sweep."""
+    """Store that holds the runs, if it has moved since the sweep."""
 
     def __post_init__(self) -> None:
         if self.model_name is not None:
@@ -145,16 +148,16 @@ def pick_point(
     named: str | None = None,
     ask: Callable[[str], bool] = lambda question: True,
 ) -> tuple[Point, str, Registered | None]:
-    """Choose a configuration within limits, or take the one that is named; keep it, and register its model.
+    """Choose a configuration within limits, or take the named one. Write it and, if wanted, register its model.
 
     Args:
-        ask: called with what a model lacks of a guarantee; returns whether it may be registered all the same.
+        ask: called before a model without a guarantee is registered, with what it lacks; returns True to go on.
 
     Returns:
-        The point, why it is that one, and the registered version.
+        The point, the reason for it, and the registered version.
 
     Raises:
-        UserError: when nothing fits, when a guarantee is required and there is none, or as `keep`.
+        UserError: if no point fits, if a guarantee is required and missing, or as `keep`.
     """
     from sweeps.results.recommendation import choose, named_point
 
@@ -162,7 +165,7 @@ def pick_point(
         if not 0 <= value < math.inf:
             raise UserError(f"--max-{name.replace('_', '-')} = {value}: allowed: a number of at least 0")
     if named is not None and limits:
-        raise UserError(f"point = {named!r}: limits choose a point, too; allowed: a point, or limits")
+        raise UserError(f"point = {named!r}: limits choose a point, too; allowed: either a point or limits")
     if named is not None:
         point, why = named_point(sweep, named), "A person named it."
     else:
@@ -177,7 +180,7 @@ def pick_point(
 
 
 def without_guarantee(sweep: Sweep, point: Point) -> str | None:
-    """Return what a point lacks to be one with a guarantee; None for one that has it."""
+    """Return what a point lacks of a guarantee, in words; None for a point with a guarantee."""
     from sweeps.results.recommendation import largest_epsilon
 
     most, found = largest_epsilon(sweep.recipe.edp.epsilon), point.metrics["epsilon"]
@@ -189,13 +192,13 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
 def keep(
     sweep: Sweep, point: Point, why: str, wanted: Wanted, limits: dict[str, float] | None = None
 ) -> Registered | None:
-    """Write a chosen configuration, which `edp-sweep train` accepts, and register its model where a name is wanted.
+    """Write a chosen configuration as a file for `edp-sweep train`, and register its model if a name is wanted.
 
-    MLflow and the sweep's folder say who chose it, when and why.
+    Record in MLflow and in the sweep's folder who chose it, when and why.
 
     Raises:
-        UserError: when the file is there already or cannot be written, the store cannot be opened, or the model cannot
-            be registered, which is found out before anything is written but for a model's own faults.
+        UserError: if the file is there already or cannot be written, if the store cannot be opened, or if the model
+            cannot be registered. Nothing was written then, unless the registration itself failed.
     """
     from sweeps.store.picks import Pick, read_picks, write_pick
     from sweeps.tracking.tracker import Tracker
@@ -204,12 +207,12 @@ def keep(
     record = sweep.record
     if not os.access(sweep.folder, os.W_OK):
         raise UserError(
-            f"name = {sweep.name!r}: {sweep.folder} cannot be written, and keeps who picked what; "
+            f"name = {sweep.name!r}: {sweep.folder}, where picks are recorded, cannot be written; "
             "allowed: a sweep of yours, or a copy of it"
         )
     text = _configuration(sweep, point, wanted)
     _check_there(wanted, text)
-    # First: where the model cannot be registered, or the store or earlier picks not be read, nothing is written.
+    # All checks come before the first file is written, so that a refusal leaves nothing behind.
     if wanted.model_name is not None:
         from sweeps.registry.register import check_point, register_point
 
@@ -233,7 +236,7 @@ def keep(
         write_pick(sweep, made)
     except OSError:
         if is_new:
-            wanted.output.unlink(missing_ok=True)  # it would pass for a pick
+            wanted.output.unlink(missing_ok=True)  # a file without a recorded pick must not pass for one
         raise
     if point.run_id is not None:
         for earlier in tracker.marked(record.run_id, "picked") - {point.run_id}:
@@ -252,7 +255,7 @@ def keep(
 
 
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
-    """Return the file's text."""
+    """Return the text of the configuration's file."""
     from sweeps.results.recommendation import picked_spec
     from sweeps.store.picks import heading_of
 
@@ -270,7 +273,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
 
 
 def is_pick(sweep: Sweep, path: Path) -> bool:
-    """Return whether the file is what an earlier pick of the sweep wrote, unchanged since."""
+    """Return True if an earlier pick of the sweep wrote the file, and it has not changed since."""
     from sweeps.store.picks import read_picks
 
     try:
@@ -281,7 +284,7 @@ def is_pick(sweep: Sweep, path: Path) -> bool:
 
 
 def _check_there(wanted: Wanted, text: str) -> None:
-    """Raise if a file with another text is there."""
+    """Raise if another file would be overwritten without `--force`."""
     path = wanted.output
     if wanted.force or is_printed(path) or not path.is_file():
         return
@@ -294,6 +297,7 @@ def _check_there(wanted: Wanted, text: str) -> None:
 
 
 def _tags(pick: Pick) -> dict[str, str]:
+    """Return the tags of a picked run."""
     limits = ", ".join(f"{name} <= {most:g}" for name, most in pick.limits.items())
     return {
         "picked": "true",

@@ -1,4 +1,4 @@
-"""`edp-sweep plan` and `run --plan`: one ε for choosing a configuration and releasing its model together."""
+"""`edp-sweep plan` and `run --plan`: choose a configuration and release its model within one total ε."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from sweeps.commands.options import Recipe as RecipeName
 from sweeps.commands.stopping import going_on_with
 from sweeps.config.loading import apply_overrides, load_config, load_recipe, write_yaml
 from sweeps.config.recipe import Recipe
-from sweeps.run.watch import notice
+from sweeps.run.progress import Progress
+from sweeps.store.lock import is_free
 from sweeps.text.errors import one_line
 from sweeps.text.figures import measured
 from sweeps.text.paths import check_name, folder_name
@@ -33,28 +34,27 @@ from trainables.pretraining.overlap import check_public
 from trainables.records.files import atomic_write, read_json_if_any
 
 if TYPE_CHECKING:
-    from sweeps.config.pricing import Prices, Way
-    from sweeps.run.progress import Progress
+    from sweeps.config.pricing import Prices, SelectionStrategy
     from sweeps.store.records import Point
     from sweeps.store.sweep import Sweep
 
 PROXY = "proxy"
-"""Name, among the priced ways, of choosing on a proxy corpus."""
+"""Name of the way that chooses on a proxy corpus."""
 
 
 def plan_command(
     recipe: RecipeName,
     epsilon: Annotated[
-        float | None, typer.Option(help="of search and release together; the recipe's by default")
+        float | None, typer.Option(help="total ε of search and release; by default the recipe's edp.epsilon")
     ] = None,
     trials: Trials = None,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Prices each valid way to choose and release at one total ε: the noise that is left for the release."""
+    """Price each valid way to choose and release within one total ε: what is left of it for the release."""
     overrides = with_trials(settings, trials)
     loaded = load_recipe(recipe, overrides)[1]
-    priced = plan(loaded, epsilon, lambda line: print_line(err, line))
+    priced, _ = _priced(loaded, epsilon, lambda line: print_line(err, line))
     document = {**priced.document(), "runs": list(runnable(loaded, priced)[0])}
     if as_json:
         print_json(document)
@@ -65,6 +65,11 @@ def plan_command(
 
 
 def _show(words: list[str], document: dict[str, Any]) -> None:
+    """Print the ways as a table, what each ε covers, and the command that runs the cheapest.
+
+    Args:
+        words: recipe and settings of that command.
+    """
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for head in ("way", "ε of choosing", "ε of the release", "ε in all"):
         table.add_column(head, justify="left" if head == "way" else "right", no_wrap=True)
@@ -86,7 +91,7 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
 
 
 def show_release(found: dict[str, Any]) -> None:
-    """Print what `run --plan` has chosen and released."""
+    """Print the configuration that `run --plan` has chosen, and the model that it has released."""
     chosen = ", ".join(f"{key} {value}" for key, value in found["chosen"]["params"].items() if key != "z0")
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
     print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
@@ -94,21 +99,20 @@ def show_release(found: dict[str, Any]) -> None:
     print_line(out, f"{total}; covers {found['covers']}")
 
 
-def plan(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> Prices:
+def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
     """Price every way to choose among a recipe's trials and to release.
 
     Args:
-        target: ε of all of it; None: the recipe's `edp.epsilon`.
+        target: the total ε; None: the recipe's `edp.epsilon`.
+
+    Returns:
+        The prices, and the number of private training utterances, or users, that they are for.
 
     Raises:
-        UserError: where there is no target, or no noise meets it; for a proxy corpus that holds the private corpus.
+        UserError: if there is no target, if no noise meets it, or if the proxy corpus contains the private corpus.
     """
-    return _priced(recipe, target, say)[0]
-
-
-def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
-    """Return the prices, and the number of private training utterances, or users, that they are for."""
     from sweeps.config.pricing import price
+    from sweeps.run.watch import notice  # imports Ray
 
     wanted = target if target is not None else recipe.edp.epsilon
     if wanted is None:
@@ -125,7 +129,7 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
 
 
 def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
-    """Raise if the proxy corpus is of another task than the corpus: what is best there need not be best here."""
+    """Raise if the proxy corpus has another task than the corpus: the choice would not carry over."""
     task, other = task_of(splits), task_of(load_corpus(proxy, "search.proxy"))
     if task != other:
         raise UserError(
@@ -145,21 +149,21 @@ def run_plan(
     progress: Progress,
     part_of: str | None = None,
 ) -> dict[str, Any]:
-    """Search, choose and release as a way of `plan` says, at the recipe's `edp.epsilon` for all of it.
+    """Search, choose and release in a way that `plan` lists, within the recipe's `edp.epsilon`.
 
-    After a stop, the same command with the same name goes on, in the search as in the release. The steps that a stopped
-    release had taken are in its ledger, and so in ε.
+    After a stop, the same command with the same name goes on, in the search or in the release. The steps that a stopped
+    release had taken are in its ledger, so they count in ε.
 
     Args:
-        way_name: a way's name, or `cheapest`, the cheapest of those that run.
-        part_of: as `sweeps.commands.start.start_sweep`; None: this plan is all of the command.
+        way_name: a way's name, or `cheapest`: the cheapest of the ways that run.
+        part_of: see `sweeps.commands.start.start_sweep`; None: this plan is the whole command.
 
     Returns:
         The document that `edp-sweep run --plan --json` prints.
 
     Raises:
-        UserError: for a way that the recipe has not, before anything is made.
-        SweepStopped: when it was stopped; it names the command that goes on.
+        UserError: for a way that the recipe does not allow. Nothing was made then.
+        SweepStopped: if it was stopped; it names the command that goes on.
     """
     from sweeps.results.cost import epsilon_of_sweep
     from sweeps.store.sweep import Sweep
@@ -177,7 +181,7 @@ def run_plan(
     if way_name not in (*runs, "cheapest") or not runs:
         reasons = [] if runs else [f"; {other}: {why}" for other, why in refused.items()]
         if recipe.search.proxy is None:
-            reasons.append("; proxy: with search.proxy, a public corpus")
+            reasons.append("; proxy: needs search.proxy, a public corpus")
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}{''.join(reasons)}")
     way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]
@@ -204,15 +208,15 @@ def run_plan(
         return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
 
 
-def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, str]]:
-    """Return the ways that `run --plan` takes, the cheapest first, and why the recipe's settings forbid others."""
+def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrategy], dict[str, str]]:
+    """Return the ways that `run --plan` accepts, the cheapest first, and the reason against each other way."""
     from sweeps.config.pricing import is_shuffled
 
     runs, refused = {}, {}
     for way in priced.ways:
         if way.name == "all_trials" and not is_shuffled(recipe):
             refused[way.name] = (
-                "what all trials cost is known beforehand with shuffled epochs only; "
+                "the cost of all trials is known beforehand only with shuffled epochs; "
                 "allowed: edp.sampling=shuffle, or search.proxy, a public corpus"
             )
             continue
@@ -221,38 +225,38 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, Way], dict[str, 
             runs[way.name] = way
         except ValidationError as error:
             other = recipe.search.proxy if way.name == PROXY else None
-            where = f"with search.proxy = {other.name} in the corpus' place, " if other is not None else ""
+            where = f"with search.proxy = {other.name} as the corpus, " if other is not None else ""
             refused[way.name] = where + one_line(error)
     return runs, refused
 
 
-def _settings(way: Way, recipe: Recipe) -> list[str]:
-    """Return the settings of the search. Its front is not released, and is chosen from by SER."""
+def _settings(way: SelectionStrategy, recipe: Recipe) -> list[str]:
+    """Return the settings of the search. Only SER chooses, so there is one objective and one kept epoch."""
     settings = [f"edp.epsilon={way.epsilon_of_release!r}", "search.objectives=[ser]", "search.keep_epochs=1"]
     if way.name == "random_stopping":
         settings.append("search.sampler=random_stopping")
     if way.name == PROXY:
         assert recipe.search.proxy is not None
         settings.append(f"corpus={recipe.search.proxy.model_dump_json(exclude_none=True)}")
-        settings.append("search.proxy=null")  # it is the corpus
+        settings.append("search.proxy=null")  # the proxy is the corpus of this search
     return settings
 
 
 def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Path, tracking_uri: str | None) -> str:
-    """Return the command that goes on with a stopped plan: `resume` would end its search, and release nothing."""
+    """Return the command that goes on with a stopped plan. `resume` would finish the search and release nothing."""
     settings = [word for setting in overrides for word in ("--set", setting)]
     words = [recipe, "--plan", way, "--name", name, *settings]
     return command_line("run", *words, storage=storage, tracking_uri=tracking_uri)
 
 
 def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
-    """Train what `sweep` chose, unless that is done; go on with a training that was stopped.
+    """Train the chosen configuration, go on with its stopped training, or return the result of its finished training.
 
     Returns:
-        Its `output`, `metrics`, `formal_guarantee`, `run_id` and `epsilon`.
+        `output`, `metrics`, `formal_guarantee`, `run_id` and `epsilon`.
 
     Raises:
-        UserError: where a training of this name has other settings.
+        UserError: if a training of this name has other settings.
     """
     from sweeps.commands.train import train
 
@@ -279,16 +283,15 @@ def searched(
     progress: Progress,
     part_of: str | None = None,
 ) -> Sweep:
-    """Return the sweep of this name, run to its end: a new one, or one that was stopped.
+    """Run the sweep of this name to its end: start it, or go on with it. Return a finished one as it is.
 
     Args:
-        part_of: as `sweeps.commands.start.start_sweep`.
+        part_of: see `sweeps.commands.start.start_sweep`.
 
     Raises:
-        UserError: where a sweep of this name has other settings.
+        UserError: if a sweep of this name has other settings.
     """
     from sweeps.commands.start import resume_sweep, start_sweep
-    from sweeps.store.lock import is_free
     from sweeps.store.sweep import Sweep
 
     if is_free(sweep.folder):
@@ -311,17 +314,17 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
     """Return the last epoch of the trial with the lowest SER.
 
     Args:
-        public: the trials saw a public corpus. Its test split chooses then, which is larger than its validation split;
-            a private corpus' test split is kept for what is reported.
+        public: True if the trials saw a public corpus. Then its test split chooses, which is larger than its validation
+            split. A private corpus' test split is kept for the reported figures.
     """
     found = [(trial.curve, point) for trial in sweep.trials() for point in trial.points if point.last]
     if not found:
-        raise UserError(f"name = {sweep.name!r} has no complete trial, so there is nothing to choose")
+        raise UserError(f"name = {sweep.name!r} has no complete trial to choose from")
     return min(found, key=lambda one: one[1].metrics["ser"] if public else one[0][-1]["valid_ser"])[1]
 
 
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
-    """Return the chosen configuration on the private corpus, with the noise that it needs there."""
+    """Return the chosen configuration on the private corpus, with the noise for the target ε there."""
     from sweeps.config.target_epsilon import ConfigurationRefused, resolve
     from sweeps.results.recommendation import picked_spec
 

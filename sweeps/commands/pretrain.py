@@ -1,4 +1,4 @@
-"""`edp-sweep pretrain`: an encoder for private recipes to start from, trained on public corpora in this process."""
+"""`edp-sweep pretrain`: train an encoder on public corpora, in this process, for private recipes to start from."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ from trainables.records.files import disk_full, read_json_if_any, why_not
 
 if TYPE_CHECKING:
     from sweeps.registry.register import Registered
-    from sweeps.tracking.job_run import JobRun
     from sweeps.tracking.tracker import Tracker
 
 _LINE_S = 30.0
+"""Seconds between two lines of progress."""
 _LOG_STEPS = 20
+"""Steps between two metrics in MLflow."""
 _ARTIFACT = "encoder"
 
 Show = Callable[[int, float], None]
 
 
 def pretrain_command(
-    recipe: Annotated[str, typer.Argument(help="a pretraining recipe's name, or a path to a YAML file")],
+    recipe: Annotated[str, typer.Argument(help="a pretraining recipe's name, or the path of a YAML file")],
     settings: Set = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="new folder; STORAGE/encoders/RECIPE by default", **PATH)
+        Path | None, typer.Option("--output", "-o", help="folder to make; by default STORAGE/encoders/RECIPE", **PATH)
     ] = None,
     model_name: Annotated[
         str | None,
@@ -59,9 +60,11 @@ def pretrain_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """An encoder trained on public corpora, for `model.pretrained` of private recipes. Stopped, it goes on when started
-    again."""
-    load_pretraining(recipe, settings or [])  # refused before the libraries are loaded
+    """Train an encoder on public corpora, for `model.pretrained` of private recipes.
+
+    After a stop, the same command goes on.
+    """
+    load_pretraining(recipe, settings or [])  # so that a wrong recipe is refused before the slow imports
     found = pretrain(
         recipe,
         settings or [],
@@ -75,7 +78,7 @@ def pretrain_command(
         print_json(found)
         return
     loss = found["loss"][-1][1]
-    line = f"the encoder is in {found['output']}: {found['steps']:,} steps, mean loss of the last {loss:.3f}"
+    line = f"the encoder is in {found['output']}: {found['steps']:,} steps, mean loss of the last steps {loss:.3f}"
     print_line(out, f"{line}; use it with: --set {shlex.quote('model.pretrained=' + found['output'])}")
     if found["model"] is not None:
         print_line(out, f"registered as {found['model']['uri']}")
@@ -91,27 +94,28 @@ def pretrain(
     console: Console,
     model_name: str | None = None,
 ) -> dict[str, Any]:
-    """Train an encoder on public corpora.
+    """Train an encoder on public corpora, and register it if a name is given.
 
-    A training that was stopped or killed goes on when it is started again. One that is whole is not trained again, and
-    may still be registered.
+    A training that was stopped or killed goes on when it is started again. A complete one is not repeated, but can
+    still be registered.
 
     Args:
-        output: the new folder; None: named by the recipe, in the storage.
+        output: the new folder; None: a folder in the storage, named after the recipe.
         console: shows the progress.
-        model_name: name in the registry to register the encoder under.
+        model_name: name in the registry to register the encoder under; None: it is not registered.
 
     Returns:
-        The document that `edp-sweep pretrain --json` prints: `pretraining.json`, and where things are.
+        The document that `edp-sweep pretrain --json` prints: `pretraining.json`, and the places of folder, run and
+        registered version.
 
     Raises:
-        UserError: before anything was made, or when the registry does not take the encoder.
-        KeyboardInterrupt: when stopped by hand; the steps that were done are kept.
+        UserError: if the training cannot start, or if the registry does not take the encoder.
+        KeyboardInterrupt: if it was stopped by Ctrl-C or SIGTERM; the steps that were done are kept.
     """
     from sweeps.store.storage import check_storage
     from sweeps.tracking.job_run import open_job
     from sweeps.tracking.tracker import Tracker
-    from trainables.features.frozen_encoder import encoder_digest
+    from trainables.features.compute_states import encoder_digest
     from trainables.pretraining.data import make_pool, read_utterances
     from trainables.pretraining.run import (
         PretrainingStopped,
@@ -133,7 +137,7 @@ def pretrain(
     corpora = [read_utterances(corpus, f"corpora.{i}") for i, corpus in enumerate(spec.corpora)]
     pool, digest = make_pool(spec.corpora, corpora, pieces), encoder_digest(encoder)
     if earlier is not None and (earlier["started_from"]["sha256"], earlier["corpora"]) != (digest, list(pool.corpora)):
-        raise _taken(folder, "of another start, or other corpora")
+        raise _taken(folder, "from another starting point or other corpora")
     check_storage(storage)
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
     tracker = Tracker(uri, "pretrain", storage / "mlflow-artifacts", console.print)
@@ -142,29 +146,41 @@ def pretrain(
     if earlier is None:
         print_line(console, _beginning(spec, pool.corpora, work))
     else:
-        print_line(console, f"{folder} was trained so before: nothing is left to train")
+        print_line(console, f"{folder} holds this encoder already: nothing is left to train")
         if model_name is None:
             return earlier | {"output": str(folder), "run_id": None, "tracking_uri": redacted(uri), "model": None}
     with driver_lock(work, stem):
-        tags = _tags(spec, pool.corpora)
+        tags = {**environment_tags(), "role": "pretrain", "objective": spec.objective, "state": "running"}
+        tags |= {f"corpus.{corpus['name']}": str(corpus["digest"]) for corpus in pool.corpora}
         with open_job(tracker, folder.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
             about = earlier
             if about is None:
                 with _interruptible() as asked, _shown(console, total) as show:
-                    on_step, checkpoint = _told(tracked, show, total), work / "checkpoint.pt"
+
+                    def on_step(step: int, loss: float) -> None:
+                        show(step, loss)
+                        if step % _LOG_STEPS == 0 or step == total:
+                            tracked.epoch(step, {"loss": loss})
+
                     try:
-                        record = train(spec, pool, encoder, checkpoint, on_step=on_step, stopped=lambda: bool(asked))
+                        record = train(
+                            spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=lambda: bool(asked)
+                        )
                     except PretrainingStopped:
                         print_line(console, "stopped; the same command goes on from here")
                         raise interrupt_of(asked[0]) from None
                 about = describe(spec, pool, record, digest)
-                with _in_new_folder(folder):
+                try:
                     write_folder(folder, encoder, pieces, spec, about, corpora)
+                except OSError as error:
+                    if disk_full(error) is not None:
+                        raise
+                    raise UserError(f"output = {str(folder)!r}: {why_not(error)}; allowed: a new folder") from None
             tracked.files(sorted(folder.iterdir()), _ARTIFACT)
             try:
                 model = _register(tracker, tracked.run_id, model_name, folder, about) if model_name else None
             except UserError as error:
-                raise UserError(f"{error}; the encoder is whole: {folder}") from None
+                raise UserError(f"{error}; the trained encoder is in {folder}") from None
             tracked.end({"state": "complete"})
     shutil.rmtree(work, ignore_errors=True)
     return {
@@ -177,10 +193,10 @@ def pretrain(
 
 
 def _same_before(folder: Path, spec: PretrainSpec) -> dict[str, Any] | None:
-    """Return what a pretraining with these settings left there; None where nothing is.
+    """Return the record of a complete pretraining with these settings in `folder`; None if there is no folder.
 
     Raises:
-        UserError: for anything else that is there.
+        UserError: if the folder holds anything else.
     """
     from trainables.pretraining.overlap import ABOUT
     from trainables.pretraining.run import has_settings_of
@@ -189,51 +205,25 @@ def _same_before(folder: Path, spec: PretrainSpec) -> dict[str, Any] | None:
         return None
     about = read_json_if_any(folder / ABOUT, dict[str, Any]) if folder.is_dir() else None
     if about is None:
-        raise _taken(folder, "no encoder of a pretraining")
+        raise _taken(folder, "and holds no pretrained encoder")
     if not has_settings_of(spec, about):
-        raise _taken(folder, "of other settings")
+        raise _taken(folder, "with other settings")
     return about
 
 
 def _taken(folder: Path, what: str) -> UserError:
+    """Return the error for an output folder that is there already."""
     return UserError(f"output = {str(folder)!r}: it is there already, {what}; allowed: a new folder (--output)")
 
 
-def _told(tracked: JobRun, show: Show, total: int) -> Show:
-    """Return a function that shows every step, and tracks some."""
-
-    def on_step(step: int, loss: float) -> None:
-        show(step, loss)
-        if step % _LOG_STEPS == 0 or step == total:
-            tracked.epoch(step, {"loss": loss})
-
-    return on_step
-
-
-@contextmanager
-def _in_new_folder(folder: Path) -> Iterator[None]:
-    """Report an error of writing as one of `--output`, unless the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        if disk_full(error) is not None:
-            raise
-        raise UserError(f"output = {str(folder)!r}: {why_not(error)}; allowed: a new folder") from None
-
-
 def _key(spec: PretrainSpec, digest: str, corpora: list[dict[str, str | int]]) -> str:
-    """Return the key that a checkpoint must have to be continued: of everything that changes the result."""
+    """Return the key of a checkpoint: a digest of everything that changes the result of the training."""
     settings = identity(spec, {"description", "corpora", "model.pretrained", "training.checkpoint_minutes"})
     return cache_key(settings, digest, corpora)
 
 
-def _tags(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...]) -> dict[str, str]:
-    """Return the tags of the run: what was trained on what, each corpus with its digest."""
-    digests = {f"corpus.{corpus['name']}": str(corpus["digest"]) for corpus in corpora}
-    return {**environment_tags(), "role": "pretrain", "objective": spec.objective, "state": "running"} | digests
-
-
 def _beginning(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...], work: Path) -> str:
+    """Return the first line of progress: objective, starting point and corpora."""
     held = ", ".join(f"{corpus['name']} {corpus['utterances']:,}" for corpus in corpora)
     goes_on = "; going on from a checkpoint" if (work / "checkpoint.pt").is_file() else ""
     return f"{spec.objective} pretraining from {spec.model.pretrained}: {held} utterances{goes_on}"
@@ -241,7 +231,7 @@ def _beginning(spec: PretrainSpec, corpora: tuple[dict[str, str | int], ...], wo
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Yield the signals that came. After the first, the running step ends and is saved; a second stops at once."""
+    """Yield the list of signals that came: the first ends the training after its running step, a second at once."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -262,7 +252,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 @contextmanager
 def _shown(console: Console, total: int) -> Iterator[Show]:
-    """Show a bar with loss and an estimate in a terminal, a line every half minute elsewhere."""
+    """Yield a function that shows a step: with a bar in a terminal, else with a line every half minute."""
     if console.is_terminal:
         columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
         with Progress(*columns, TimeRemainingColumn(elapsed_when_finished=True), console=console) as progress:
@@ -279,14 +269,13 @@ def _shown(console: Console, total: int) -> Iterator[Show]:
             return
         said[0] = now
         left = (now - first[0]) / max(1, step - first[1]) * (total - step)
-        text = f"step {step:,} of {total:,}, loss {loss:.3f}, about {left / 60:.0f} min left"
-        print_line(console, text)
+        print_line(console, f"step {step:,} of {total:,}, loss {loss:.3f}, about {left / 60:.0f} min left")
 
     yield line
 
 
 def _register(tracker: Tracker, run_id: str | None, name: str, folder: Path, about: dict[str, Any]) -> Registered:
-    """Add the encoder, an artifact of its run, to the registry, with the corpora's digests as tags."""
+    """Add the encoder, which is an artifact of its run, to the registry, with the corpora's digests as tags."""
     from mlflow.exceptions import MlflowException
 
     from sweeps.registry.register import Registered, ensure_model

@@ -1,4 +1,4 @@
-"""`edp-sweep repair`: a study that is gone or broken, made anew from what its trials have left in their folders."""
+"""`edp-sweep repair`: make a study that is missing or broken anew, from the folders of its trials."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from sweeps.store.sweep import Sweep
 
-_GONE = "its figures were in the study alone, which is gone"
+_GONE = "its figures were in the study only, which is gone"
 _GAP = 1_000
-"""Numbers that a trial may be ahead of the folders: each interruption takes one."""
+"""Largest difference of a trial's number from the largest folder's number. Each interruption takes a number."""
 
 
 def repair_command(name: Name = None, storage: Storage = RUNS, as_json: Json = False) -> None:
-    """Makes a sweep's study anew from its trials' folders, where study.db is gone or broken, and says what is lost."""
+    """Make a sweep's study anew from its trials' folders if study.db is missing or broken, and say what is lost."""
     found = repair(named(storage, name))
     if as_json:
         print_json(found)
@@ -46,7 +46,7 @@ def repair_command(name: Name = None, storage: Storage = RUNS, as_json: Json = F
     counts = ", ".join(f"{n} {state}" for state, n in found["trials"].items()) or "no trials"
     lines = [f"{'rebuilt the study' if found['rebuilt'] else 'the study is whole'}: {counts}"]
     if found["kept"] is not None:
-        lines.append(f"what stood there is now {found['kept']}")
+        lines.append(f"the file that was there is now {found['kept']}")
     if found["ledgers"]:
         lines.append(f"wrote back the ledgers of trials {', '.join(map(str, found['ledgers']))}")
     for line in (*lines, *(f"lost: {what}" for what in found["lost"])):
@@ -54,17 +54,17 @@ def repair_command(name: Name = None, storage: Storage = RUNS, as_json: Json = F
 
 
 def repair(sweep: Sweep) -> dict[str, Any]:
-    """Make the study of a sweep anew, where it is gone or lacks trials, and write back ledgers that it has a copy of.
+    """Make the study of a sweep anew if it is missing or lacks trials. Restore missing ledgers from their copies in it.
 
-    What stood in the study's place is kept beside it. Refused configurations and those that wait leave no folder: the
-    former cost nothing, the latter are queued again by `resume`.
+    The old study is kept under another name. Configurations that were refused or still wait have no folder. The former
+    cost nothing, and `resume` queues the latter again.
 
     Returns:
-        What `edp-sweep repair --json` prints: `trials` by state, `rebuilt`, `kept` (where the old file is), `ledgers`
-        (trials whose ledger was written back), and `lost`: what could not be had again, in words.
+        The document that `edp-sweep repair --json` prints: `trials` by state, `rebuilt`, `kept` (the old file's new
+        place), `ledgers` (trials whose ledger was restored), and `lost` (what could not be restored, in words).
 
     Raises:
-        UserError: when the sweep runs, its recipe or record is broken, or its database is not its own.
+        UserError: if the sweep runs, its recipe or record is broken, or its study is in a database that others share.
     """
     from sweeps.store.records import number_of
 
@@ -90,9 +90,9 @@ def repair(sweep: Sweep) -> dict[str, Any]:
 
 
 def _set_aside(sweep: Sweep) -> list[str]:
-    """Rename files that are broken and can be done without, and return what is lost by it.
+    """Rename broken files that the sweep can do without, and return what is lost by it.
 
-    What MLflow has is found out again, and an epoch's report is a picture of what the ledger knows.
+    They are the list of what MLflow has, which `resume` finds out again, and curves, which no ε depends on.
     """
     folders = [sweep.trial_folder(number) for number in sorted(sweep.trial_folders())]
     reads: list[tuple[Callable[[], object], Path]] = [(sweep.synced_runs, sweep.folder / "tracked.json")]
@@ -108,13 +108,13 @@ def _set_aside(sweep: Sweep) -> list[str]:
 
 
 def _aside(place: Path) -> Path:
-    """Give a file another name, beside the old one."""
+    """Rename a file to a free name in the same folder, and return the new path."""
     free = (place.with_name(f"{place.name}.broken-{i}") for i in itertools.count(1))
     return place.rename(next(other for other in free if not other.exists()))
 
 
 def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
-    """Return the study's trials; None where they cannot be read."""
+    """Return the study's trials; None if they cannot be read."""
     from sweeps.store.study import StudyGone, read_study
 
     try:
@@ -130,7 +130,7 @@ def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
 
 
 def _from_folders(sweep: Sweep, recipe: Recipe, known: list[FrozenTrial], lost: list[str]) -> list[FrozenTrial]:
-    """Return every trial by its number: as its folder says, else as the study does, else a place that stays empty."""
+    """Return all trials, ordered by number: from the folders, else from the study, else an empty placeholder."""
     from optuna.trial import TrialState, create_trial
 
     folders = sorted(sweep.trial_folders())
@@ -145,6 +145,12 @@ def _from_folders(sweep: Sweep, recipe: Recipe, known: list[FrozenTrial], lost: 
 
 
 def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: list[str]) -> FrozenTrial:
+    """Return the trial of a folder, without its figures if its file is missing or broken.
+
+    Args:
+        most: largest number that the trial may have.
+        lost: gets a line for each loss.
+    """
     from optuna.trial import TrialState, create_trial
 
     from sweeps.store.records import executed, number_of
@@ -160,7 +166,7 @@ def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: lis
         trial = None
         lost.append(f"trial {number}: {broken}")
     if trial is None:
-        lost.append(f"trial {number}: {_GONE}; what it has executed counts in the sweep's ε")
+        lost.append(f"trial {number}: {_GONE}; the steps that it has executed count in the sweep's ε")
         trial = create_trial(state=TrialState.FAIL, user_attrs=_configuration(folder, recipe) | {"reason": _GONE})
         trial.number = number
     curve = read_curve(folder)
@@ -173,11 +179,12 @@ def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: lis
 
 
 def _fits(trial: FrozenTrial, recipe: Recipe) -> bool:
+    """Return True if a complete trial has a value for each objective."""
     return trial.state.name != "COMPLETE" or len(trial.values) == len(recipe.search.objectives)
 
 
 def _configuration(folder: Path, recipe: Recipe) -> dict[str, Any]:
-    """Return what `config.yaml` says of a trial: what was searched, and which of the initial points it was."""
+    """Return a trial's searched parameters and, if it was an initial point, the point's place, from `config.yaml`."""
     from sweeps.run.study import INITIAL_POINT
 
     try:
@@ -192,12 +199,12 @@ def _configuration(folder: Path, recipe: Recipe) -> dict[str, Any]:
 
 
 def _replace(sweep: Sweep, recipe: Recipe, trials: list[FrozenTrial], there: bool) -> Path | None:
-    """Put a study of `trials` where the sweep's belongs, and return the new place of the file that was there."""
+    """Put a study of `trials` in place of the sweep's study, and return the old file's new place."""
     if recipe.search.study is not None:
         if there:
             raise UserError(
-                f"name = {sweep.name!r}: its study in {recipe.search.study} lacks trials, and the database is not this "
-                "sweep's alone to replace; allowed: the database as it was"
+                f"name = {sweep.name!r}: its study in {recipe.search.study} lacks trials, and other sweeps may use "
+                "this database, so it is not replaced; allowed: restore the database from a backup"
             )
         _fill(recipe.search.study, sweep.study_name(recipe), recipe, trials)
         return None
@@ -205,13 +212,18 @@ def _replace(sweep: Sweep, recipe: Recipe, trials: list[FrozenTrial], there: boo
     made.unlink(missing_ok=True)
     _fill(sqlite_url(made), sweep.study_name(recipe), recipe, trials)
     kept = _aside(place) if place.exists() or place.is_symlink() else None
-    for rest in ("-journal", "-wal", "-shm"):  # of the old file: SQLite would play them back into the new one
+    for rest in (
+        "-journal",
+        "-wal",
+        "-shm",
+    ):  # they belong to the old file, and SQLite would replay them into the new one
         place.with_name(place.name + rest).unlink(missing_ok=True)
     made.rename(place)
     return kept
 
 
 def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> None:
+    """Make a study of `trials` in a database."""
     import optuna
 
     from sweeps.store.study import study_storage
@@ -227,7 +239,7 @@ def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> Non
 
 
 def _write_back(sweep: Sweep, known: list[FrozenTrial]) -> list[int]:
-    """Write the study's copy of a ledger where the folder has lost its own, and return the trials' numbers."""
+    """Write the study's copy of a ledger to each folder that has lost its own, and return the trials' numbers."""
     from sweeps.store.records import executed, number_of
 
     found = []

@@ -1,25 +1,32 @@
-"""A new sweep, or one that was stopped: checked, prepared, and run to its end."""
+"""A new sweep, or one that was stopped: checked, prepared, and run to its end on Ray."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from edp.spec import UserError
+from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
-from sweeps.commands.run_to_end import attack_rest, bound_trials, run_to_end
+from sweeps.commands.stopping import SweepStopped, how_to_go_on
 from sweeps.config.loading import load_recipe
 from sweeps.config.random_stopping import draw_number
 from sweeps.config.recipe import Recipe
+from sweeps.config.space import bound_combinations
 from sweeps.config.target_epsilon import check_batches, check_candidates
 from sweeps.run.capacity import check_memory
-from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
+from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
-from sweeps.run.resources import placement
-from sweeps.run.session import ray_session
+from sweeps.run.resources import Placement, placement
+from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
+from sweeps.run.trials import release_best, run_baseline, run_trials
+from sweeps.run.watch import ray_liveness, stall_reporter
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.records import SweepRecord
@@ -28,12 +35,18 @@ from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_name
 from sweeps.text.secrets import redacted
+from sweeps.text.signals import stopped_by
+from sweeps.tracking.job_run import corpus_inputs
 from sweeps.tracking.run_note import first_note
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
+from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
+from trainables.corpora.types import Splits
 from trainables.pretraining.overlap import check_public
+from trainables.records.files import disk_full
+from trainables.records.job import TrialStopped
 
 
 def start_sweep(
@@ -49,16 +62,16 @@ def start_sweep(
     """Run a new sweep to its end.
 
     Args:
-        name: by default the recipe's, and the time.
-        tracking_uri: of the MLflow store; by default `MLFLOW_TRACKING_URI`, or a file in `storage`.
+        name: the sweep's name; by default the recipe's name and the time.
+        tracking_uri: the MLflow store; by default `MLFLOW_TRACKING_URI`, or a file in `storage`.
         progress: shows what happens; by default on standard error.
-        part_of: the command that runs the sweep and more, and goes on where it was stopped. `SweepStopped` names it in
-            the place of `edp-sweep resume`.
+        part_of: a command that runs this sweep as its first part. If the sweep is stopped, `SweepStopped` names this
+            command instead of `edp-sweep resume`.
 
     Raises:
-        UserError: before anything was made, when the recipe, the corpora or the cluster cannot do it.
-        TrialError: when the shadow model or the baseline cannot be trained.
-        SweepStopped: when it was stopped.
+        UserError: if the recipe is wrong, or the corpora or the cluster do not allow the sweep. Nothing was made then.
+        TrialError: if the shadow model or the baseline cannot be trained.
+        SweepStopped: if the sweep was stopped.
     """
     progress = progress or Progress(Console(stderr=True))
     if name is not None:
@@ -75,7 +88,7 @@ def start_sweep(
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
-        if recipe.search.proxy is not None:  # nothing here reads it: a plan would
+        if recipe.search.proxy is not None:  # this sweep does not read it, but `run --plan` would
             own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
             check_public(recipe.corpus, own, {"search.proxy": recipe.search.proxy})
         check_batches(trials, num_privacy_units(recipe.baseline(), prepared, corpora))
@@ -89,7 +102,7 @@ def start_sweep(
 
 
 def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> None:
-    """Open the sweep's own MLflow run, and write its recipe and record."""
+    """Open the sweep's own MLflow run, and write the sweep's recipe and record."""
     run_id = tracker.start(
         sweep.name,
         params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
@@ -129,27 +142,27 @@ def resume_sweep(
     """Go on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
 
     Args:
-        tracking_uri: where the store has moved, or its password.
-        part_of: as `start_sweep`.
+        tracking_uri: the MLflow store, if it has moved since or needs a password.
+        part_of: see `start_sweep`.
 
     Raises:
-        UserError: when the sweep is still running, `tracking_uri` holds no run of it, or the corpora or the cluster can
-            no longer do it.
-        SweepStopped: when it was stopped again.
+        UserError: if the sweep is still running, if `tracking_uri` does not hold its run, or if the corpora or the
+            cluster no longer allow the sweep.
+        SweepStopped: if the sweep was stopped again.
     """
     with driver_lock(sweep.folder, sweep.name):
         record, recipe = sweep.record, sweep.recipe
-        sweep.told(recipe)  # a study that has lost its trials would run them again
+        sweep.told(recipe)  # raises if the study has lost trials, which would otherwise run again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
         artifacts = sweep.folder.parent / "mlflow-artifacts"
         tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=False)
         if tracking_uri is not None:
             tracker.check_holds(record.run_id)
-        moved = {"tracking_uri": redacted(uri)}  # is written down when nothing is left that could refuse
+        moved = {"tracking_uri": redacted(uri)}  # saved only after all checks, so that a refusal changes nothing
         if record.state == "finished":
             sweep.update(**moved)
             attack_rest(sweep, recipe, tracker, progress)
-            finish(sweep, recipe, tracker, record.state, progress)  # nothing to run; MLflow may lack something
+            finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         with ray_session(sweep.log, progress.say):
@@ -159,3 +172,98 @@ def resume_sweep(
             tracker.reopen(record.run_id)
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
+
+
+def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:
+    """Yield the trials that have each searched setting at one of its bounds, except for invalid combinations."""
+    for params in bound_combinations(recipe.dimensions, recipe.shapes):
+        with suppress(ValidationError):
+            yield recipe.trial(params)
+
+
+def run_to_end(
+    sweep: Sweep,
+    recipe: Recipe,
+    prepared: Prepared,
+    corpora: dict[Path, Splits],
+    placed: Placement,
+    tracker: Tracker,
+    progress: Progress,
+    command: str,
+) -> None:
+    """Train shadow model, baseline and trials, attack the front if the recipe asks for it, and record the end.
+
+    Args:
+        command: the command that goes on with the sweep after a stop.
+
+    Raises:
+        TrialError: if the shadow model or the baseline cannot be trained.
+        SweepStopped: if the sweep was stopped.
+    """
+    state, error, how = "failed", None, how_to_go_on(command)
+
+    def ray_died(what: str) -> None:
+        progress.__exit__()
+        _finish(sweep, recipe, tracker, "stopped", what, progress)
+
+    def last_words(what: str) -> None:
+        progress.last_words(f"{what}; {how}")
+
+    try:
+        with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interruptible():
+            base = recipe.baseline()
+            progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
+            encode_missing(base, prepared, corpora, progress.say, bound_trials(recipe))
+            tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow))
+            with (
+                worker_group(sweep, placed, progress) as workers,
+                stopping_jobs(workers.stop_signal, progress.say, how),
+            ):
+                ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
+                if sweep.record.baseline is None:
+                    run_baseline(sweep, base, prepared, workers.run, tracker, progress)
+                run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
+            state = "finished"
+            if recipe.search.secret:
+                sweep.update(state=state)
+                release_best(sweep, tracker)
+            if recipe.attacks.at_end:
+                attack_front(sweep, prepared, tracker, progress)
+    except KeyboardInterrupt as interrupt:
+        state = "stopped"
+        raise SweepStopped(stopped_by(interrupt), how) from None
+    except SystemExit:  # Ray raises it in a waiting call when its processes are gone, before `ray_liveness` notices
+        state, error = "stopped", "Ray is gone"
+        raise SweepStopped(error, how) from None
+    except TrialStopped as stopped:
+        state, error = "stopped", str(stopped)
+        raise SweepStopped(error, how) from None
+    except Exception as problem:
+        error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        if (full := disk_full(problem)) is not None:
+            state, error = "stopped", full
+            raise SweepStopped(full, how) from None
+        raise
+    finally:
+        _finish(sweep, recipe, tracker, state, error, progress)
+
+
+def attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progress) -> None:
+    """Attack the points of a finished sweep's front that have no attack yet, for example because one failed."""
+    if not not_attacked(sweep):
+        return
+    base = recipe.baseline()
+    prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
+    with ray_session(sweep.log, progress.say):
+        encode_missing(base, prepared, corpora, progress.say, bound_trials(recipe))
+        attack_front(sweep, prepared, tracker, progress)
+
+
+def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, progress: Progress) -> None:
+    """Call `finish`. On a full disk, leave out what cannot be written: the study does not depend on it."""
+    try:
+        sweep.update(error=redacted(error) if error is not None else None)
+        finish(sweep, recipe, tracker, state, progress)
+    except Exception as problem:
+        if disk_full(problem) is None:
+            raise

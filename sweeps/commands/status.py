@@ -1,4 +1,4 @@
-"""`edp-sweep status` and `list`: what a sweep has done, and the sweeps of a storage folder."""
+"""`edp-sweep status` and `list`: the state of a sweep, and the sweeps of a storage folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from sweeps.store.sweep import Sweep
 
 _FEW = 5
-"""Numbers of trials that are named; of more, how many."""
+"""Most trials that a line names; of further ones it says the number."""
 
 
 def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
-    """The sweeps of a storage folder."""
+    """List the sweeps of a storage folder."""
     from sweeps.store.sweep import all_sweeps
 
     found, broken = [], []
@@ -29,17 +29,17 @@ def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_j
         about: dict[str, Any] = {"sweep": sweep.name, "state": "broken", "recipe": None, "trials": None, "error": None}
         try:
             record = sweep.record
-            about |= {"state": sweep.state, "recipe": record.recipe, "trials": len(sweep.trials())}
-            about["error"] = record.error
+            trials = len(sweep.trials())
+            about |= {"state": sweep.state, "recipe": record.recipe, "trials": trials, "error": record.error}
         except UserError as error:
-            about |= {"state": "broken", "error": str(error)}
+            about["error"] = str(error)
             broken.append(f"{sweep.name} cannot be read: {error}")
         found.append(about)
     if as_json:
         print_json(found)
-    for one in found if not as_json else ():
-        trials = f"{one['trials']} trials" if one["trials"] is not None else ""
-        print_line(out, f"{one['sweep']}  {one['state']}  {trials}".rstrip())
+    for one in () if as_json else found:
+        counted = f"{one['trials']} trials" if one["trials"] is not None else ""
+        print_line(out, f"{one['sweep']}  {one['state']}  {counted}".rstrip())
     for line in broken:
         complain(line)
     if broken:
@@ -52,7 +52,7 @@ def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_j
 def status_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
-    """Shows what a sweep has done; also while it runs, from another shell."""
+    """Show a sweep's state, trials, costs and front; also while it runs, from another shell."""
     sweep = named(storage, name)
     if as_json:
         print_json(sweep_document(sweep))
@@ -85,7 +85,7 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
 
 
 def print_sweep(sweep: Sweep, console: Console) -> None:
-    """Print state, trials and front."""
+    """Print state, trials, costs and front."""
     from sweeps.results.cost import cost_text, over_budget, sweep_cost
 
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()

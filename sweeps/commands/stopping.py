@@ -1,4 +1,4 @@
-"""Exceptions of a command that was stopped: they say why it ended, and how to go on."""
+"""The exception of a command that was stopped: it says why it ended, and how to go on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from sweeps.text.signals import exit_code, stopped_by
 
 
-class Stopped(RuntimeError):
-    """A command was stopped before its end. The text says by what.
+class SweepStopped(RuntimeError):
+    """A command was stopped before its end. The text says by what and, for a sweep, which command goes on.
 
     Attributes:
         code: exit code of a process that ends with it.
@@ -20,10 +20,6 @@ class Stopped(RuntimeError):
         self.code = exit_code(reason)
 
 
-class SweepStopped(Stopped):
-    """A sweep, or the command that runs it, was stopped before its end. The text also says how to go on."""
-
-
 def how_to_go_on(command: str) -> str:
     """Return the words that name the command which goes on."""
     return f"go on with: {command}"
@@ -31,10 +27,10 @@ def how_to_go_on(command: str) -> str:
 
 @contextmanager
 def going_on_with(command: str) -> Iterator[None]:
-    """Name `command` as the one that goes on when the block is stopped.
+    """Name `command` as the one that goes on if the block is stopped.
 
     Raises:
-        SweepStopped: in the place of a KeyboardInterrupt.
+        SweepStopped: instead of a KeyboardInterrupt.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""`edp-sweep train`: one configuration, trained and measured as a trial is; also the final model."""
+"""`edp-sweep train`: train one configuration as a trial does, and measure it; also for the final model."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from sweeps.commands.options import (
 )
 from sweeps.config.loading import load_config, write_yaml
 from sweeps.config.parts import ResourcesSpec, SearchSpec
+from sweeps.run.progress import Progress
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
 from sweeps.store.storage import default_tracking_uri
@@ -46,7 +47,6 @@ from trainables.records.pareto import Metrics
 if TYPE_CHECKING:
     from sweeps.registry.register import Registered
     from sweeps.run.prepare import Prepared
-    from sweeps.run.progress import Progress
     from sweeps.run.resources import Placement
     from sweeps.store.picks import Origin
     from sweeps.store.sweep import Sweep
@@ -55,14 +55,16 @@ if TYPE_CHECKING:
 
 
 def train_command(
-    config: Annotated[Path, typer.Argument(help="a configuration, as `pick` writes it", **PATH)],
+    config: Annotated[Path, typer.Argument(help="a configuration file, as `pick` writes it", **PATH)],
     settings: Set = None,
     on: Annotated[
-        Literal["train", "train+valid"], typer.Option(help="the final model also learns from the latter")
+        Literal["train", "train+valid"], typer.Option(help="splits to train on; train+valid is for the final model")
     ] = "train",
     standard_split: Annotated[
         bool,
-        typer.Option("--standard-split", help="the corpus' published split; short for --set corpus.split=published"),
+        typer.Option(
+            "--standard-split", help="use the corpus' published split; short for --set corpus.split=published"
+        ),
     ] = False,
     model_name: Register = None,
     alias: AliasOption = None,
@@ -71,14 +73,12 @@ def train_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """One configuration, trained and measured as a trial is."""
+    """Train one configuration as a trial does, and measure it."""
     called = registered_alias(model_name, alias, with_encoder)
     overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
-    load_config(config, overrides)  # refused before the libraries are loaded
-
+    load_config(config, overrides)  # so that a wrong configuration is refused before the slow imports
     with busy(LIBRARIES):
-        from sweeps.run.progress import Progress
-
+        import sweeps.registry.register  # noqa: F401 - loads everything that `train` imports
     result = train(
         config,
         overrides,
@@ -112,21 +112,22 @@ def train(
     alias: str = "candidate",
     name: str | None = None,
 ) -> dict[str, Any]:
-    """Train `config` on the path that a sweep's trial takes, and track it as a run of experiment `train`.
+    """Train `config` as a sweep trains a trial, and track it as a run of experiment `train`.
 
     Args:
-        with_valid: train on the validation utterances too, as the final model does. The test split stays untouched.
-        model_name: name in the registry to register the model under.
-        with_encoder: as `sweeps.registry.register.register`.
-        alias: likewise.
-        name: of the folder; a training in it that was stopped goes on. None: a new folder.
+        with_valid: True to train on the validation utterances, too, as the final model does. The test split is not
+            trained on.
+        model_name: name in the registry to register the model under; None: the model is not registered.
+        with_encoder: see `sweeps.registry.register.register`.
+        alias: see `sweeps.registry.register.register`.
+        name: name of the folder, in which a stopped training goes on; None: a new folder.
 
     Returns:
         The document that `edp-sweep train --json` prints.
 
     Raises:
-        UserError: before anything was made.
-        TrialError: when the training failed, with the reason.
+        UserError: if the training cannot start. Nothing was made then.
+        TrialError: if the training failed, with the reason.
     """
     from sweeps.config.target_epsilon import check_batches
     from sweeps.registry.register import register
@@ -149,8 +150,8 @@ def train(
     origin = origin_of(config, storage)
     if origin is None and (picked_of := sweep_named_in(config)) and not (storage / picked_of).is_dir():
         progress.say(
-            f"{config} was picked of sweep {picked_of}, which is not in {storage}: this training is no part of its ε "
-            "there (--storage)"
+            f"{config} was picked from sweep {picked_of}, which is not in {storage} (--storage): this training is not "
+            "counted in its ε"
         )
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
@@ -159,7 +160,7 @@ def train(
         check_batches([spec], num_privacy_units(spec, prepared, corpora))
     if origin is not None and not _same_people(origin, spec, storage):
         if spec.training.method != "sgd":
-            progress.say(f"another corpus than that of sweep {origin.sweep}: this training is no part of its ε")
+            progress.say(f"another corpus than that of sweep {origin.sweep}: this training is not counted in its ε")
         origin = None
     trained_on = ("train", "valid") if with_valid else ("train",)
     model = tracker = None
@@ -191,9 +192,9 @@ def train(
                     trained_on=" and ".join(trained_on),
                 )
             except UserError as error:
-                raise UserError(f"{error}; what was trained is whole: {made.folder}") from None
+                raise UserError(f"{error}; the trained model is in {made.folder}") from None
     finally:
-        # Also of what failed or was stopped: the steps that it took count.
+        # A training that failed or was stopped counts, too: it has taken steps on the private data.
         if origin is not None and tracker is not None:
             _tell_sweep(origin, made, model, storage, tracker, progress)
     return {
@@ -216,7 +217,7 @@ def _trained(
     progress: Progress,
     with_valid: bool,
 ) -> TrialResult:
-    """Encode what is missing, and train on the workers that fit."""
+    """Encode the corpora that are not encoded yet, and train."""
     from sweeps.run.prepare import encode_missing, ensure_attack
     from sweeps.run.session import worker_group
     from sweeps.run.watch import stall_reporter
@@ -224,8 +225,10 @@ def _trained(
     from trainables.features.encoded_corpus import EncodedCorpus
 
     if with_valid and spec.canaries.count:
-        say = "of the {:,} planted canaries half are trained on; --set canaries.count=0 leaves them out"
-        progress.say(say.format(spec.canaries.count))
+        progress.say(
+            f"half of the {spec.canaries.count:,} canaries are planted in the training data; "
+            "--set canaries.count=0 leaves them out"
+        )
     progress.expect(1, 0, spec.training.epochs)
     encode_missing(spec, prepared, corpora, progress.say)
     remark = delta_remark(spec.edp.delta, spec.edp.unit, EncodedCorpus.open(prepared.corpus).size("train"))
@@ -244,11 +247,11 @@ def _trained(
 
 
 def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
-    """Write what the folder holds before anything is trained."""
+    """Write the files that the folder has before the training begins."""
     from sweeps.store.picks import write_origin
 
     if not (made.folder / "config.yaml").exists():
-        write_ledger(Ledger(), made.folder)  # so that a folder without one has lost it
+        write_ledger(Ledger(), made.folder)  # from now on, a folder without a ledger has lost it
         keep_corpora(made.folder, spec)
     write_yaml(spec, made.folder / "config.yaml")
     if origin is not None:
@@ -258,7 +261,7 @@ def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
 def _tell_sweep(
     origin: Origin, made: Sweep, model: Registered | None, storage: Path, tracker: Tracker, progress: Progress
 ) -> None:
-    """Tell the sweep that its configuration was trained again, which counts in its ε."""
+    """Update the sweep's ε, which counts this training of its configuration."""
     from sweeps.commands.finish import tell_total
     from sweeps.store.picks import write_origin
     from sweeps.store.sweep import Sweep
@@ -272,10 +275,10 @@ def _tell_sweep(
 
 
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
-    """Return whether it trains privately on the people of the sweep's corpus, and so is part of the sweep's ε.
+    """Return True if it trains privately on people of the sweep's corpus, so that it counts in the sweep's ε.
 
-    A sample of the corpus, split otherwise, from another place or in another format, is of the same people, and so is
-    a corpus that holds some of it. Where that cannot be found out, the answer is yes.
+    A sample, another split, another place or another format of the corpus has the same people, and so has a corpus
+    that shares utterances with it. If that cannot be found out, the answer is True.
     """
     from sweeps.store.sweep import Sweep
 
@@ -290,14 +293,14 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
         if corpus_digest(mine) == corpus_digest(theirs):
             return True
         if is_generated(mine) or is_generated(theirs):
-            return False  # generated sentences belong to no person, and recur in every such corpus
+            return False  # generated utterances are of no person, and different generated corpora share some
         return is_shared(load_corpus(mine), load_corpus(theirs))
     except UserError:
         return True
 
 
 def _cost(origin: Origin | None, storage: Path) -> float | None:
-    """Return ε of the sweep that the configuration was picked of, with this training; NaN where it is not known."""
+    """Return ε of the sweep that the configuration was picked from, with this training; NaN if it is not known."""
     from sweeps.results.cost import epsilon_of_sweep
     from sweeps.store.sweep import Sweep
 

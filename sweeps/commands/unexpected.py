@@ -1,4 +1,4 @@
-"""The last resort: an unexpected error ends as one line, and its traceback in a log."""
+"""Unexpected errors: one line on the terminal, the traceback in a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from platformdirs import user_log_path
@@ -21,25 +20,25 @@ _LOG = "errors.log"
 
 
 def unexpected(error: BaseException) -> str:
-    """Write the traceback of `error` to the log, and return the line that says what happened, and how to report it."""
+    """Write the traceback of `error` to the log. Return the line that says what happened and how to report it."""
     what = " ".join(f"{type(error).__name__}: {_first_line(error)}".split())
     place = _append("".join(traceback.format_exception(error)))
     return (
-        f"unexpected {what.removesuffix(':')}; this is a fault of the program: please report it, with the command and "
-        f"the traceback in {place}"
+        f"unexpected {what.removesuffix(':')}; this is a bug: please report it, with the command and the traceback in "
+        f"{place}"
     )
 
 
 def _first_line(error: BaseException) -> str:
     try:
         lines = str(error).strip().splitlines()
-    except Exception:  # an error that cannot say what it is
+    except Exception:  # its own `__str__` fails
         return ""
     return lines[0][:200] if lines else ""
 
 
 def _append(text: str) -> str:
-    """Append `text` to the log, and return the place of the text in it."""
+    """Append `text` to the log, and return the log's path and the line where the text begins."""
     for folder in (user_log_path("edp-sweeps"), Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -55,25 +54,19 @@ def _append(text: str) -> str:
 
 @contextmanager
 def logged_threads() -> Iterator[None]:
-    """Write errors of threads, and of objects that are being cleared away, to the log while the block runs.
+    """Write errors of threads and of finalizers to the log while the block runs.
 
-    Threads of servers and of trackers end by such errors, which no caller can catch.
+    No caller can catch them. Threads of servers and of MLflow's client end with such errors.
     """
     before = threading.excepthook, sys.unraisablehook
-
-    def in_thread(args: Any) -> None:
-        _quietly(args.exc_type, args.exc_value, args.exc_traceback)
-
-    def unraisable(args: Any) -> None:
-        _quietly(args.exc_type, args.exc_value, args.exc_traceback)
-
-    threading.excepthook, sys.unraisablehook = in_thread, unraisable
+    threading.excepthook = sys.unraisablehook = _log_quietly
     try:
         yield
     finally:
         threading.excepthook, sys.unraisablehook = before
 
 
-def _quietly(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
-    if not issubclass(kind, SystemExit):
-        _append("".join(traceback.format_exception(kind, error, where)))
+def _log_quietly(args: Any) -> None:
+    """Log the error that Python passes to `threading.excepthook` or `sys.unraisablehook`."""
+    if not issubclass(args.exc_type, SystemExit):
+        _append("".join(traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)))

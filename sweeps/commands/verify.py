@@ -1,15 +1,15 @@
-"""`edp-sweep verify`: holds a configuration's own steps against its ledger: sensitivity, and noise."""
+"""`edp-sweep verify`: measure sensitivity and noise of a configuration's steps, and compare them with its ledger."""
 
 from __future__ import annotations
 
 import math
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -23,22 +23,19 @@ from trainables.config import CLCSpec, TrialSpec
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
+from trainables.features.embeddings import WordVectors
 from trainables.records.job import TrialError, TrialFailed
 
-if TYPE_CHECKING:
-    from trainables.features.embeddings import WordVectors
-
 EXAMPLES = 32
-"""Number of utterances of the corpus that a measured step holds at most."""
+"""Largest number of utterances in a measured step."""
 _GENERATED = 20_000
-"""Number of utterances that are generated at most: all intents and slots of a grammar are in them."""
+"""Largest number of utterances that are generated. They contain all intents and slots of a grammar."""
 _OF_RECIPES = Recipe.model_fields.keys() - TrialSpec.model_fields.keys()
-"""Settings that only a recipe has, not a configuration that `pick` wrote."""
+"""Settings that only a recipe has. `pick` does not write them."""
 _CLIPS = 16
+"""Largest number of micro-batches of a measured step."""
 _USERS = 8
-"""Number of users where they are the unit: of each as many utterances."""
-
-Say = Callable[[str], None]
+"""Number of users if users are the unit. Each has `EXAMPLES // _USERS` utterances."""
 
 
 def verify_command(
@@ -46,7 +43,7 @@ def verify_command(
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Measures clip and noise of a few steps against the ledger; exit code 1 where they are not what it says."""
+    """Measure clip and noise of a few steps, and compare them with the ledger; exit code 1 if they differ."""
     document = verify_with_bar(load(config, settings or []))
     if as_json:
         print_json(document)
@@ -57,7 +54,7 @@ def verify_command(
 
 
 def load(config: str, overrides: list[str]) -> TrialSpec:
-    """Return the configuration of a file that `pick` wrote, or some configuration of a recipe's space.
+    """Return the configuration of a file that `pick` wrote, or an example from a recipe's space.
 
     Raises:
         UserError: as `load_recipe`.
@@ -69,55 +66,49 @@ def load(config: str, overrides: list[str]) -> TrialSpec:
 
 
 def verify_with_bar(spec: TrialSpec) -> dict[str, Any]:
-    """Return what `--json` prints of a configuration, measured under a progress bar."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("steps", total=None)
-        return verify(
-            spec,
-            lambda line: bar.update(task, description=line),
-            lambda done, total: bar.update(task, description="steps", completed=done, total=total),
-        )
+    """Run steps of `spec` on a few utterances of its corpus, with its model, and compare them with the ledger.
 
-
-def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Run steps of `spec` on a few utterances of its corpus, with its model, and hold them against the ledger.
-
-    Args:
-        say: called with what is prepared.
-        progress: called with the steps run and in all.
+    Show a progress bar meanwhile.
 
     Returns:
-        What `edp-sweep verify --json` prints.
+        The document that `edp-sweep verify --json` prints.
 
     Raises:
         UserError: for a configuration that cannot be verified.
         TrialError: for one that cannot be trained.
     """
-    spec = small(spec)
     from sweeps.run.frozen_states import ensure_states
     from sweeps.run.prepare import check_encoders
     from trainables.features.encoding import encode
     from trainables.training.process import alone
-    from trainables.training.verification import verify as measure
+    from trainables.training.verification import verify
 
+    spec = small(spec)
     check_encoders([spec])
     splits = load_corpus(spec.corpus, "corpus")
     spec.check_users(len(splits.train_users) or None)
-    labels = Labels.of([*splits.train, *splits.valid, *splits.test])  # all, for a model of its own size
+    labels = Labels.of([*splits.train, *splits.valid, *splits.test])  # of the whole corpus, so that sizes are real
     splits = _cut(splits, spec)
     if spec.edp.unit == "user":
         spec = small(spec, most=len(splits.train_users))
-    with tempfile.TemporaryDirectory() as folder:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Progress(*columns, console=err, transient=True) as bar,
+    ):
+        task = bar.add_task(f"encoding {EXAMPLES} utterances of {spec.corpus.name}", total=None)
         place = Path(folder) / f"{spec.corpus.name}-verified"
-        say(f"encoding {EXAMPLES} utterances of {spec.corpus.name}")
         corpus = encode(splits, spec.model, place, labels=labels, features=_vectors(splits, spec))
-        ensure_states([place], [spec.model], say)
-        with alone():
-            try:
-                found = measure(spec, corpus.open(place).for_model(spec.model), progress)
-            except TrialFailed as error:
-                raise TrialError(str(error)) from error
+        ensure_states([place], [spec.model], lambda line: bar.update(task, description=line))
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, description="steps", completed=done, total=total)
+
+        try:
+            with alone():
+                found = verify(spec, corpus.open(place).for_model(spec.model), progress)
+        except TrialFailed as error:
+            raise TrialError(str(error)) from error
     return {
         "violations": [{"parameter": one.parameter, "what": one.what} for one in found.violations],
         "sensitivity": {"declared": found.declared_sensitivity, "measured": found.measured_sensitivity},
@@ -127,18 +118,18 @@ def verify(spec: TrialSpec, say: Say, progress: Callable[[int, int], None]) -> d
 
 
 def small(spec: TrialSpec, most: int = EXAMPLES) -> TrialSpec:
-    """Return the same mechanism in one worker, on steps of at most `most` utterances or users, in a few micro-batches.
+    """Return the same mechanism in one worker, with at most `most` utterances or users and 16 micro-batches a step.
 
     Raises:
-        UserError: for what has no mechanism, or one that a single step does not show.
+        UserError: for a configuration without a mechanism, and for noise that is correlated between steps.
     """
     training = spec.training
     if training.method == "sgd":
         raise UserError("training.method = sgd: nothing is clipped or noised; allowed: edp, dpsgd")
     if spec.edp.noise_correlation != "none":
         raise UserError(
-            f"edp.noise_correlation = {spec.edp.noise_correlation}: its noise is not that of a single step, which is "
-            "what is measured; allowed: none"
+            f"edp.noise_correlation = {spec.edp.noise_correlation}: the noise of several steps is correlated, but a "
+            "single step is measured; allowed: none"
         )
     data = spec.model_dump()
     if is_generated(spec.corpus):
@@ -153,7 +144,7 @@ def small(spec: TrialSpec, most: int = EXAMPLES) -> TrialSpec:
 
 
 def _cut(splits: Splits, spec: TrialSpec) -> Splits:
-    """Keep a few utterances; where users are the unit, of those who have most."""
+    """Keep a few utterances; if users are the unit, those of the users who have most."""
     train = splits.train[:EXAMPLES]
     if spec.edp.unit == "user":
         most = [user for user, _ in splits.train_users.most_common(_USERS)]
@@ -163,13 +154,9 @@ def _cut(splits: Splits, spec: TrialSpec) -> Splits:
 
 
 def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:
-    """Draw word vectors at random: no clip may depend on what public inputs are, and training them takes minutes."""
+    """Draw word vectors at random: training them takes minutes, and the clip must hold for any public inputs."""
     if not isinstance(spec.model, CLCSpec):
         return None
-    import numpy as np
-
-    from trainables.features.embeddings import WordVectors
-
     words = sorted({token.lower() for one in splits.train[:EXAMPLES] for token in one.tokens})
     rng = np.random.default_rng(0)
     shape = spec.model.embedding_size
@@ -181,13 +168,18 @@ def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:
 
 
 def _show(document: dict[str, Any]) -> None:
+    """Print the declared and the measured values, and each violation."""
     sensitivity, noise = document["sensitivity"], document["noise_std"]
     endless = math.isinf(sensitivity["declared"])
     lines = [
         f"sensitivity  at most {sensitivity['declared']:.6g} declared, {sensitivity['measured']:.6g} measured over "
         f"{document['pairs']} pairs of neighbours",
         f"noise        std {noise['declared']:.6g} declared, {noise['measured']:.6g} measured",
-        *(["             nothing bounds one unit: the layer scales are read off the data"] if endless else []),
+        *(
+            ["             the influence of one unit has no bound: the layer scales depend on the data"]
+            if endless
+            else []
+        ),
         *(f"VIOLATION    {one['parameter']}: {one['what']}" for one in document["violations"]),
     ]
     if not document["violations"]:

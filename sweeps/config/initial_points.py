@@ -1,4 +1,4 @@
-"""Configurations that a search starts with: the recipe's own, or the paper's best guesses and one safe point."""
+"""Configurations that a search tries first: the recipe's own, or the paper's best guesses and one safe point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.config.space import SHAPE, Dimension, Shapes, Space, names_in_shapes
 
 Params = dict[str, Any]
 
-# Configurations whose ε by the paper's formula is the one of its Table 1 (CLC on ATIS, BERT on Video), which omits C.
+# Configurations whose ε by the paper's formula is that of its Table 1 (CLC on ATIS, BERT on Video). The table omits C.
 _PAPER: dict[str, list[Params]] = {
     "clc": [
         {"C": 1.0, "z0": 0.008, "decay": "linear", "tau": 0.02},
@@ -23,32 +23,36 @@ _PAPER: dict[str, list[Params]] = {
     ],
 }
 _SAFE: Params = {"C": 0.1, "z0": 1.0, "decay": "none"}
-"""The most noise of the paper's space, and no decay."""
+"""A point with the most noise of the paper's space, and no decay."""
 
 
 def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, own: Params) -> list[Params]:
     """Return the configurations to try first, under the sampler's names (`tau_linear`).
 
     These are `search.points_to_evaluate`, if given. Otherwise they are the points above, moved to the nearest point of
-    the recipe's space, without those that have none and those beyond half of the trials. The points above set the
-    mechanism; other searched settings have the recipe's own values. Where no setting of the mechanism is searched, the
-    recipe's own values are the only point.
+    the recipe's space, for at most half of the trials. A point whose decay is not searched is left out. The points
+    above set the mechanism; other searched settings have the recipe's own values. If no setting of the mechanism is
+    searched, the recipe's own values are the only point.
 
     Args:
         space: the searched settings.
         shapes: the combinations of them that fit together.
-        kind: of the model.
+        kind: the model's kind.
         own: the recipe's values of the searched settings, by dotted path.
 
     Raises:
-        ValueError: for a point of the recipe's that is not in its space.
+        ValueError: for a point of `search.points_to_evaluate` that is not in the space.
     """
     if search.points_to_evaluate is not None:
         return [_own(point, space, shapes, i) for i, point in enumerate(search.points_to_evaluate)]
     if search.secret:
-        return []  # its candidates are independent draws
+        return []  # its trials must be independent draws
     found: list[Params] = []
-    rest = {name: value for name, value in own.items() if name not in SHAPE and _holds(space[name], value)}
+    rest = {
+        name: value
+        for name, value in own.items()
+        if name not in SHAPE and isinstance(dimension := space[name], Dimension) and dimension.holds(value)
+    }
     for point in (*_PAPER[kind], _SAFE):
         moved = _moved(point, space)
         if moved and moved | rest not in found:
@@ -70,6 +74,7 @@ def _named(point: Params, space: dict[str, Any]) -> Iterator[tuple[str, Any, Dim
 
 
 def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params:
+    """Return point `i` of `search.points_to_evaluate` under the sampler's names."""
     found: Params = {}
     shape = {name: value for name, value in point.items() if name in SHAPE}
     if shapes and not any(shape.items() <= fitting.items() for fitting in shapes):
@@ -78,9 +83,10 @@ def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params
         if point.get("decay") != "none" or point["tau"] != 0:
             raise ValueError(
                 f"search.points_to_evaluate[{i}].tau = {point['tau']!r}: it belongs to a decay; "
-                "allowed: decay = linear or exponential beside it"
+                "allowed: together with decay = linear or exponential"
             )
-        point = {name: value for name, value in point.items() if name != "tau"}  # as a trial without decay is printed
+        # tau = 0 is how a trial without decay is shown, so a user may copy it from there.
+        point = {name: value for name, value in point.items() if name != "tau"}
     for name, value, dimension in _named(point, space):
         path = f"search.points_to_evaluate[{i}].{name}"
         if dimension is None:
@@ -97,7 +103,7 @@ def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params
 
 
 def _moved(point: Params, space: dict[str, Any]) -> Params:
-    """Return `point` moved into `space`; {} where its decay is not searched for, or none of its settings is."""
+    """Return `point` moved into `space`; {} if its decay is not in the space, or none of its settings is searched."""
     found = {}
     for name, value, dimension in _named(point, space):
         if dimension is None:
@@ -106,10 +112,6 @@ def _moved(point: Params, space: dict[str, Any]) -> Params:
             return {}
         found[name] = value if isinstance(value, str) else _nearest(float(value), dimension)
     return found if found.keys() - {"decay"} else {}
-
-
-def _holds(dimension: Dimension | dict[str, Dimension], value: Any) -> bool:
-    return isinstance(dimension, Dimension) and value is not None and dimension.holds(value)
 
 
 def _nearest(value: float, dimension: Dimension) -> Any:

@@ -1,4 +1,4 @@
-"""Read and check recipes and configurations: YAML, `--set key=value`, and errors of one line."""
+"""Recipes and configurations: their YAML files, `--set key=value`, and errors of one line."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ PRETRAINING = RECIPES / "pretraining"
 Spec = TypeVar("Spec", bound=BaseModel)
 
 
-class _Twice(yaml.MarkedYAMLError):
-    """A key occurs twice in one mapping, which YAML forbids and its Python reader accepts."""
+class _DuplicateKey(yaml.MarkedYAMLError):
+    """A key that occurs twice in one mapping, which YAML forbids and PyYAML accepts."""
 
 
-class _EachKeyOnce(yaml.SafeLoader):
+class _Reader(yaml.SafeLoader):
+    """A safe loader that refuses duplicate keys."""
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise _Twice(problem=f"{key.value} stands there twice; allowed: once", problem_mark=key.start_mark)
+                raise _DuplicateKey(problem=f"{key.value} is given twice; allowed: once", problem_mark=key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep)
 
 
 class _Writer(yaml.SafeDumper):
-    """Quotes what `_EachKeyOnce` would read as a number."""
+    """A safe dumper that quotes words which `_Reader` would read as numbers."""
 
 
-# YAML 1.1 reads 1e-5, which lacks the point and the sign that it wants, as a word; YAML 1.2 and Python do not.
-for _each in (_EachKeyOnce, _Writer):
+# PyYAML follows YAML 1.1, where 1e-5 is a word: it lacks a point. In YAML 1.2 and Python it is a number.
+for _each in (_Reader, _Writer):
     _each.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z"), list("-+0123456789")
     )
 
 
 def recipe_names(folder: Path = RECIPES) -> list[str]:
-    """Return the names of the project's recipes: of sweeps, or those in `PRETRAINING`."""
+    """Return the names of the project's recipes in `folder`, which is `RECIPES` or `PRETRAINING`."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
@@ -62,19 +64,22 @@ def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
     """Load a recipe by its stem or by a path, with `--set` applied.
 
     Returns:
-        The recipe's stem as a name, which its MLflow experiment has too, and the recipe.
+        The recipe's stem as a name, which is also that of its MLflow experiment, and the recipe.
 
     Raises:
-        UserError: one line that names the field, the value and what is allowed.
+        UserError: in one line, with the field, the value and what is allowed.
     """
-    path = _recipe_file(name, RECIPES)
-    return folder_name(path.stem), _validated(Recipe, read_yaml(path), overrides)
+    return _load(Recipe, RECIPES, name, overrides)
 
 
 def load_pretraining(name: str, overrides: list[str]) -> tuple[str, PretrainSpec]:
     """Load a pretraining recipe, as `load_recipe`."""
-    path = _recipe_file(name, PRETRAINING)
-    return folder_name(path.stem), _validated(PretrainSpec, read_yaml(path), overrides)
+    return _load(PretrainSpec, PRETRAINING, name, overrides)
+
+
+def _load(kind: type[Spec], folder: Path, name: str, overrides: list[str]) -> tuple[str, Spec]:
+    path = _recipe_file(name, folder)
+    return folder_name(path.stem), _validated(kind, read_yaml(path), overrides)
 
 
 def _recipe_file(name: str, folder: Path) -> Path:
@@ -99,12 +104,12 @@ def load_config(path: Path, overrides: list[str]) -> TrialSpec:
         UserError: as `load_recipe`.
     """
     if not path.is_file():
-        raise UserError(f"config = {str(path)!r}: no such file; allowed: a YAML file that `edp-sweep pick` wrote")
+        raise UserError(f"config = {str(path)!r}: no such file; allowed: a YAML file written by `edp-sweep pick`")
     data = read_yaml(path)
     if own := sorted({"search", "space"} & data.keys()):
         raise UserError(
-            f"config = {str(path)!r}: it is a recipe, as it has {own[0]}; "
-            "allowed: what `edp-sweep pick` wrote; a recipe runs with edp-sweep run"
+            f"config = {str(path)!r}: it is a recipe, because it has {own[0]}; "
+            "allowed: a file written by `edp-sweep pick`; `edp-sweep run` runs a recipe"
         )
     return _validated(TrialSpec, data, overrides)
 
@@ -113,10 +118,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file that holds a mapping.
 
     Raises:
-        UserError: naming the file, and the line where it is known.
+        UserError: with the file, and with the line if it is known.
     """
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)
+        data = yaml.load(path.read_text(encoding="utf-8"), _Reader)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; allowed: a YAML file that can be read") from None
     except UnicodeDecodeError:
@@ -127,7 +132,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from None
     except RecursionError:
         raise UserError(f"{path}: nested too deeply; allowed: the settings' own depth") from None
-    except ValueError as error:  # an integer of thousands of digits, a date that is none
+    except ValueError as error:  # an integer of thousands of digits, or a date such as 2026-02-30
         raise UserError(f"{path}: {str(error).partition(';')[0]}; allowed: a YAML file") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: holds no settings; allowed: a YAML mapping")
@@ -141,23 +146,23 @@ def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
 
 
 def as_yaml(spec: BaseModel, heading: str = "") -> str:
-    """Return `spec` as YAML that reads back to the same spec, below a comment."""
+    """Return `spec` as YAML that is read as the same spec, below a comment with `heading`."""
     comment = "".join(f"# {line}\n" for line in heading.splitlines())
     return comment + yaml.dump(spec.model_dump(mode="json"), Dumper=_Writer, sort_keys=False)
 
 
 def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """Return `data` with each `dotted.path=value` set; values are YAML. A dotted name in `space` is one key.
+    """Return `data` with each `dotted.path=value` set. Values are YAML. A dotted name below `space` is one key.
 
     Raises:
-        UserError: for an override that is no `key=value`, or has no value: an unset shell variable would pass for null.
+        UserError: for an override that is not `key=value`, or has no value: an unset shell variable would mean null.
     """
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip() or "://" in key:
             raise UserError(f"--set {short(override)}: allowed: key=value, such as training.epochs=2")
         if not text.strip():
-            raise UserError(f"--set {short(override)}: no value; allowed: one, or null for the setting's own default")
+            raise UserError(f"--set {short(override)}: no value; allowed: a value, or null for the setting's default")
         *folders, last = _split(key.strip())
         place = data
         for folder in folders:
@@ -166,7 +171,7 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
                 inner = place[folder] = {}
             if not isinstance(inner, dict):
                 below = (
-                    f"a list; allowed: all of it at once, as {folder[:80]}=[…]"
+                    f"a list; allowed: the whole list, as {folder[:80]}=[…]"
                     if isinstance(inner, list)
                     else f"{short(inner)}, which has no settings below it"
                 )
@@ -177,6 +182,7 @@ def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any
 
 
 def _split(key: str) -> list[str]:
+    """Split a dotted path; below `space`, the setting's own dotted path is one part."""
     head, _, rest = key.partition(".")
     if head != "space" or not rest:
         return key.split(".")
@@ -189,21 +195,22 @@ def _split(key: str) -> list[str]:
 
 
 def _value(text: str) -> Any:
+    """Read an override's value as YAML, or as a string if it is no YAML."""
     try:
-        return yaml.load(text, _EachKeyOnce)
-    except _Twice as error:
+        return yaml.load(text, _Reader)
+    except _DuplicateKey as error:
         raise UserError(f"--set {text!r}: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError):  # also a day that there is not, and digits without end
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: as in `read_yaml`
         return text
 
 
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
     named = {field for field in _CORPORA if _at(data, field).get("path") is None}
     data = apply_overrides(data, overrides)
-    _name_again(data, {override.partition("=")[0].strip() for override in overrides}, named)
+    _forget_replaced(data, {override.partition("=")[0].strip() for override in overrides}, named)
     refuse_unknown(kind, data, "")
     refuse_secrets(data, "")
-    _settle_paths(data)
+    _resolve_paths(data)
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -211,11 +218,16 @@ def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> 
 
 
 _CORPORA = ("corpus", "shadow.corpus", "search.proxy")
+_PUBLIC = ("shadow.corpus", "search.proxy", "model.embeddings.corpus", "model.vocabulary")
 
 
-def _name_again(data: dict[str, Any], given: set[str], named: set[str]) -> None:
-    """Drop the recipe's name, size and description of a corpus that the user replaced by a path. A field in `named` had
-    no path in the recipe: its name and number of utterances belong to the recipe's corpus."""
+def _forget_replaced(data: dict[str, Any], given: set[str], named: set[str]) -> None:
+    """Drop the recipe's name, size and description of a corpus that the user replaced by a path.
+
+    Args:
+        given: settings that the user gave.
+        named: corpora without a path in the recipe: their name and number of utterances are those of its own corpus.
+    """
     if given & {"corpus", "corpus.name", "corpus.path"}:
         data.pop("description", None)
     for field in named:
@@ -226,51 +238,44 @@ def _name_again(data: dict[str, Any], given: set[str], named: set[str]) -> None:
                     corpus.pop(own, None)
 
 
-def _at(data: dict[str, Any], field: str) -> dict[str, Any]:
+def _at(data: Any, field: str) -> dict[str, Any]:
+    """Return the section at a dotted path; {} if there is none."""
     for name in field.split("."):
-        data = _section(data, name)
-    return data
+        data = data.get(name) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
-def _settle_paths(data: dict[str, Any]) -> None:
-    """Make corpus paths absolute, and look for the public corpora beside the private one.
+def _resolve_paths(data: dict[str, Any]) -> None:
+    """Make paths absolute, and look for the public corpora in the folder of the private one.
 
     A user who keeps the corpora in one folder and names one of them by path wants the others from there too.
     """
-    private = data.get("corpus")
-    folder: Path | None = None
-    if isinstance(private, dict) and isinstance(private.get("path"), str):
-        private["path"] = _absolute("corpus.path", private["path"])
-        folder = Path(private["path"]).parent
-    model = _section(data, "model")
-    embeddings = _section(model, "embeddings")
-    if isinstance(embeddings.get("path"), str):
-        embeddings["path"] = _absolute("model.embeddings.path", embeddings["path"])
+    model = _at(data, "model")
     pretrained = model.get("pretrained")
-    # A name of Hugging Face's looks like a path; it is one where there is such a folder. `minilm` is never one.
+    # A name on Hugging Face looks like a path. It is read as one if that folder exists. `minilm` is never a path.
     if isinstance(pretrained, str) and pretrained != "minilm":
-        folder_of_encoder = _absolute("model.pretrained", pretrained)
-        if pretrained.startswith((".", "~")) or Path(folder_of_encoder).is_dir():
-            model["pretrained"] = folder_of_encoder
-    public = {
-        "shadow.corpus": _section(data, "shadow").get("corpus"),
-        "search.proxy": _section(data, "search").get("proxy"),
-        "model.embeddings.corpus": embeddings.get("corpus"),
-        "model.vocabulary": model.get("vocabulary"),
-        **_listed("model.features.public", _section(model, "features").get("public")),
-        **_listed("corpora", data.get("corpora")),
-    }
-    for field, corpus in public.items():
-        if not isinstance(corpus, dict):
-            continue
+        encoder = _absolute("model.pretrained", pretrained)
+        if pretrained.startswith((".", "~")) or Path(encoder).is_dir():
+            model["pretrained"] = encoder
+    corpora = {field: _at(data, field) for field in ("corpus", "model.embeddings", *_PUBLIC)}
+    for field, several in (
+        ("model.features.public", _at(model, "features").get("public")),
+        ("corpora", data.get("corpora")),
+    ):
+        if isinstance(several, list):
+            corpora |= {f"{field}.{i}": corpus for i, corpus in enumerate(several) if isinstance(corpus, dict)}
+    folder: Path | None = None
+    for field, corpus in corpora.items():
         if isinstance(corpus.get("path"), str):
             corpus["path"] = _absolute(f"{field}.path", corpus["path"])
+            if field == "corpus":
+                folder = Path(corpus["path"]).parent
         elif folder is not None and corpus.get("name") in PUBLIC and (found := corpus_in(folder, corpus["name"])):
             corpus["path"] = str(found)
 
 
 def _absolute(field: str, path: str) -> str:
-    """Return `path` as an absolute path: workers have other working directories."""
+    """Return `path` as an absolute path, because workers have other working directories."""
     try:
         return str(as_path(path).expanduser().resolve())
     except UserError as error:
@@ -279,24 +284,15 @@ def _absolute(field: str, path: str) -> str:
         raise UserError(f"{field} = {short(path)}: {error}; allowed: a path") from None
 
 
-def _listed(field: str, corpora: Any) -> dict[str, Any]:
-    return {f"{field}.{i}": corpus for i, corpus in enumerate(corpora)} if isinstance(corpora, list) else {}
-
-
-def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
-    """Raise for an unknown setting and name the known ones, also in lists, which Pydantic's own error does not do.
+    """Raise for an unknown setting. Unlike Pydantic's own error, this one names the known settings.
 
     Args:
         annotation: the type that `data` is validated as.
-        path: of `data`, empty or with a dot at its end.
+        path: the dotted path of `data`, empty or with a dot at its end.
 
     Raises:
-        UserError: naming the setting, and what is known.
+        UserError: with the setting, and the known ones.
     """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         fields = annotation.model_fields
@@ -321,7 +317,7 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
             for key, value in data.items():
                 refuse_unknown(parts[1], value, f"{path}{key}.")
         case ((typing.Union | types.UnionType | typing.Annotated), _):
-            # One dimension for each decay, rather than a dimension.
+            # `space.tau` may be a mapping of decays to dimensions, or one dimension.
             mappings = [part for part in parts if typing.get_origin(part) is dict]
             by_key = isinstance(data, dict) and data and all(isinstance(value, dict) for value in data.values())
             for part in mappings if by_key and mappings else [part for part in parts if part not in mappings]:
@@ -329,16 +325,16 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
 
 
 def refuse_secrets(data: Any, path: str) -> None:
-    """Raise for passwords and tokens: settings are written into files and MLflow, and shown.
+    """Raise for passwords and tokens, because settings are shown, and written into files and MLflow.
 
     Raises:
-        UserError: naming the setting.
+        UserError: with the setting.
     """
     if isinstance(data, str) and redacted(data) != data:
         raise UserError(
             f"{path.rstrip('.')} = {shown(data)}: holds a password, or an option that may be one, which would be "
             "written into recipe.yaml and MLflow; "
-            "allowed: a variable of the environment in its place, such as postgresql://user:$PASSWORD@host/database"
+            "allowed: an environment variable in its place, such as postgresql://user:$PASSWORD@host/database"
         )
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, value in items:

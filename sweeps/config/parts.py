@@ -1,4 +1,4 @@
-"""The parts of a recipe: mechanism, search, early stopping, resources, attacks, budget."""
+"""Parts of a recipe: mechanism, search, early stopping, resources, attacks, budget."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "l
 class StopSpec(Frozen):
     """The settings of early stopping."""
 
-    grace_epochs: Annotated[int, Field(ge=1, description="epochs before the first that a trial may be stopped at")] = 2
+    grace_epochs: Annotated[int, Field(ge=1, description="first epoch after which a trial may be stopped")] = 2
     margin: Annotated[
         float, Field(ge=0, lt=1, description="share of an objective's range by which another trial must be ahead")
     ] = 0.05
 
 
 class FixedEDP(EDPOptions):
-    """The mechanism of all trials. Those of the four numbers that are given are fixed, the others are searched."""
+    """The mechanism of all trials. `C`, `z0`, `decay` and `tau` are searched unless they are given here."""
 
-    # A trial's own mechanism says what it has no use for: `clip`, say, may be searched.
+    # Unused settings are refused in each trial's own mechanism: here, `clip` may be searched, and need another one.
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     C: Clip | None = None
     z0: NoiseMultiplier | None = None
     decay: Decay | None = None
     tau: Tau | None = None
-    epsilon: Annotated[float | None, Field(gt=0, description="honest epsilon of every trial; z0 follows from it")] = (
-        None
-    )
+    epsilon: Annotated[
+        float | None, Field(gt=0, description="honest epsilon of every trial, for which z0 is solved; null: no target")
+    ] = None
 
 
 class SearchSpec(Frozen):
     """The settings of the search."""
 
-    trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
+    trials: Annotated[int, Field(ge=1, le=1_000_000, description="number of trials")] = 40
     sampler: Annotated[
         Literal["tpe", "nsga2", "gp", "random", "random_stopping"],
         Field(
-            description="random_stopping: a secret number of trials, on average `trials`, and only the best released"
+            description="Optuna's sampler; random_stopping: a secret number of random trials with mean `trials`; only "
+            "the best one is released"
         ),
     ] = "tpe"
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the sampler; unused by random_stopping")] = 0
     points_to_evaluate: Annotated[
         tuple[dict[str, bool | int | float | str], ...] | None,
         Field(description="configurations to try first; null: the paper's best guesses and one safe point; []: none"),
@@ -67,23 +68,25 @@ class SearchSpec(Frozen):
             "edp.epsilon; ser alone with random_stopping"
         ),
     ] = ("ser", "mia_auc", "log10_epsilon")
-    concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    concurrency: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["auto"],
+        Field(description="trials that run at once; auto: as many as the cluster holds"),
+    ] = "auto"
     keep_epochs: Annotated[
-        int, Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, the last among them")
+        int,
+        Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, including the last one"),
     ] = 3
     stop: Annotated[
-        StopSpec | None,
-        Field(description="early stopping of trials that others dominate; null: none"),
+        StopSpec | None, Field(description="early stopping of trials that others dominate; null: no early stopping")
     ] = StopSpec()
-
     proxy: Annotated[
         CorpusSpec | None,
-        Field(description="public proxy corpus that the trials of `run --plan proxy` see instead; null: none"),
+        Field(description="public proxy corpus on which `run --plan proxy` runs the trials; null: no proxy corpus"),
     ] = None
 
     @property
     def secret(self) -> bool:
-        """True where the number of trials is secret, and only the best of them all is released."""
+        """True if the number of trials is secret, and only the best of all trials is released."""
         return self.sampler == "random_stopping"
 
     @field_validator("objectives")
@@ -95,41 +98,53 @@ class SearchSpec(Frozen):
 
 
 class ScalesTo(Frozen):
-    """Machines that an autoscaler may have running at once, those that are there already among them."""
+    """The machines that an autoscaler may run at once, including those that already run."""
 
-    nodes: Annotated[int, Field(ge=1, le=100_000)]
-    gpus: Annotated[float, Field(ge=0)]
-    """GPUs of one machine."""
-    cpus: Annotated[float, Field(gt=0)]
+    nodes: Annotated[int, Field(ge=1, le=100_000, description="number of machines")]
+    gpus: Annotated[float, Field(ge=0, description="GPUs of one machine")]
+    cpus: Annotated[float, Field(gt=0, description="CPUs of one machine")]
 
 
 class ResourcesSpec(Frozen):
     """The resources of a worker and of a sweep, and the sharing of warm processes among trials."""
 
-    cpus_per_worker: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
-    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
+    cpus_per_worker: Annotated[
+        Annotated[float, Field(gt=0)] | Literal["auto"],
+        Field(description="CPUs of a worker; auto: one, or an equal share if the cluster has fewer than workers"),
+    ] = "auto"
+    gpus_per_worker: Annotated[
+        Annotated[float, Field(ge=0)] | Literal["auto"],
+        Field(description="GPUs of a worker; auto: one, or an equal share if the cluster has fewer than workers"),
+    ] = "auto"
     price_per_gpu_hour: Annotated[
-        float | None, Field(ge=0, description="price of one GPU, in any currency, for the cost of trials and sweep")
+        float | None,
+        Field(ge=0, description="price of one GPU for an hour, in any currency; null: no costs are shown in money"),
     ] = None
     group: Annotated[
         Literal["auto", "warm", "fresh"],
-        Field(description="warm: one worker group serves all trials; fresh: a TorchTrainer a trial"),
+        Field(
+            description="warm: one worker group serves all trials; fresh: each trial has a TorchTrainer of its own; "
+            "auto: fresh on GPUs, warm on CPUs"
+        ),
     ] = "auto"
     share: Annotated[
         Annotated[float, Field(gt=0, le=1)] | Literal["auto"],
         Field(
-            description="largest share of the cluster for trials; one trial always runs; auto: equal shares of "
-            "all sweeps that are on it at the time"
+            description="largest share of the cluster for trials, at least one trial; auto: an equal share for each "
+            "sweep that is on the cluster at the time"
         ),
     ] = "auto"
     scales_to: Annotated[
         ScalesTo | None,
-        Field(description="machines that an autoscaler may add; null: those of the cluster launcher's file, if any"),
+        Field(
+            description="machines that an autoscaler may run at once; null: those in the cluster launcher's file, if "
+            "there is one"
+        ),
     ] = None
 
 
 MAX_REFERENCES = 256
-"""The number that Carlini et al. (2022) train for LiRA."""
+"""The number of reference models that Carlini et al. (2022) train for LiRA."""
 
 
 class AttacksSpec(Frozen):
@@ -137,25 +152,27 @@ class AttacksSpec(Frozen):
 
     at_end: Annotated[bool, Field(description="run the attacks on the front when the sweep has ended")] = False
     references: Annotated[
-        int, Field(ge=2, le=MAX_REFERENCES, multiple_of=2, description="K: reference models of RMIA and LiRA")
+        int, Field(ge=2, le=MAX_REFERENCES, multiple_of=2, description="number of reference models of RMIA and LiRA")
     ] = 4
 
 
 class BudgetSpec(Frozen):
-    """When this much is spent, no more trials are started; those that run end. Counted are trials and baseline."""
+    """The cost of trials and baseline after which no more trials start. Running trials continue to their end."""
 
-    gpu_hours: Annotated[float | None, Field(gt=0)] = None
-    worker_hours: Annotated[float | None, Field(gt=0, description="hours times workers, also without GPUs")] = None
+    gpu_hours: Annotated[float | None, Field(gt=0, description="hours times GPUs; null: no limit")] = None
+    worker_hours: Annotated[
+        float | None, Field(gt=0, description="hours times workers, also without GPUs; null: no limit")
+    ] = None
 
     @model_validator(mode="after")
     def _says_how_much(self) -> BudgetSpec:
         if self.gpu_hours is None and self.worker_hours is None:
-            raise ValueError("nothing is limited; allowed: gpu_hours, worker_hours or both, or null in its place")
+            raise ValueError("no limit is given; allowed: gpu_hours, worker_hours or both, or null")
         return self
 
 
 def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
-    """Return the objectives' values from a trial's metrics. NaN where a metric is missing; ε = 0 counts as 1e-12."""
+    """Return the objectives' values from a trial's metrics. A missing metric is NaN; ε = 0 counts as 1e-12."""
     return [objective_value(name, metrics) for name in names]
 
 

@@ -1,13 +1,13 @@
-"""What choosing a configuration costs, before anything runs: one ε for search and release together.
+"""The cost of choosing a configuration, before anything runs: one ε for search and release together.
 
-| way | what is released | what choosing costs |
+| strategy | release | cost of the choice |
 |---|---|---|
 | `all_trials` | the best trial | all trials, composed |
 | `random_stopping` | the best trial | Papernot & Steinke (2022): a secret number of trials, only the best is seen |
-| `proxy` | a training on everything | nothing: trials on a public corpus |
+| `proxy` | a training on the private corpus | nothing: trials on a public corpus |
 
-Each way's noise is solved for, so that all of it together costs the target. The cheapest way leaves most of that to
-what is released.
+The noise of each strategy is solved for, so that search and release together cost the target. The cheapest strategy
+leaves the largest part of the target to the release.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from edp.spec import EDPSpec, UserError
 from sweeps.config.random_stopping import SHAPE
 from sweeps.config.recipe import Recipe, example_params
 from sweeps.config.target_epsilon import schedule_of
-from trainables.config import TrialSpec
 
-_SCORES = "validation scores, by which it is chosen, are not covered"
+_SCORES = "the validation scores of the choice are not covered"
 
 
 @dataclass(frozen=True)
-class Way:
-    """One valid way to choose and release at a total ε."""
+class SelectionStrategy:
+    """One valid way to choose and release a model at a total ε."""
 
     name: str
     epsilon_of_choice: float
-    """Of what is run to choose; where the release is one of the trials it is in it."""
+    """The ε of the search. It includes the release if that is one of the trials."""
     epsilon_of_release: float
-    """Of the training that is released, alone: what a trial of this way has to be run at."""
+    """The ε of the released training alone, which is the target of a trial with this strategy."""
     epsilon_total: float
     trials: int
     covers: str
@@ -47,31 +46,34 @@ class Way:
 
 @dataclass(frozen=True)
 class Prices:
-    """The ways that a recipe has to `target`, the cheapest one first."""
+    """A recipe's strategies at `target`, the cheapest one first."""
 
     target: float
     delta: float
-    ways: tuple[Way, ...]
+    ways: tuple[SelectionStrategy, ...]
     out_of_reach: tuple[str, ...] = ()
-    """Those that no noise brings to `target`."""
+    """Names of strategies that cost more than `target` whatever the noise."""
 
     def document(self) -> dict[str, Any]:
-        """What `edp-sweep plan --json` prints."""
+        """Return the document that `edp-sweep plan --json` prints."""
         return {**asdict(self), "cheapest": self.ways[0].name}
 
 
 def price(recipe: Recipe, units: int, target: float) -> Prices:
-    """Prices all ways for a recipe on so many private training utterances, or users where they are the unit.
+    """Price all strategies of a recipe.
 
-    With shuffled epochs a training is one Gaussian mechanism, whatever the configuration, and so are prices exact. With
+    With shuffled epochs a training is one Gaussian mechanism, whatever the configuration, so prices are exact. With
     Poisson sampling they are those of the first values of the space.
 
+    Args:
+        units: private training utterances, or users if they are the unit.
+
     Raises:
-        UserError: where no noise meets the target in any way.
+        UserError: if no noise meets the target with any strategy.
     """
     if not 0 < target < math.inf:
         raise UserError(f"epsilon = {target:g}: allowed: positive and finite")
-    spec, delta, trials = _first(recipe), recipe.edp.delta, recipe.search.trials
+    spec, delta, trials = recipe.trial({**example_params(recipe), "z0": 1.0}), recipe.edp.delta, recipe.search.trials
     schedule = schedule_of(spec, units)
 
     def training(z0: float) -> Composition:
@@ -81,60 +83,53 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
     def cost(*parts: Composition) -> float:
         return epsilon_of(compose(parts), delta)
 
-    def proxy() -> Way:
+    def proxy() -> SelectionStrategy:
         alone = cost(training(calibrate_noise(lambda z: cost(training(z)), target)))
-        return Way("proxy", 0.0, alone, alone, trials, "everything: what it is chosen by is public")
+        return SelectionStrategy("proxy", 0.0, alone, alone, trials, "everything: the data of the choice is public")
 
-    def all_trials() -> Way:
+    def all_trials() -> SelectionStrategy:
         z0 = calibrate_noise(lambda z: cost(*[training(z)] * trials), target)
         total = cost(*[training(z0)] * trials)
-        return Way("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}")
+        return SelectionStrategy("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}")
 
-    def released(z: float) -> float:
-        one = cost(Composition(mu=1 / z))
-        calibrate_noise(lambda z0: cost(training(z0)), one)  # what a training has besides its noise may cost more
-        return one
-
-    def random_stopping() -> Way:
+    def random_stopping() -> SelectionStrategy:
         z = calibrate_noise(lambda z: _best_of(z, delta, trials), target)
-        total, one = _best_of(z, delta, trials), released(z)
-        return Way("random_stopping", total, one, total, trials, f"the one that is released; {_SCORES}")
+        total, one = _best_of(z, delta, trials), cost(Composition(mu=1 / z))
+        # Raises if a training cannot be had for `one`: its parts without noise of z0, such as a quantile, cost too.
+        calibrate_noise(lambda z0: cost(training(z0)), one)
+        return SelectionStrategy("random_stopping", total, one, total, trials, f"the released training; {_SCORES}")
 
-    found = [proxy] if recipe.search.proxy is not None else []
-    found.append(all_trials)
-    if is_shuffled(recipe):  # its bound is known for them only
-        found.append(random_stopping)
-    ways, out_of_reach = [], {}
-    for way in found:
+    strategies = [proxy] if recipe.search.proxy is not None else []
+    strategies.append(all_trials)
+    if is_shuffled(recipe):  # its bound is not known for Poisson sampling (`sweeps.config.random_stopping`)
+        strategies.append(random_stopping)
+    found, out_of_reach = [], {}
+    for strategy in strategies:
         try:
-            ways.append(way())
+            found.append(strategy())
         except UserError as error:
-            out_of_reach[way.__name__] = error
-    if not ways:
+            out_of_reach[strategy.__name__] = error
+    if not found:
         raise next(iter(out_of_reach.values()))
-    return Prices(target, delta, tuple(sorted(ways, key=lambda way: -way.epsilon_of_release)), tuple(out_of_reach))
+    return Prices(target, delta, tuple(sorted(found, key=lambda one: -one.epsilon_of_release)), tuple(out_of_reach))
 
 
 def is_shuffled(recipe: Recipe) -> bool:
-    """Whether every trial has shuffled epochs."""
+    """Return True if every trial has shuffled epochs."""
     return recipe.edp.sampling == "shuffle" and "edp.sampling" not in recipe.space
 
 
 def epsilon_of_best(recipe: Recipe) -> float:
-    """Return the honest ε of the trial that a secret number of trials releases, for any candidate of the space.
+    """Return an upper bound of the honest ε of the trial that a sweep with a secret number of trials releases.
 
-    With shuffled epochs a candidate is one Gaussian mechanism, for any decay, epochs and layer scales, and none costs
-    more than the target: the worst is the Gaussian mechanism that costs the target.
+    With shuffled epochs a trial is one Gaussian mechanism, for any decay, epochs and layer scales, and none costs more
+    than the target. So the worst one is the Gaussian mechanism that costs the target.
     """
-    assert recipe.edp.epsilon is not None, "checked with the recipe"
+    assert recipe.edp.epsilon is not None, "`check_random_stopping` requires it"
     return _best_of(1 / gaussian_mu(recipe.edp.epsilon, recipe.edp.delta), recipe.edp.delta, recipe.search.trials)
 
 
 def _best_of(z: float, delta: float, trials: int) -> float:
+    """Return the ε of the best of a secret number of Gaussian mechanisms with noise multiplier `z`."""
     one: dict[str, Any] = {"micro_batches": 1, "steps_per_epoch": 1, "rate": 1.0, "single_example": True}
     return random_stopping_epsilon(planned_ledger(EDPSpec(z0=z), epochs=1, **one), delta, trials, SHAPE)
-
-
-def _first(recipe: Recipe) -> TrialSpec:
-    """A trial of the first values of the space, its noise to be solved for."""
-    return recipe.trial({**example_params(recipe), "z0": 1.0})

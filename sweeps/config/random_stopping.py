@@ -1,10 +1,10 @@
-"""A sweep whose own cost is close to one trial's: a secret number of trials, of which only the best is released.
+"""A sweep whose own cost is close to one trial's: a secret number of trials; only the best one is released.
 
-Papernot and Steinke (2022): draw the number of trials from a stated distribution and keep it secret. Draw candidates
-independently from one fixed distribution, each at the same target ε, and release nothing of the others. Then the ε of
-the best grows by a small factor instead of with the number of trials. For this reason such a sweep has no table, no
-curve and no front: candidates are neither shown nor tracked, and their models are deleted. The number is in the sweep's
-own folder, which its holder must keep private.
+Papernot and Steinke (2022): draw the number of trials from a stated distribution and keep it secret. Draw the trials'
+configurations independently from one fixed distribution, each at the same target ε, and release nothing of the others.
+Then the ε of the best trial grows by a small factor instead of with the number of trials. For this reason such a sweep
+has no table, no curve and no front: trials are neither shown nor tracked, and the models of all but the best are
+deleted. The number is in the sweep's own folder, which must be kept private.
 """
 
 from __future__ import annotations
@@ -28,34 +28,32 @@ def check_random_stopping(edp: FixedEDP, search: SearchSpec, space: Container[st
     """Raise for a recipe that the bound of Papernot and Steinke (2022) does not cover.
 
     Raises:
-        ValueError: naming the setting.
+        ValueError: with the setting.
     """
     if edp.epsilon is None:
         raise ValueError(
-            "search.sampler = random_stopping: its bound needs candidates at one fixed cost; "
-            "give edp.epsilon, the target of every candidate"
+            "search.sampler = random_stopping: its bound requires trials of one fixed cost; "
+            "give edp.epsilon, the target of every trial"
         )
     if search.points_to_evaluate:
-        raise ValueError(
-            "search.points_to_evaluate: candidates of random_stopping are independent draws; allowed: none"
-        )
+        raise ValueError("search.points_to_evaluate: trials of random_stopping are independent draws; allowed: none")
     if search.objectives != ("ser",):
-        # mia_auc reads the training utterances once more, without noise, and ε is the same for all.
+        # mia_auc reads the training utterances once more, without noise, and ε is the same for all trials.
         raise ValueError(
-            "search.sampler = random_stopping needs one objective that knows the training utterances through "
+            "search.sampler = random_stopping: its only objective must depend on the training utterances through "
             "the noisy model alone; allowed: search.objectives=[ser]"
         )
     if edp.sampling != "shuffle" or "edp.sampling" in space:
-        # Shuffled candidates of one ε are one and the same mechanism. Poisson sampled ones of one ε at δ differ in
-        # their Rényi divergences, which the bound is made of, and the worst may lie inside a range.
+        # Trials with shuffled epochs and one ε are the same mechanism. With Poisson sampling, trials of one ε at δ
+        # differ in their Rényi divergences, from which the bound is computed, and the worst may be inside a range.
         raise ValueError(
-            "search.sampler = random_stopping: its bound is that of the worst candidate, which is known "
-            "with shuffled epochs only; allowed: edp.sampling=shuffle"
+            "search.sampler = random_stopping: its bound is that of the worst trial, which is known "
+            "for shuffled epochs only; allowed: edp.sampling=shuffle"
         )
     if budget is not None:
         raise ValueError(
-            "budget: when it is spent, a secret number of candidates would be cut short, which the bound of "
-            "random_stopping does not cover; allowed: none"
+            "budget: it may end a secret number of trials early, which the bound of random_stopping does not cover; "
+            "allowed: none"
         )
     if search.trials < 2:
         raise ValueError(f"search.trials = {search.trials}: the mean of a secret number of trials; allowed: at least 2")

@@ -1,4 +1,4 @@
-"""A recipe: everything that a sweep is, in one YAML file. Frozen, checked whole before anything starts."""
+"""A recipe: everything that defines a sweep, in one YAML file. It is frozen, and checked before anything starts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,28 @@ from trainables.config import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, T
 
 
 class Recipe(Frozen):
-    """A sweep. Raises pydantic.ValidationError for what does not fit together, with the field's path."""
+    """A sweep.
 
-    description: str = ""
+    Raises:
+        pydantic.ValidationError: for settings that do not fit together, with the field's path.
+    """
+
+    description: Annotated[str, Field(description="text for readers, without effect")] = ""
     corpus: CorpusSpec
     model: ModelSpec
     shadow: ShadowSpec
     canaries: CanariesSpec = CanariesSpec()
     training: TrainingSpec = TrainingSpec()
     edp: FixedEDP = FixedEDP()
-    space: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
+    space: dict[str, Dimension | dict[str, Dimension]] = Field(
+        default_factory=dict, description="searched settings below `training`, `edp` and `model`, by dotted path"
+    )
     search: SearchSpec = SearchSpec()
     epsilon_budget: Annotated[
-        float | None, Field(gt=0, description="largest honest epsilon of a trial; others are refused before they start")
+        float | None,
+        Field(
+            gt=0, description="largest honest epsilon of a trial; configurations over it are refused; null: no limit"
+        ),
     ] = None
     resources: ResourcesSpec = ResourcesSpec()
     budget: BudgetSpec | None = None
@@ -53,7 +62,7 @@ class Recipe(Frozen):
         search = data.get("search", {})
         if search.get("objectives") is not None:
             return data
-        # At a fixed ε settings differ in what leaks, not in what is guaranteed.
+        # At a fixed ε all configurations have the same guarantee, and differ only in utility and leakage.
         varies = data.get("edp", {}).get("epsilon") is None
         objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
         secret = search.get("sampler") == "random_stopping"
@@ -62,7 +71,7 @@ class Recipe(Frozen):
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
         if self.training.method == "sgd":
-            raise ValueError("training.method = sgd has nothing to search; allowed: edp, dpsgd")
+            raise ValueError("training.method = sgd: it has nothing to search; allowed: edp, dpsgd")
         _check_space(self)
         self.initial_points()
         if self.search.secret:
@@ -92,7 +101,7 @@ class Recipe(Frozen):
         return self
 
     def _infinite(self) -> str | None:
-        """Return the setting with which no trial has a finite epsilon; None: there is none."""
+        """Return the setting with which no trial has a finite epsilon, or None."""
         if self.edp.alpha == "paper":
             return "edp.alpha = paper"
         if self.edp.reproducible_noise is not None:
@@ -104,7 +113,7 @@ class Recipe(Frozen):
         """The searched settings: the recipe's space over the paper's, without the settings that `edp` fixes."""
         fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
         if "epsilon" in self.space or self.edp.epsilon is not None:
-            fixed.add("z0")  # solved for
+            fixed.add("z0")  # it is solved for
         space = {k: v for k, v in {**PAPER_SPACE, **self.space}.items() if k not in fixed}
         taus = space.get("tau")
         if self.edp.decay is not None and isinstance(taus, dict):
@@ -115,15 +124,11 @@ class Recipe(Frozen):
 
     def initial_points(self) -> list[dict[str, Any]]:
         """Return the configurations to try first (`sweeps.config.initial_points`)."""
-        own = {name: self._own(name) for name in self.space if "." in name}
+        own: dict[str, Any] = {name: self for name in self.space if "." in name}
+        for path in own:
+            for field in path.split("."):
+                own[path] = getattr(own[path], field, None)
         return initial_points(self.search, self.dimensions, self.shapes, self.model.kind, own)
-
-    def _own(self, path: str) -> Any:
-        """Return the recipe's own value of a searched setting; None: it has none."""
-        place: Any = self
-        for field in path.split("."):
-            place = getattr(place, field, None)
-        return place
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -133,15 +138,15 @@ class Recipe(Frozen):
 
     @property
     def shapes(self) -> Shapes:
-        """The combinations of method, batch and micro-batches that fit together, where several are searched."""
+        """The combinations of method, batch and micro-batches that fit together; () unless several are searched."""
         return fitting_shapes(self.training, self.space)
 
     def trial(self, params: dict[str, Any]) -> TrialSpec:
         """Return the configuration of one trial.
 
         Args:
-            params: a value for each searched name; `C`, `z0`, `decay`, `tau`, or a dotted path. Where a target
-                ε is searched or fixed, `z0` holds its solution (`sweeps.config.target_epsilon.resolve`).
+            params: a value for each searched name: `C`, `z0`, `decay`, `tau`, or a dotted path. If a target ε is
+                searched or fixed, `z0` holds its solution (`sweeps.config.target_epsilon.resolve`).
 
         Raises:
             pydantic.ValidationError: for values that do not fit together.
@@ -160,12 +165,12 @@ class Recipe(Frozen):
             *sections, field = (name if "." in name else f"edp.{name}").split(".")
             place = data
             for section in sections:
-                place[section] = place.get(section) or {}  # what is not given lacks its fields, which is then said
+                place[section] = place.get(section) or {}  # if it is null, validation names the fields that it lacks
                 place = place[section]
             place[field] = value
         searched = {name: one.ends() for name, one in self.space.items() if isinstance(one, Dimension)}
         for section, kind in (("training", TrainingSpec), ("edp", EDPSpec)):
-            # Searched or fixed, a setting of one optimiser, say, is left out of the trials of the others, as tau is.
+            # A setting of one choice only, such as one optimiser, is left out of the trials of the others.
             mine = {name.removeprefix(f"{section}."): ends for name, ends in searched.items()}
             data[section] = kind.for_its_choices(data[section], mine)
         return TrialSpec.model_validate(data)
@@ -177,7 +182,7 @@ class Recipe(Frozen):
         return private.model_copy(update={"training": private.non_private_training()})
 
 
-# Set once a sweep: data, features, the attack and the processes are shared by its trials.
+# Settings of the whole sweep: its trials share data, features, the attack and the processes.
 _SHARED = (
     "training.seed",
     "training.workers",
@@ -198,60 +203,21 @@ _SECTIONS = ("training.", "edp.", "model.")
 
 
 def _check_space(recipe: Recipe) -> None:
-    """Build a trial of every bound combination of the space.
+    """Check each dimension, and build a trial of every bound combination and one inside each range.
 
     Raises:
-        ValueError: naming the setting.
+        ValueError: with the setting.
     """
     space = recipe.dimensions
     if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):
-        raise ValueError("space.epsilon: z0 is given too; search one of them, the other follows from it")
+        raise ValueError("space.epsilon: z0 is given too; allowed: one of them, from which the other follows")
     if "z0" in recipe.space and recipe.edp.epsilon is not None:
         raise ValueError(
-            f"space.z0: edp.epsilon = {recipe.edp.epsilon:g} is given too, which z0 is solved for; "
+            f"space.z0: edp.epsilon = {recipe.edp.epsilon:g} is given too, for which z0 is solved; "
             "remove one (--set space.z0=null)"
         )
     for name, dimension in recipe.space.items():
-        path = name if "." in name else f"edp.{name}"
-        if name in (*PAPER_SPACE, "epsilon") and getattr(recipe.edp, name) is not None:
-            raise ValueError(
-                f"edp.{name} is fixed at {getattr(recipe.edp, name)} and searched in space.{name} too; "
-                f"remove one (--set space.{name}=null)"
-            )
-        if name == "epsilon":
-            if not isinstance(dimension, Dimension) or not all(
-                isinstance(end, int | float) and end > 0 for end in dimension.ends()
-            ):
-                raise ValueError("space.epsilon: allowed: positive numbers, such as log_uniform: [1, 1000]")
-            if recipe.epsilon_budget is not None and min(dimension.ends()) > recipe.epsilon_budget:
-                raise ValueError(
-                    f"space.epsilon = {dimension.text()} is over epsilon_budget = {recipe.epsilon_budget:g}: "
-                    "every trial would be refused"
-                )
-            continue
-        if name not in PAPER_SPACE and not name.startswith(_SECTIONS):
-            raise ValueError(
-                f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, epsilon, "
-                "or a dotted path below training, edp or model"
-            )
-        if path.startswith(_SHARED):
-            raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
-        if dimension == {}:
-            raise ValueError(f"space.{name}: nothing to search; allowed: {', '.join(Dimension.model_fields)}, or null")
-        if isinstance(dimension, dict) and name != "tau":
-            raise ValueError(f"space.{name}: only tau may depend on the decay")
-        if isinstance(dimension, dict) and (unknown := sorted(dimension.keys() - {"linear", "exponential"})):
-            raise ValueError(f"space.{name}.{unknown[0]}: no decay that has a tau; allowed: linear, exponential")
-        if name == "tau" and recipe.edp.decay is not None:
-            useless = sorted(dimension.keys() - {recipe.edp.decay}) if isinstance(dimension, dict) else []
-            if useless or recipe.edp.decay == "none":
-                raise ValueError(
-                    f"space.{'.'.join(['tau', *useless[:1]])}: edp.decay is fixed at {recipe.edp.decay}, which has no "
-                    "use for it; remove one"
-                )
-    methods = getattr(recipe.space.get("training.method"), "choice", None)
-    if "training.method" in recipe.space and not (methods and set(methods) <= {"edp", "dpsgd"}):
-        raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
+        _check_dimension(recipe, name, dimension)
     for params in bound_combinations(space, recipe.shapes):
         try:
             trial = recipe.trial(params)
@@ -260,26 +226,17 @@ def _check_space(recipe: Recipe) -> None:
         targeted = "epsilon" in params or recipe.edp.epsilon is not None
         if targeted and trial.edp.alpha == "paper":
             raise ValueError(
-                "space.edp.alpha: paper has an infinite epsilon whatever the noise, so no target is met with it; "
-                "leave it out"
+                "space.edp.alpha: paper has an infinite epsilon whatever the noise, so it meets no target; remove it"
             )
         infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
         if infinite and "log10_epsilon" in recipe.search.objectives:
             raise ValueError(
                 f"search.objectives: the honest epsilon is infinite at edp.z0 = {trial.edp.z0:g}, "
-                f"edp.alpha = {trial.edp.alpha}; leave them out, or name log10_epsilon_paper or no epsilon"
+                f"edp.alpha = {trial.edp.alpha}; remove them, or name log10_epsilon_paper or no epsilon"
             )
-    _check_inside(recipe)
-
-
-def _check_inside(recipe: Recipe) -> None:
-    """Build a trial inside each range: its ends may be whole numbers, or multiples of N, where other values are not.
-
-    Raises:
-        ValueError: naming the range.
-    """
+    # A value inside a range may be refused although its ends are not, if they are whole numbers, or multiples of N.
     first = example_params(recipe)
-    for name, dimension in recipe.dimensions.items():
+    for name, dimension in space.items():
         if not isinstance(dimension, Dimension) or dimension.choice is not None:
             continue
         low, high = dimension.ends()
@@ -289,6 +246,52 @@ def _check_inside(recipe: Recipe) -> None:
         except ValidationError as error:
             allowed = "choice" if dimension.int is not None else "int, or choice"
             raise ValueError(f"space.{name} may suggest {inside:g}: {one_line(error)}; or {allowed}") from None
+
+
+def _check_dimension(recipe: Recipe, name: str, dimension: Dimension | dict[str, Dimension]) -> None:
+    """Raise if `name` cannot be searched, or not in this way.
+
+    Raises:
+        ValueError: with the setting.
+    """
+    if name in (*PAPER_SPACE, "epsilon") and getattr(recipe.edp, name) is not None:
+        raise ValueError(
+            f"edp.{name} is fixed at {getattr(recipe.edp, name)} and searched in space.{name} too; "
+            f"remove one (--set space.{name}=null)"
+        )
+    if name == "epsilon":
+        if not isinstance(dimension, Dimension) or not all(
+            isinstance(end, int | float) and end > 0 for end in dimension.ends()
+        ):
+            raise ValueError("space.epsilon: allowed: positive numbers, such as log_uniform: [1, 1000]")
+        if recipe.epsilon_budget is not None and min(dimension.ends()) > recipe.epsilon_budget:
+            raise ValueError(
+                f"space.epsilon = {dimension.text()} is over epsilon_budget = {recipe.epsilon_budget:g}: "
+                "every trial would be refused"
+            )
+        return
+    if name not in PAPER_SPACE and not name.startswith(_SECTIONS):
+        raise ValueError(
+            f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, epsilon, "
+            "or a dotted path below training, edp or model"
+        )
+    if name.startswith(_SHARED):
+        raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
+    if name == "training.method" and not set(getattr(dimension, "choice", None) or ["none"]) <= {"edp", "dpsgd"}:
+        raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")
+    if dimension == {}:
+        raise ValueError(f"space.{name}: nothing to search; allowed: {', '.join(Dimension.model_fields)}, or null")
+    if isinstance(dimension, dict) and name != "tau":
+        raise ValueError(f"space.{name}: only tau may depend on the decay")
+    if isinstance(dimension, dict) and (unknown := sorted(dimension.keys() - {"linear", "exponential"})):
+        raise ValueError(f"space.{name}.{unknown[0]}: this is no decay with a tau; allowed: linear, exponential")
+    if name == "tau" and recipe.edp.decay is not None:
+        useless = sorted(dimension.keys() - {recipe.edp.decay}) if isinstance(dimension, dict) else []
+        if useless or recipe.edp.decay == "none":
+            raise ValueError(
+                f"space.{'.'.join(['tau', *useless[:1]])}: edp.decay is fixed at {recipe.edp.decay}, which does "
+                "not use it; remove one"
+            )
 
 
 def example_params(recipe: Recipe) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """The search space: which settings vary between trials, and how a sampler is asked for them.
 
-Methods, batches and micro-batches have to fit together: a batch is a multiple of its micro-batches, which are a
-multiple of the workers, and DP-SGD has no micro-batches of its own. Where several of the three are searched, the
-sampler is asked for the method, then for a batch size that fits it, then for micro-batches that fit both. Where only
-some of the choices fit, the sampler knows them under a name of their own ("… of 8, 64"): to Optuna, a name has one set
-of choices.
+Methods, batches and micro-batches have to fit together: a batch size is a multiple of the number of micro-batches,
+which is a multiple of the workers, and DP-SGD has no micro-batches of its own. If several of the three are searched,
+the sampler is asked for the method, then for a batch size that fits it, then for micro-batches that fit both. If only
+some of the choices fit, the sampler gets them under another name ("… of 8, 64"), because Optuna allows one set of
+choices for a name.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from pydantic_core import PydanticCustomError
 from edp.spec import Frozen
 from trainables.config import TrainingSpec
 
-if TYPE_CHECKING:  # a recipe is read, and refused, without it
+if TYPE_CHECKING:  # Optuna takes half a second to import, and a recipe is checked without it
     import optuna
 
 Scalar = bool | int | float | str
-Integer = int  # the field below hides the type's own name
+Integer = int  # the field `int` below hides the type's own name
+
+
+_KINDS = ("choice", "uniform", "log_uniform", "int")
 
 
 class Dimension(Frozen):
-    """One searched setting: exactly one of the four kinds. Ranges include both ends."""
+    """One searched setting, of exactly one of the four kinds. Ranges include both ends."""
 
     choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
     uniform: tuple[float, float] | None = None
@@ -44,7 +47,7 @@ class Dimension(Frozen):
     @field_validator("uniform", "log_uniform", "int", mode="wrap")
     @classmethod
     def _low_and_high(cls, given: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        """Check a range, and name its ends in the error."""
+        """Check a range. Pydantic's own error would speak of tuples and their items."""
         numbers = "whole numbers" if info.field_name == "int" else "numbers"
         try:
             ends = check(given)
@@ -58,10 +61,9 @@ class Dimension(Frozen):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Dimension:
-        kinds = {"choice": self.choice, "uniform": self.uniform, "log_uniform": self.log_uniform, "int": self.int}
-        given = [kind for kind, value in kinds.items() if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"{len(given)} kinds given; allowed: one of {', '.join(kinds)}")
+        given = sum(getattr(self, kind) is not None for kind in _KINDS)
+        if given != 1:
+            raise ValueError(f"{given} kinds given; allowed: one of {', '.join(_KINDS)}")
         return self
 
     def ask(self, trial: optuna.Trial, name: str) -> Any:
@@ -77,7 +79,7 @@ class Dimension(Frozen):
 
     def holds(self, value: Any) -> bool:
         """Return True if `value` may be suggested."""
-        if self.choice is not None:
+        if self.choice is not None:  # True equals 1, and is another choice
             return any(value == c and isinstance(value, bool) == isinstance(c, bool) for c in self.choice)
         low, high = self.ends()
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -97,17 +99,55 @@ class Dimension(Frozen):
 
 Space = dict[str, "Dimension | dict[str, Dimension]"]
 
+PAPER_SPACE: Space = {
+    "C": Dimension(choice=(0.1, 0.25, 0.5, 1.0, 2.0, 5.0)),
+    "z0": Dimension(log_uniform=(1e-6, 1.0)),
+    "decay": Dimension(choice=("none", "linear", "exponential")),
+    "tau": {
+        "linear": Dimension(choice=(0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9)),
+        "exponential": Dimension(choice=(0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5)),
+    },
+}
+"""The space of the paper's section 4.2."""
+
 SHAPE = ("training.method", "training.batch_size", "training.micro_batches")
 
 Shape = dict[str, Any]
 Shapes = tuple[Shape, ...]
 
 
+def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any]:
+    """Ask the sampler for a configuration. It is asked for `tau` only if the decay has one, under the decay's name.
+
+    Args:
+        shapes: the combinations of method, batch and micro-batches that fit together; () unless several are searched.
+
+    Returns:
+        A value for each name of the space: `tau` is 0 for decay none, and a shape without micro-batches omits them.
+    """
+    params: dict[str, Any] = {}
+    if shapes:
+        for name in SHAPE:
+            fitting = _left(shapes, params, name)
+            if len(fitting) == 1:
+                params[name] = fitting[0]
+            elif fitting:
+                params[name] = trial.suggest_categorical(_asked_as(space, name, fitting), fitting)
+        space = {name: dimension for name, dimension in space.items() if name not in SHAPE}
+    for name, dimension in sorted(space.items(), key=lambda item: isinstance(item[1], dict)):
+        if isinstance(dimension, Dimension):
+            params[name] = dimension.ask(trial, name)
+        else:
+            decay = params["decay"]
+            params[name] = dimension[decay].ask(trial, f"{name}_{decay}") if decay in dimension else 0.0
+    return params
+
+
 def fitting_shapes(training: TrainingSpec, space: Mapping[str, Dimension | dict[str, Dimension]]) -> Shapes:
-    """Return the combinations that fit together; () where fewer than two of `SHAPE` are searched, or one over a range.
+    """Return the combinations that fit together; () if fewer than two of `SHAPE` are searched, or one over a range.
 
     Raises:
-        ValueError: for a choice that fits nothing.
+        ValueError: for a choice that fits no other.
     """
     choices = {name: choice for name in SHAPE if (choice := getattr(space.get(name), "choice", None)) is not None}
     if len(choices) < 2 or any(name in space and name not in choices for name in SHAPE):
@@ -136,20 +176,8 @@ def fitting_shapes(training: TrainingSpec, space: Mapping[str, Dimension | dict[
     return tuple(found)
 
 
-def ask_shape(space: Mapping[str, Any], shapes: Shapes, trial: optuna.Trial) -> Shape:
-    """Ask the sampler for one of `shapes`."""
-    params: Shape = {}
-    for name in SHAPE:
-        fitting = _left(shapes, params, name)
-        if len(fitting) == 1:
-            params[name] = fitting[0]
-        elif fitting:
-            params[name] = trial.suggest_categorical(_asked_as(space, name, fitting), fitting)
-    return params
-
-
 def names_in_shapes(space: Mapping[str, Any], shapes: Shapes, name: str, value: Any) -> Iterator[str]:
-    """Yield the names under which a sampler may be asked for `name` where `value` is among its choices."""
+    """Yield the names under which a sampler may be asked for `name` with `value` among its choices."""
     seen = set()
     for shape in shapes:
         before = {key: shape[key] for key in SHAPE[: SHAPE.index(name)] if key in shape}
@@ -160,52 +188,23 @@ def names_in_shapes(space: Mapping[str, Any], shapes: Shapes, name: str, value: 
 
 
 def _left(shapes: Shapes, chosen: Shape, name: str) -> list[Any]:
+    """Return the values of `name` in the shapes that agree with the settings chosen so far."""
     fitting = [shape for shape in shapes if all(shape.get(key) == value for key, value in chosen.items())]
     return list(dict.fromkeys(shape[name] for shape in fitting if name in shape))
 
 
 def _asked_as(space: Mapping[str, Any], name: str, fitting: list[Any]) -> str:
+    """Return the sampler's name for `name` with the choices `fitting`."""
     return name if len(fitting) == len(space[name].choice) else f"{name} of {', '.join(map(str, fitting))}"
 
 
-PAPER_SPACE: Space = {
-    "C": Dimension(choice=(0.1, 0.25, 0.5, 1.0, 2.0, 5.0)),
-    "z0": Dimension(log_uniform=(1e-6, 1.0)),
-    "decay": Dimension(choice=("none", "linear", "exponential")),
-    "tau": {
-        "linear": Dimension(choice=(0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9)),
-        "exponential": Dimension(choice=(0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5)),
-    },
-}
-"""Section 4.2 of the paper."""
-
-
-def ask(space: Space, trial: optuna.Trial, shapes: Shapes = ()) -> dict[str, Any]:
-    """Ask the sampler for a configuration: for `tau` only where the decay has one, under the decay's name.
-
-    Args:
-        shapes: the combinations of method, batch and micro-batches that fit together, where several are searched.
-
-    Returns:
-        A value for each name of the space; `tau` = 0 for decay none, and no micro-batches of a shape that has none.
-    """
-    params: dict[str, Any] = ask_shape(space, shapes, trial)
-    if shapes:
-        space = {name: dimension for name, dimension in space.items() if name not in SHAPE}
-    for name, dimension in sorted(space.items(), key=lambda item: isinstance(item[1], dict)):
-        if isinstance(dimension, Dimension):
-            params[name] = dimension.ask(trial, name)
-        else:
-            decay = params["decay"]
-            params[name] = dimension[decay].ask(trial, f"{name}_{decay}") if decay in dimension else 0.0
-    return params
-
-
 def bound_combinations(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, Any]]:
-    """Yield configurations that together hold every choice and every bound of every range, each with first choices.
+    """Yield configurations that together contain every choice and every bound of every range.
+
+    Each one changes one setting of the first configuration, which has all first choices and lower bounds.
 
     Args:
-        shapes: as for `ask`; each is in one of the configurations.
+        shapes: as for `ask`; each of them is in one of the configurations.
     """
     plain = {n: d for n, d in space.items() if isinstance(d, Dimension) and not (shapes and n in SHAPE)}
     first = {name: d.ends()[0] for name, d in plain.items()}
@@ -224,7 +223,7 @@ def bound_combinations(space: Space, shapes: Shapes = ()) -> Iterator[dict[str, 
     seen = set()
     for change in (*fitting, *ends):
         params = {**first, **change}
-        # True and 1 are equal, and two choices.
+        # True and 1 are equal in Python, but two choices.
         if (settings := frozenset((name, type(value), value) for name, value in params.items())) not in seen:
             seen.add(settings)
             yield from with_taus(params)

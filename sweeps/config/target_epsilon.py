@@ -1,6 +1,6 @@
-"""ε before a trial starts: the cost of a configuration, and the z0 that a target ε needs.
+"""The ε of a configuration before its trial starts, and the noise multiplier z0 that a target ε requires.
 
-A configuration that cannot run, or that costs more than the recipe's budget, is refused here.
+A configuration that cannot run, or that costs more than the recipe's ε budget, is refused here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sweeps.text.figures import params_text
 from trainables.config import TrialSpec
 
 _MANY_UNITS = 10**9
-"""Training units, where the corpus is not read yet: shuffled epochs can meet a target with any number or none."""
+"""Training units assumed before the corpus is read: if shuffled epochs meet a target, they do with any number."""
 
 
 class ConfigurationRefused(ValueError):
-    """A configuration that must not start. Its text is the reason; `params` holds its known settings."""
+    """A configuration that must not start. The text is the reason; `params` holds the known settings."""
 
     def __init__(self, reason: str, params: dict[str, Any]) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class BudgetExceeded(ConfigurationRefused):
 
 @dataclass(frozen=True)
 class ResolvedTrial:
-    """A configuration that may run. `params` are the searched settings by name, with the solved z0."""
+    """A configuration that may run. `params` holds the searched settings by name, with the solved z0."""
 
     params: dict[str, Any]
     spec: TrialSpec
@@ -54,7 +54,7 @@ def schedule_of(spec: TrialSpec, units: int) -> dict[str, Any]:
     """Return the arguments of `planned_ledger` for a trial, besides its spec and epochs.
 
     Args:
-        units: training utterances of the corpus, or users where they are the unit.
+        units: training utterances of the corpus, or users if they are the unit.
 
     Raises:
         UserError: if its batch is larger than the corpus.
@@ -73,7 +73,7 @@ def schedule_of(spec: TrialSpec, units: int) -> dict[str, Any]:
 def check_batches(trials: Iterable[TrialSpec], units: int) -> None:
     """Raise if, for some method, every trial's batch is larger than the corpus.
 
-    Where some of them fit, those that do not are refused when they are drawn.
+    If some of them fit, the others are refused when the sampler draws them.
 
     Raises:
         UserError: as `schedule_of`.
@@ -90,21 +90,21 @@ def check_batches(trials: Iterable[TrialSpec], units: int) -> None:
 
 
 def planned(spec: TrialSpec, units: int) -> Ledger:
-    """Return the ledger that a trial will have executed at its end."""
+    """Return the ledger of a trial at its end."""
     return planned_ledger(spec.edp, epochs=spec.training.epochs, **schedule_of(spec, units))
 
 
 def resolve(recipe: Recipe, params: dict[str, Any], units: int) -> ResolvedTrial:
-    """Return the trial of a configuration, with the z0 that its target ε needs, where it has one.
+    """Return the trial of a configuration. If it has a target ε, solve for its z0.
 
     Args:
         params: the searched settings, by name.
-        units: training utterances of the corpus, or users where they are the unit.
+        units: training utterances of the corpus, or users if they are the unit.
 
     Raises:
-        BudgetExceeded: if its ε is over the recipe's budget.
-        ConfigurationRefused: if its settings do not fit together, no z0 meets the target, or it has no finite price,
-            such as noise that is correlated over more steps than an epoch has.
+        BudgetExceeded: if its ε is over the recipe's ε budget.
+        ConfigurationRefused: if its settings do not fit together, no z0 meets the target, or its ε cannot be computed,
+            as for noise that is correlated over more steps than an epoch has.
     """
     target = params.get("epsilon", recipe.edp.epsilon)
     try:
@@ -131,7 +131,7 @@ def resolve(recipe: Recipe, params: dict[str, Any], units: int) -> ResolvedTrial
 def check_candidates(recipe: Recipe) -> None:
     """Raise if some bound combination of the space cannot meet the target ε of a sweep with a secret number of trials.
 
-    Otherwise its candidates would be refused one by one, and such a sweep shows no refusals.
+    Without this check such trials would be refused one by one, and this kind of sweep shows no refusals.
 
     Raises:
         UserError: with the configuration and the reason.

@@ -1,4 +1,4 @@
-"""The files of a served model: assembled, tested before they are registered, and saved as an MLflow model."""
+"""The files of a served model. They are assembled, tested before the registration, and saved as an MLflow model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ _NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs")
 def answering(
     name: str, temporary: Path, folder: Path, features: Path, spec: TrialSpec, wrote: dict[str, str], with_encoder: bool
 ) -> tuple[Path, dict[str, str]]:
-    """Assemble the bundle in `temporary`, check that its files are those that the trial wrote, and ask it to answer.
+    """Assemble the bundle in `temporary`, check its files against the trial's digests, and let it answer an example.
+
+    Args:
+        wrote: SHA-256 of the files that the trial wrote, by name.
+        with_encoder: whether to include a frozen public encoder.
 
     Returns:
         The bundle's folder, and its private and public parts in words.
@@ -48,22 +52,21 @@ def answering(
         bundle = _bundle(temporary / BUNDLE, folder, features, spec, with_encoder)
         for file, sha in wrote.items():
             if not (bundle / file).is_file() or digest(bundle / file) != sha:
-                place = (
-                    features / Path(file).relative_to(FEATURES) if file.startswith(f"{FEATURES}/") else folder / file
-                )
+                prefix = f"{FEATURES}/"
+                place = features / file.removeprefix(prefix) if file.startswith(prefix) else folder / file
                 raise UserError(f"--register = {name!r}: {place} is not the file that the trial wrote; {again}")
         model = UtteranceModel()
         model.load_context(PythonModelContext({BUNDLE: str(bundle)}, {}))
         if not all(math.isfinite(score) for answer in model.predict(None, _EXAMPLE) for score in answer.scores):
-            raise ValueError("its scores are no numbers")
+            raise ValueError("its scores are not finite")
         return bundle, _parts(bundle, spec)
     except UserError:
         raise
-    except Exception as error:  # PyTorch's, NumPy's, JSON's: whatever they stumble over in a broken file
+    except Exception as error:  # whatever PyTorch, NumPy and JSON raise for a broken file
         if full := disk_full(error):
             raise UserError(f"--register = {name!r}: {full}") from None
         raise UserError(
-            f"--register = {name!r}: what {folder} and {features} hold does not load and answer "
+            f"--register = {name!r}: the model in {folder} and {features} does not load and answer "
             f"({one_line(error)}); {again}"
         ) from None
 
@@ -90,7 +93,7 @@ def _bundle(bundle: Path, source: Path, features: Path, spec: TrialSpec, with_en
 
 
 def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
-    """Return which part of a model with a frozen encoder learned from the corpus, and which is public; else {}."""
+    """Return the private and the public part of a model with a frozen encoder, in words; {} for other models."""
     if not has_states(spec.model):
         return {}
     saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)["state_dict"]
@@ -103,7 +106,7 @@ def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
 
 def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
     """Write an MLflow model to `served`, with an example and its answer."""
-    import mlflow.pyfunc  # takes seconds, and only registering needs it
+    import mlflow.pyfunc  # slow to import, and only needed here
 
     mlflow.pyfunc.save_model(
         served,
@@ -117,10 +120,10 @@ def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
 
 
 def _encoder(model: Path) -> str:
-    """Return a trained encoder's architecture as Transformers' JSON, so that a server needs no pretrained model."""
+    """Return a trained encoder's architecture as JSON of Transformers, so that a server needs no pretrained model."""
     saved = torch.load(model, map_location="cpu", weights_only=True)
     if "encoder" not in saved:
-        raise UserError(f"{model} does not say what architecture it is; allowed: one that edp-sweep train makes now")
+        raise UserError(f"{model} does not name its architecture; allowed: a model that edp-sweep train writes now")
     return str(saved["encoder"])
 
 

@@ -1,4 +1,4 @@
-"""The card of a registered model: what it is for, how useful, what leaks, what is guaranteed. Markdown."""
+"""The card of a registered model, in Markdown: its purpose, utility, measured leakage and guarantee."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def model_card(
     Args:
         parts: private and public parts of the model in words; {} if it has one part only.
         cost: ε of the sweep that chose the configuration; NaN if unknown, None without a sweep.
-        picked: who chose the configuration; None for one that no sweep chose.
+        picked: the choice of the configuration; None if it comes from no sweep.
         trained_on: names of the splits.
     """
     corpus, training, edp = spec.corpus, spec.training, spec.edp
     private = training.method != "sgd"
-    made = " (synthetic: sentences of a grammar, nobody's words)" if is_generated(corpus) else ""
+    made = " (synthetic: sentences from a grammar, no person's words)" if is_generated(corpus) else ""
     lines = [
-        f"{spec.model.kind.upper()} that understands utterances as those of {corpus.name} are: in their language, of "
+        f"{spec.model.kind.upper()} that understands utterances like those of {corpus.name}: in their language, with "
         "their intents and slots.",
         "",
         f"- Trained on {trained_on} of {corpus.name}{made}, seed {corpus.seed}: {training.method}, "
@@ -45,18 +45,18 @@ def model_card(
     ]
     if private:
         lines.append(
-            f"- Of whom: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
+            f"- Protected: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
             "aggregator is trusted. A person who contributed several units is protected less."
         )
     if cost is not None:
         known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
-        lines.append(f"- Choosing it among other trainings: ε of all of them together {known}.")
+        lines.append(f"- Chosen among other trainings: ε of all of them together is {known}.")
     if picked is not None:
         lines.append(f"- Chosen by {picked.by}, {picked.at}. {picked.why}")
     lines += [f"- {name.capitalize()}: {text}." for name, text in parts.items()]
     lines.append(
-        "- Not covered by ε: test figures, the choice of recipe and of public data, and what the log of a server "
-        "keeps of its users."
+        "- Not covered by ε: test figures, the choice of recipe and of public data, and a server's log of its "
+        "users' requests."
     )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""A trained model in MLflow's registry, with what it guarantees, ready for `mlflow models serve`."""
+"""Registration of a trained model in MLflow, with its guarantee, ready for `mlflow models serve`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Registered:
         return f"models:/{self.name}/{self.version}"
 
     def document(self) -> dict[str, Any]:
-        """Return the part of a JSON document."""
+        """Return the version's part of a JSON document."""
         return {"name": self.name, "version": self.version, "uri": self.uri}
 
     def line(self, tracking_uri: str) -> str:
@@ -70,14 +70,13 @@ def register_point(
 ) -> Registered:
     """Add a point's model to the registry of the sweep's tracking store, as a version of `name`.
 
+    The arguments that are not described are those of `register`.
+
     Args:
-        tracking_uri: of the store, where it has moved since the sweep.
-        with_encoder: as `register`.
-        alias: likewise.
-        picked: likewise.
+        tracking_uri: of the store, if it has moved since the sweep.
 
     Raises:
-        UserError: as `register`.
+        UserError: as `check_point` and `register`.
     """
     check_point(sweep, point, name)
     record = sweep.record
@@ -109,10 +108,10 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
     """
     check_model_name(name)
     if point.run_id is None:
-        raise UserError(f"--register = {name!r}: trial {point.name} has no run; allowed: one that was tracked")
+        raise UserError(f"--register = {name!r}: trial {point.name} has no MLflow run; allowed: a tracked trial")
     if not point.digests:
         raise UserError(
-            f"--register = {name!r}: trial {point.name} kept no digests of its files; allowed: one that did "
+            f"--register = {name!r}: trial {point.name} kept no digests of its files; allowed: a trial that did "
             "(edp-sweep train makes the model again)"
         )
     _check_files(name, point.folder, _features_of(sweep))
@@ -147,34 +146,34 @@ def register(
     picked: Pick | None = None,
     trained_on: str = "train",
 ) -> Registered:
-    """Adds a version of the model `name`, whose files become artifacts of its run.
+    """Add a version of the model `name`, whose files become artifacts of its run.
 
-    Before there is a version the files are compared with what the trial wrote, loaded, and asked.
+    First compare the files with the trial's digests, load them, and let the model answer.
 
     Args:
-        folder: holds the model's `model.pt` and `ledger.json`.
-        features: `features/` of the encoded corpus: what a word becomes. They are made of public data alone.
-        metrics: of the model; the privacy figures among them become the version's tags.
-        cost: ε of what choosing the configuration took, all trials together; NaN where that is not known.
-        wrote: SHA-256 of the files by name, `features/…` too, as the trial kept them; None for files that were made
-            just now.
-        with_encoder: whether a frozen public encoder goes along; else a server must have the same, which is checked by
-            its digest. Encoders that are trained go along in any case.
-        alias: `candidate` or `champion`: `models:/NAME@ALIAS` is then this version.
-        picked: who chose it.
-        trained_on: the splits, for the model's card.
+        folder: the folder of `model.pt` and `ledger.json`.
+        features: `features/` of the encoded corpus, which turns words into inputs. It is made from public data alone.
+        metrics: of the model. Their privacy figures become the version's tags.
+        cost: ε of the sweep that chose the configuration; NaN if unknown, None without a sweep.
+        wrote: SHA-256 of the files that the trial wrote, by name, also of `features/…`; None for files that were
+            written just now.
+        with_encoder: whether to include a frozen public encoder. Without it a server must have the same encoder, which
+            its digest checks. A trained encoder is always included.
+        alias: `candidate` or `champion`: `models:/NAME@ALIAS` then means this version.
+        picked: the choice of the configuration.
+        trained_on: names of the splits, for the model's card.
 
     Raises:
-        UserError: when the files are gone or broken, or the registry does not take the model.
+        UserError: if the files are missing or broken, or the registry does not take the model.
     """
     check_model_name(name)
     _check_files(name, folder, features)
     if tracker.client.get_run(run_id).info.lifecycle_stage == "deleted":
         raise UserError(
-            f"--register = {name!r}: run {run_id} is deleted in MLflow, and its artifacts may go at any time; "
-            f"allowed: mlflow runs restore --run-id {run_id}, and again"
+            f"--register = {name!r}: run {run_id} is deleted in MLflow, which may remove its artifacts at any time; "
+            f"allowed: a run that is not deleted (restore it with: mlflow runs restore --run-id {run_id})"
         )
-    # A run has a model of each of its epochs.
+    # A run may have a model of each epoch.
     place = f"{_ARTIFACT}/{spec.training.epochs}" + ("-with-encoder" if with_encoder else "")
     with tempfile.TemporaryDirectory() as temporary, quiet():
         served = Path(temporary) / "served"
@@ -197,7 +196,7 @@ def register(
 
 
 def _free_place(tracker: Tracker, run_id: str, place: str) -> str:
-    """`place`, numbered where an earlier version of the run has its files there."""
+    """Return `place`, with a number if an earlier version of the run has its files there."""
     taken = {file.path for file in tracker.client.list_artifacts(run_id, place.rpartition("/")[0])}
     return next(name for n in itertools.count(1) if (name := place if n == 1 else f"{place}-{n}") not in taken)
 
@@ -205,7 +204,7 @@ def _free_place(tracker: Tracker, run_id: str, place: str) -> str:
 def _new_version(
     tracker: Tracker, name: str, served: Path, run_id: str, place: str, tags: dict[str, str], card: str
 ) -> int:
-    """Sends the folder `served` to the run's artifacts, at `place`, and makes a version of it; returns its number."""
+    """Copy the folder `served` to the run's artifacts, at `place`, and add a version of it; return its number."""
     tracker.client.log_artifacts(run_id, str(served), place)
     ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
     version = tracker.client.create_model_version(
@@ -219,7 +218,7 @@ def _new_version(
 
 
 def ensure_model(tracker: Tracker, name: str, description: str) -> None:
-    """Makes the registry know a model of this name."""
+    """Add a model of this name to the registry, unless it has one."""
     try:
         tracker.client.create_registered_model(name, description=description)
     except MlflowException as error:

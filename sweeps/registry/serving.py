@@ -1,8 +1,8 @@
-"""A trained model as MLflow serves it: utterances in, intent, slots and their scores out.
+"""The served model: utterances in; intent, slots and their scores out.
 
-MLflow keeps this file as text beside the weights and runs it when the model is loaded (models from code): nothing is
-unpickled. A server needs what it imports and no more: `edp` and `trainables`, which go with the model, PyTorch, and no
-Ray. Scores are what a membership attacker sees, so `mia_auc` was measured on just this interface.
+MLflow stores this file as text beside the weights and runs it to load the model ("models from code"), so nothing is
+unpickled. A server needs only what this file imports: `edp` and `trainables`, which are stored with the model, and
+PyTorch, but no Ray. A membership attacker sees the scores, so `mia_auc` was measured on exactly this interface.
 """
 
 import json
@@ -27,12 +27,14 @@ from trainables.measure.ser import slot_spans
 from trainables.models import JointModel, build_model
 
 BUNDLE = "bundle"
-"""Name of the artifact folder: `model.pt`, `ledger.json`, `model.json` (the model's spec), `features/`, and of a BERT
-`encoder.json`. Of heads on a frozen encoder `features/encoder.json` says which one it is, and `encoder/` is that one,
-where it was taken along."""
+"""The name of the artifact folder.
+
+It holds `model.pt`, `ledger.json`, `model.json` (the model's spec) and `features/`; for a BERT also `encoder.json`. For
+heads on a frozen encoder, `features/encoder.json` names that encoder, and `encoder/` holds it if it was included.
+"""
 
 _AT_ONCE = 4096
-"""Tokens of a piece, with its padding, unless one utterance is longer: a long one costs the short ones nothing."""
+"""The largest number of tokens, with padding, that are computed at once, unless one utterance has more."""
 
 
 class Slot(BaseModel):
@@ -40,15 +42,15 @@ class Slot(BaseModel):
 
     name: str
     value: str
-    """Its tokens, with a space between."""
+    """The slot's tokens, joined with spaces."""
     start: int
-    """Of its first token, counted from 0."""
+    """The index of the first token, from 0."""
     score: float
-    """Probability of the tag that the model is least sure of, among those of its tokens."""
+    """The lowest probability among the tags of the slot's tokens."""
 
 
 class Prediction(BaseModel):
-    """The model's answer to one utterance. A task without intents has none; one without slots has an empty list."""
+    """The model's answer to one utterance. A task without intents has no intent, one without slots an empty list."""
 
     utterance: str
     intent: str | None = None
@@ -58,18 +60,18 @@ class Prediction(BaseModel):
 
     @property
     def scores(self) -> list[float]:
-        """Scores of the intent and the slots."""
+        """The scores of the intent and the slots."""
         return [score for score in (self.intent_score, *(slot.score for slot in self.slots)) if score is not None]
 
 
 class UtteranceModel(PythonModel):
-    """The pyfunc model. Tokens are what stands between blanks, tabs and ends of lines, as in the corpora."""
+    """The pyfunc model. Blanks, tabs and ends of lines separate tokens, as in the corpora."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Reads the bundle; of the weights' file, tensors and plain data only.
+        """Load the bundle. Only tensors and plain data are read from the file of the weights.
 
         Raises:
-            ValueError: for weights that are no numbers.
+            ValueError: for weights that are not finite.
         """
         bundle = Path(context.artifacts[BUNDLE])
         saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)
@@ -80,7 +82,7 @@ class UtteranceModel(PythonModel):
         self._states = served_states(spec, bundle, self._labels) if has_states(spec) else None
         self._model.load_state_dict(saved["state_dict"])
         if not all(parameter.isfinite().all() for parameter in self._model.parameters()):
-            raise ValueError("its weights are no numbers")
+            raise ValueError("its weights are not finite")
         self._model.eval()
 
     def _empty(self, spec: Any, bundle: Path) -> JointModel:
@@ -96,10 +98,10 @@ class UtteranceModel(PythonModel):
         return BERT(spec, self._labels, config=config)
 
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[Prediction]:
-        """An answer to each utterance, in order.
+        """Return an answer to each utterance, in order.
 
         Raises:
-            MlflowException: for an utterance without a token (a server answers 400).
+            MlflowException: for an utterance without a token or with half a surrogate pair (a server answers 400).
         """
         for place, utterance in enumerate(model_input):
             if not utterance.isascii() and any("\ud800" <= character <= "\udfff" for character in utterance):
@@ -141,7 +143,7 @@ class UtteranceModel(PythonModel):
 
 
 def _pieces(lengths: list[int]) -> Iterator[list[int]]:
-    """Places of utterances of like length."""
+    """Yield the indices of utterances of similar length, so that long ones add no padding to short ones."""
     piece: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
         if piece and (len(piece) + 1) * lengths[place] > _AT_ONCE:

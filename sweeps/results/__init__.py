@@ -1,2 +1,4 @@
-"""What came out: the front and its picture, ties, costs, choices, tables in words. Reads a sweep; writes nothing of
-it. Must not import tracking or what runs."""
+"""Results of a sweep: the front, ties, costs, the recommendation, DataFrames.
+
+Reads a sweep and writes nothing. Must not import tracking or run.
+"""

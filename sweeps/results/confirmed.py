@@ -1,4 +1,4 @@
-"""Results of `edp-sweep confirm`: trainings with new seeds, and their means."""
+"""Results of `edp-sweep confirm`: trainings of a point with new seeds, and the means of their metrics."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from trainables.records.pareto import Metrics
 
 CONFIDENCE = 0.95
 CONFIRM = "confirm"
-"""Folder of a sweep's trainings with new seeds."""
+"""The folder of a sweep's trainings with new seeds."""
 SEEDS = "confirmed_seeds"
+"""The metric that counts the new seeds behind a mean."""
 DECIDE = 3
-"""Fewest seeds whose mean is shown. The interval of two is too wide to say anything."""
+"""The smallest number of seeds whose mean is shown. The interval of two seeds is too wide to be of use."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Estimate:
 
 
 def estimate(values: list[float]) -> Estimate:
-    """Return the mean of at least two values with its interval; infinite where the values are."""
-    # Not the mean of equal values, which rounding may move: it is compared with theirs.
+    """Return the mean of at least two values with its interval; infinite if the values are."""
+    # NumPy's mean of equal values may differ from them by rounding, and callers compare the two.
     mean = values[0] if len(set(values)) == 1 else float(np.mean(values))
     if not math.isfinite(mean) or len(set(values)) == 1:
         return Estimate(mean, mean, mean)
@@ -63,17 +64,14 @@ def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:
     """Return the trainings of a point with new seeds.
 
     Raises:
-        BrokenFile: for a file that is not whole.
+        BrokenFile: for a file that is incomplete.
     """
     pattern = seed_folder(sweep, point, "*")
     return [read_json(path, ConfirmedRun) for path in sorted(pattern.parent.glob(f"{pattern.name}/result.json"))]
 
 
 def new_seeds(sweep: Sweep, point: Point) -> Metrics:
-    """Return means of SER and leakage over new seeds with their intervals, and the number of seeds (`SEEDS`).
-
-    Return {} for fewer than three seeds.
-    """
+    """Return means of SER and leakage over new seeds, their intervals, and `SEEDS`; {} for fewer than `DECIDE`."""
     runs = [run.metrics for run in confirmed_runs(sweep, point)]
     found: Metrics = {}
     for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr"):

@@ -1,8 +1,8 @@
-"""The cost of a sweep: its seconds, held against its budget, and the ε of everything that ran on its private corpus.
+"""The cost of a sweep: its seconds and budget, and the ε of everything that ran on its private corpus.
 
-A trial's `gpu_seconds` are its wall-clock seconds times its workers times the GPU share of each, from the start of its
-processes' work to its last measurement. `worker_seconds` leave the GPUs out; on CPUs they are the only cost. A trial
-that failed, runs or was interrupted costs what its finished epochs did.
+A trial's `worker_seconds` are its wall-clock seconds times its workers, from the start of its processes' work to its
+last measurement. Its `gpu_seconds` are these times the GPUs of a worker, so 0 on CPUs. A trial that failed, was
+interrupted or still runs has the cost of its finished epochs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Cost = dict[str, float]
 
 
 def priced(seconds: Cost, recipe: Recipe) -> Cost:
-    """Return `seconds` with `money` in the price's currency, if the recipe names a price."""
+    """Return `seconds`, with `money` in the price's currency if the recipe names a price."""
     price = recipe.resources.price_per_gpu_hour
     return seconds if price is None else {**seconds, "money": seconds["gpu_seconds"] / _HOUR * price}
 
@@ -41,16 +41,16 @@ def trial_cost(trial: TrialRecord, recipe: Recipe) -> Cost:
 
 
 def sweep_cost(trials: Sequence[TrialRecord], baseline: dict[str, Any] | None, recipe: Recipe) -> Cost:
-    """Return the cost of all trials and the SGD baseline so far, without the shadow model, which sweeps share."""
+    """Return the cost of all trials and the SGD baseline so far. Sweeps share the shadow model, so it is left out."""
     return priced(Spent(trials, baseline).seconds, recipe)
 
 
 class Spent:
-    """Running total of a sweep's seconds, so that the driver checks its budget without reading the study again.
+    """The running total of a sweep's seconds, so that the driver checks its budget without reading the study again.
 
     Args:
-        trials: all that are known already.
-        baseline: metrics of plain SGD.
+        trials: all that exist already.
+        baseline: metrics of plain SGD; None before it has ended.
     """
 
     def __init__(self, trials: Sequence[TrialRecord], baseline: Metrics | None) -> None:
@@ -104,59 +104,59 @@ def cost_text(cost: Cost) -> str:
 
 
 def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
-    """Return the ε of seeing all trainings: what each one executed, composed in full. The baseline is not included.
+    """Return the ε of all trainings together: the composition of their executed steps, without the baseline.
 
-    After a secret number of trials, where only the best is released, return the bound for that plus what final
-    trainings add: both ε and δ add up then (`cost_line` says so). Return None if the steps of some training are
-    unknown: ε is then at least that of the others, without an upper bound.
+    A sweep with a secret number of trials releases only the best. Its ε is the bound for that plus the ε of later
+    trainings, and δ adds up too (`cost_line` says so). Return None if the steps of some training are unknown: ε then
+    has no upper bound.
     """
-    known = _known(sweep, trials)
-    if known is None:
+    ledgers = _ledgers(sweep, trials)
+    if ledgers is None:
         return None
     recipe = sweep.recipe
-    composed = composed_epsilon(known, recipe.edp.delta) if known else 0.0
+    composed = composed_epsilon(ledgers, recipe.edp.delta) if ledgers else 0.0
     return composed + (epsilon_of_best(recipe) if recipe.search.secret else 0.0)
 
 
 def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
-    """Return the same for one user; None also where users are unknown."""
+    """Return the ε of all trainings together for one user; None also if the users are unknown."""
     recipe = sweep.recipe
     if recipe.search.secret:
         return epsilon_of_sweep(sweep, trials) if recipe.edp.unit == "user" else None
-    known = _known(sweep, trials)
-    return composed_epsilon_user(known, recipe.edp.delta) if known is not None else None
+    ledgers = _ledgers(sweep, trials)
+    return composed_epsilon_user(ledgers, recipe.edp.delta) if ledgers is not None else None
 
 
 def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
-    """Return the trainings whose ledger is missing or broken, in words; "" without any."""
+    """Return a clause that names the trainings whose ledger is missing or broken; "" if there are none."""
     lost = [str(trial.folder) for trial in _counted(sweep, trials) if trial.ledger is None]
     which = [f"trial{'s' if len(lost) > 1 else ''} {enumerated(lost)}"] if lost else []
     which += [str(place.relative_to(sweep.folder.parent)) for place, ledger in _later(sweep).items() if ledger is None]
-    return f"the ledger of {enumerated(which)} is missing, broken or not whole" if which else ""
+    return f"the ledger of {enumerated(which)} is missing, broken or incomplete" if which else ""
 
 
 def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
-    """Return the ε of the sweep in one line, with what it is composed of."""
+    """Return the ε of the sweep in one line, with the trainings that it is composed of."""
     epsilon = epsilon_of_sweep(sweep, trials)
-    known = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
+    value = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
     user = epsilon_user_of_sweep(sweep, trials)
     of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
-    return f"ε of the whole sweep ({what_counts(sweep)}): {known}{of_user}"
+    return f"ε of the whole sweep ({what_counts(sweep)}): {value}{of_user}"
 
 
 def what_counts(sweep: Sweep) -> str:
-    """Return what the sweep's ε is composed of, in words."""
+    """Return the trainings that the sweep's ε is composed of, in words."""
     confirmed, final = len(_confirmed(sweep)), len(final_trainings(sweep))
     later = [f"{confirmed} trainings of confirm"] if confirmed else []
     later += [f"{final} final training{'s' if final > 1 else ''}"] if final else []
     if sweep.recipe.search.secret:
-        also = f"; {enumerated(later)} beside it, for which δ adds up too" if later else ""
+        also = f"; also {enumerated(later)}, for which δ adds up too" if later else ""
         return f"a secret number of trials, only the best released{also}"
     return f"{enumerated(['all trials', *later])} composed"
 
 
-def _known(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
-    """Return the ledgers to compose; None if one of them is unknown."""
+def _ledgers(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
+    """Return the ledgers of all trainings; None if one of them is unknown."""
     every = [*(trial.ledger for trial in _counted(sweep, trials)), *_later(sweep).values()]
     found = [ledger for ledger in every if ledger is not None]
     return found if len(found) == len(every) else None

@@ -1,7 +1,7 @@
 """A sweep as pandas DataFrames: its trials, their epochs, its front.
 
-Settings have the names that `--set` knows them by (`edp.C`, `edp.z0`, `training.batch_size`; `edp.epsilon` is a
-target), metrics their own (`ser`, `mia_auc`, `epsilon`), so that no column can be taken for another one.
+Settings have their names in `--set` (`edp.C`, `edp.z0`, `training.batch_size`; `edp.epsilon` is a target). Metrics have
+names without a dot (`ser`, `mia_auc`, `epsilon`), so that no column can be mistaken for another.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trainables.records.epochs import by_epoch
 
 
 def trials_frame(sweep: Sweep) -> pd.DataFrame:
-    """Return a row a trial, in every state. Missing values, such as the metrics of a failed trial, are NaN.
+    """Return a row per trial, in every state. Missing values, such as the metrics of a failed trial, are NaN.
 
     Returns:
         Indexed by `trial`, its number. Columns: `state`, `reason`, `run_id`, the settings, the last epoch's metrics on
-        the test split, and the cost so far (`gpu_seconds`, `worker_seconds`; `money` where the recipe has a price).
+        the test split, and the cost so far (`gpu_seconds`, `worker_seconds`; `money` if the recipe has a price).
     """
     recipe = sweep.recipe
     rows = [
@@ -40,11 +40,11 @@ def trials_frame(sweep: Sweep) -> pd.DataFrame:
 
 
 def epochs_frame(sweep: Sweep) -> pd.DataFrame:
-    """Return a row an epoch of every trial.
+    """Return a row per epoch of every trial.
 
     Returns:
         Indexed by `trial` and `epoch`, which counts from 1. Columns: `train_loss`, `epoch_seconds`, `epsilon` and
-        `epsilon_paper` of a model after so many epochs, costs so far, and metrics of the validation split (`valid_ser`,
+        `epsilon_paper` after that many epochs, costs so far, and metrics of the validation split (`valid_ser`,
         `valid_mia_auc`, …).
     """
     rows = [
@@ -56,11 +56,11 @@ def epochs_frame(sweep: Sweep) -> pd.DataFrame:
 
 
 def front_frame(sweep: Sweep) -> pd.DataFrame:
-    """Return a row a Pareto-optimal point, in the order of `sweeps.results.front.pareto_front`.
+    """Return a row per Pareto-optimal point, in the order of `sweeps.results.front.pareto_front`.
 
     Returns:
         Indexed by `point`, its name (`2@3` is trial 2 after epoch 3). Columns: `trial`, `epoch`, `run_id`, the
-        settings, the metrics on the test split, and `tied_with`, names of the points that it is tied with
+        settings, the metrics on the test split, and `tied_with`, the names of the points that it is tied with
         (`sweeps.results.front.ties`).
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives

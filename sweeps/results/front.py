@@ -1,6 +1,6 @@
 """The Pareto front of a sweep, and its ties: pairs of points whose order is within the measurement's noise.
 
-SER, MIA AUC and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …); ε is computed and has none.
+SER, MIA AUC and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …). ε is computed exactly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sweeps.config.space import SHAPE
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import enumerated
 from trainables.config import TrialSpec
-from trainables.records.pareto import dominates, non_dominated
+from trainables.records.pareto import Metrics, dominates, non_dominated
 
 
 def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...]) -> list[Point]:
@@ -34,42 +34,14 @@ def epsilon_varies(points: Sequence[Point]) -> bool:
     return bool(found) and max(found) - min(found) > 0.01
 
 
-def clip_words(spec: TrialSpec) -> str:
-    """Return a configuration's clipping in words: `one clip an utterance`, `8 clips a step`, `no clip`."""
-    if spec.training.method == "sgd":
-        return "no clip"
-    if spec.training.method == "dpsgd":
-        return f"one clip {'a user' if spec.edp.unit == 'user' else 'an utterance'}"
-    clips = spec.training.micro_batches
-    return f"{clips} clip{'s' * (clips > 1)} a step"
-
-
-def mechanisms(front: Sequence[Point]) -> dict[str, str]:
-    """Map the first point of each clipping mode to its words; {} where the front has one mode only."""
-    of_shape: dict[tuple[str, ...], str] = {}  # a spec takes a millisecond, and a front may have hundreds of points
-    first: dict[str, str] = {}
-    for point in front:
-        shape = tuple(str(point.params.get(name)) for name in SHAPE)
-        if shape not in of_shape:
-            of_shape[shape] = clip_words(point.spec)
-        first.setdefault(of_shape[shape], point.name)
-    return {name: words for words, name in first.items()} if len(first) > 1 else {}
-
-
-Metrics = dict[str, float]
-
-
 def difference(one: Metrics, other: Metrics, objective: Objective) -> tuple[float, float]:
     """Return the 95 % interval of `one` minus `other` in an objective, from the interval of each (Zou and Donner 2008).
 
-    The two are taken to be independent. Trials share their test utterances, which makes them alike, so the interval
-    is too wide rather than too narrow. A figure without an interval, as ε, counts as exact.
+    The formula takes the two as independent. Trials share their test utterances and so are positively correlated, which
+    makes the interval too wide rather than too narrow. A figure without an interval, such as ε, counts as exact.
     """
     (a,), (b,) = objective_values((objective,), one), objective_values((objective,), other)
-    if a == b:
-        gap = 0.0  # also where both are infinite
-    else:
-        gap = a - b
+    gap = 0.0 if a == b else a - b  # also if both are infinite
     if not all(f"{objective}_{side}" in metrics for side in ("lower", "upper") for metrics in (one, other)):
         return gap, gap
     below = math.hypot(a - one[f"{objective}_lower"], other[f"{objective}_upper"] - b)
@@ -90,20 +62,20 @@ def lead_is_noise(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, 
 def ties(
     trials: Sequence[TrialRecord], front: Sequence[Point], objectives: tuple[Objective, ...]
 ) -> dict[str, list[str]]:
-    """Return the points whose place on the front is within noise, with the front's points that they are tied with.
+    """Return the points whose place on or off the front is within noise, and the front's points that each is tied with.
 
-    The front is computed on estimates. A point's place depends on which one of a pair is ahead:
+    The front is computed from estimates, so noise may decide which point of a pair is ahead:
 
-    - A dominated point p is tied with a point q of the front that dominates it, where q's lead is noise: p may be as
-      good as q.
-    - A point p of the front is tied with another one, q, where p's own lead over q is noise: q is ahead in something
-      else, and p may truly be ahead in nothing.
+    - A dominated point p is tied with a point q of the front that dominates it if q's lead is noise: p may be as good
+      as q.
+    - A point p of the front is tied with another one, q, if p's own lead over q is noise: q is ahead in some other
+      objective, and p may truly be ahead in none.
 
-    ε is exact. Where it is an objective, a dominated point is never tied with a q of smaller ε, however close their SER
-    and MIA AUC are. Where it is no objective, as at a fixed target, it plays no part.
+    ε is exact. If it is an objective, a dominated point is never tied with a q of smaller ε, however close their SER
+    and MIA AUC are. If it is none, as at a fixed target, it has no influence.
 
     Returns:
-        Names of tied points by a point's name, both in order of trial and epoch, without points that have no tie.
+        Names of tied points by a point's name, both in order of trial and epoch. Points without a tie are left out.
     """
     on_front = {point.name: objective_values(objectives, point.metrics) for point in front}
     ordered = _in_order(front)
@@ -124,7 +96,7 @@ def ties(
 
 
 def tie_lines(tied: dict[str, list[str]], on_front: set[str]) -> list[str]:
-    """Return what `ties` found, in words. Two points that are each ahead in something are named once."""
+    """Return the ties in words. A pair whose points are each ahead in some objective gets one line."""
     lines, order = [], list(tied)
     for i, (name, others) in enumerate(tied.items()):
         alike = [other for other in others if name in tied.get(other, [])]
@@ -140,3 +112,25 @@ def tie_lines(tied: dict[str, list[str]], on_front: set[str]) -> list[str]:
 
 def _in_order(points: Iterable[Point]) -> list[Point]:
     return sorted(points, key=lambda point: (point.trial, point.epoch))
+
+
+def clip_words(spec: TrialSpec) -> str:
+    """Return a configuration's clipping in words: `one clip an utterance`, `8 clips a step`, `no clip`."""
+    if spec.training.method == "sgd":
+        return "no clip"
+    if spec.training.method == "dpsgd":
+        return f"one clip {'a user' if spec.edp.unit == 'user' else 'an utterance'}"
+    clips = spec.training.micro_batches
+    return f"{clips} clip{'s' * (clips > 1)} a step"
+
+
+def mechanisms(front: Sequence[Point]) -> dict[str, str]:
+    """Map the first point of each clipping mode to its words; {} if the front has one mode only."""
+    of_shape: dict[tuple[str, ...], str] = {}  # building a spec takes a millisecond, and a front has hundreds of points
+    first: dict[str, str] = {}
+    for point in front:
+        shape = tuple(str(point.params.get(name)) for name in SHAPE)
+        if shape not in of_shape:
+            of_shape[shape] = clip_words(point.spec)
+        first.setdefault(of_shape[shape], point.name)
+    return {name: words for words, name in first.items()} if len(first) > 1 else {}

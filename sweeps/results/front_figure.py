@@ -1,4 +1,4 @@
-"""The picture of a front as SVG: it prints as sharp as text, needs no script, and carries its figures as text."""
+"""The picture of a front as SVG, which prints sharply, needs no script and keeps its numbers as text."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def front_svg(
     baseline: dict[str, float] | None,
     chosen: Point | None = None,
 ) -> str:
-    """Draw all kept epochs over two objectives, the front named with 95 % intervals, SGD dashed.
+    """Draw all kept epochs over two objectives: the front with names and 95 % intervals, and SGD as dashed lines.
 
-    Where the front's points differ in what they clip, one of each kind says it. A name needs room.
+    If the front has several clipping modes, one label of each mode names it. A label without room is left out.
 
     Args:
-        objectives: the two axes, and what the colour says: the third one, or ε where there is none. Where that does
-            not vary all points have one colour.
-        chosen: the configuration that is ringed.
+        objectives: the two axes and the colour. With two objectives the colour shows ε. All points have one colour if
+            it does not vary.
+        chosen: the configuration to draw a ring around.
     """
     x, y = (*objectives, objectives[0])[:2]
     colour: Objective = objectives[2] if len(objectives) > 2 else "log10_epsilon"
@@ -82,12 +82,12 @@ def front_svg(
         for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
             if name == "ser":
                 axis.set_major_formatter(mpl.ticker.PercentFormatter(1))
-        _name(figure, axes, front, x, y)
+        _label(figure, axes, front, x, y)
         return svg(figure)
 
 
 def svg(figure: Figure) -> str:
-    """Return the SVG element alone, without the XML prologue."""
+    """Return the SVG element of a figure, without the XML prologue."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -95,7 +95,7 @@ def svg(figure: Figure) -> str:
 
 
 def _shades(points: Sequence[Point], colour: Objective) -> dict[str, float]:
-    """Return a shade of ε by a point's name, infinite ones as the largest; {} where they do not differ."""
+    """Map a point's name to the value that sets its colour, an infinite one as the largest; {} if all are alike."""
     if colour.startswith("log10_epsilon") and not epsilon_varies(points):
         return {}
     values = {point.name: objective_values((colour,), point.metrics)[0] for point in points}
@@ -117,7 +117,7 @@ def _scatter(
 
 
 def _draw_baseline(axes: Axes, x: float, y: float) -> None:
-    """Draw SGD's value as a dashed line on each axis where it has one."""
+    """Draw SGD's finite values as dashed lines."""
     looks: Any = {"color": _SGD, "fontsize": 8, "va": "bottom"}
     if math.isfinite(x):
         axes.axvline(x, color=_SGD, lw=0.9, ls="--")
@@ -127,12 +127,12 @@ def _draw_baseline(axes: Axes, x: float, y: float) -> None:
         axes.annotate("SGD", (1, y), xycoords=("axes fraction", "data"), ha="right", **looks)
 
 
-def _name(figure: Figure, axes: Axes, front: Sequence[Point], x: Objective, y: Objective) -> None:
-    """Label the front's points, each on the first side that is within the axes and covers no other label.
+def _label(figure: Figure, axes: Axes, front: Sequence[Point], x: Objective, y: Objective) -> None:
+    """Label the front's points, each on the first side where the label is within the axes and covers no other.
 
-    Where there is none, the point goes without one: those that say what is clipped come first.
+    A point without such a side has no label. Labels that name a clipping mode are placed first.
     """
-    figure.draw_without_rendering()  # which is what gives texts a size
+    figure.draw_without_rendering()  # texts have no size before
     clipped = mechanisms(front)
     taken: list[Bbox] = []
     for point in sorted(front, key=lambda point: point.name not in clipped):
@@ -152,7 +152,7 @@ def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:
 
 
 def _interval(point: Point, objective: Objective) -> list[list[float]] | None:
-    """Return how far the 95 % interval reaches below and above, shape (2, 1); None without one."""
+    """Return the lengths of the 95 % interval below and above a point, shape (2, 1); None without an interval."""
     name = metric_of(objective)
     low, high = (point.metrics.get(f"{name}_{end}") for end in ("lower", "upper"))
     if name != objective or low is None or high is None:

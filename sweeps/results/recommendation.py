@@ -1,4 +1,4 @@
-"""The recommended point and the reason, for the page, `pick`, `front` and the report alike."""
+"""The recommended point and the reason, the same for the page, `pick`, `front` and the report."""
 
 from __future__ import annotations
 
@@ -11,35 +11,29 @@ from edp.spec import UserError
 from sweeps.config.parts import Objective
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import SEEDS, new_seeds
-from sweeps.results.front import Metrics, difference, pareto_front
+from sweeps.results.front import difference, pareto_front
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_over, number
 from sweeps.text.paths import short
 from trainables.config import TrialSpec
+from trainables.records.pareto import Metrics
 
 GUESSING = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
-"""Value of each leakage metric for an attack that guesses. Lower values do not mean less leakage."""
-
-
-def largest_epsilon(target: float | None) -> float:
-    """Return the largest ε that counts as a guarantee: the recipe's target, if it has one, else 10.
-
-    The tolerance is the accuracy to which z0 is solved for a target."""
-    return (MEANINGFUL if target is None else target) * (1 + 1e-6)
+"""The value of each leakage metric for an attack that guesses. Lower values do not mean less leakage."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A recommended point with the reason. `point` is None where none is recommended; `why` then says why not."""
+    """A recommended point with the reason. `point` is None if none is recommended; `why` then explains that."""
 
     point: Point | None
     why: str
     instead: Point | None = None
-    """Where no point has a guarantee: the point that the rule gives without that condition."""
+    """If no point has a guarantee: the point that the rule chooses without that condition."""
 
     def document(self) -> dict[str, str | None]:
-        """Return the part of a JSON document."""
+        """Return the recommendation's part of a JSON document."""
         return {"recommended": self.point.name if self.point else None, "why": self.why}
 
 
@@ -57,10 +51,10 @@ def recommend(
     See `_not_leaking_more` for the test.
 
     Args:
-        target: the recipe's target ε, up to which an ε counts as a guarantee; None: up to 10.
+        target: the recipe's target ε, the largest ε that counts as a guarantee; None: 10.
         leakage: the metric of leakage.
-        limits: largest value by metric; points over a limit are left out.
-        again: means over new seeds by a point's name, which replace the sweep's single measurement.
+        limits: the largest value by metric. Points over a limit are left out.
+        again: means over new seeds by a point's name. They replace the sweep's single measurement.
         baseline: metrics of SGD; the reason compares its audited ε with the point's.
     """
     most = MEANINGFUL if target is None else target
@@ -97,12 +91,21 @@ def leakage_of(recipe: Recipe) -> Objective:
     return (*found, "mia_auc")[0]
 
 
+def largest_epsilon(target: float | None) -> float:
+    """Return the largest ε that counts as a guarantee: the recipe's target if it has one, else 10.
+
+    The tolerance is the accuracy to which z0 is solved for a target.
+    """
+    return (MEANINGFUL if target is None else target) * (1 + 1e-6)
+
+
 def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], leakage: Objective) -> list[Point]:
     """Return the points that do not leak clearly more than the one with the lowest upper bound of leakage.
 
-    Clearly: the interval of their difference (`sweeps.results.front.difference`), at 95 % over all comparisons
-    (Bonferroni), lies above 0. The least of many estimates is low by luck, and would otherwise sway the choice. An
-    attack that does worse than guessing counts as guessing; where nothing was measured, nothing is clear.
+    A point leaks clearly more if the interval of the difference (`sweeps.results.front.difference`), at 95 % over all
+    comparisons (Bonferroni), lies above 0. The lowest of many estimates is low partly by luck, and would otherwise
+    decide the choice. An attack that does worse than guessing counts as guessing. A point whose leakage was not
+    measured does not leak clearly more.
     """
     measured = [figures[point.name] for point in points if leakage in figures[point.name]]
     if len(measured) < 2:
@@ -170,15 +173,15 @@ def _audited(found: Point, baseline: Mapping[str, float]) -> str:
         return ""
     planted, plain, mine = f"{baseline['canaries']:,.0f}", baseline[name], found.metrics[name]
     return (
-        f" An auditor of {planted} planted utterances proves an ε of at least {plain:.3g} of SGD, and of {mine:.3g} of "
-        f"trial {found.name}."
+        f" An audit with {planted} planted utterances proves an ε of at least {plain:.3g} for SGD, and of at least "
+        f"{mine:.3g} for trial {found.name}."
     )
 
 
 def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
     """Return the recommended point within `limits` (metric name to largest value) and the reason.
 
-    Where no point has a guarantee, the rule is applied without that condition, and the reason says so.
+    If no point has a guarantee, apply the rule without that condition; the reason says so.
 
     Raises:
         UserError: if no point fits, with the front's best value for each limit.
@@ -198,10 +201,10 @@ def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
 
 
 def named_point(sweep: Sweep, name: str) -> Point:
-    """Return the point of this name, on the front or not: `7` is the last epoch of trial 7, `7@3` its third.
+    """Return the point of this name, on the front or not: `7` is the last epoch of trial 7, `7@3` its third epoch.
 
     Raises:
-        UserError: if there is none, with names of points that exist.
+        UserError: if there is none, with the names of points that exist.
     """
     known = {
         f"{point.trial}@{point.epoch}": point

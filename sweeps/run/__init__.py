@@ -1,4 +1,4 @@
-"""A sweep on Ray: its driver, study, trials and early stopping, resources, the session, and progress for people.
+"""A sweep on Ray: its driver, study, trials and early stopping, resources, the session, and progress on screen.
 
-Must not import commands, attacks or the registry.
+Must not import the commands, the benchmarks or the registry.
 """

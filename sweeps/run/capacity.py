@@ -1,4 +1,4 @@
-"""The capacity of machines: the cluster's nodes, those that it can scale to, and the memory that models need."""
+"""Capacity of machines: the cluster's nodes, those to which it can scale, and the memory that models need."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from ray._common.utils import get_system_memory
 
 from edp.spec import UserError
 from sweeps.config.parts import ResourcesSpec
-from trainables.config import BERTSpec, CLCSpec, ModelSpec, TrialSpec
+from trainables.config import CLCSpec, ModelSpec, TrialSpec
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-"""The file that the cluster launcher leaves on a head node, for its autoscaler."""
+"""The file that Ray's cluster launcher writes on a head node for its autoscaler."""
 
-_FLOAT = 4
 _MAX_ADDRESS = 2**47
-"""Bytes that a process can address: the memory of a cluster's machines is not known before Ray is asked."""
+"""Bytes that a process can address. The memory of a cluster's machines is unknown before Ray is connected."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,14 @@ class Node:
     gpus: float
 
     def holds(self, workers: int, cpus: float, gpus: float) -> int:
-        """Return how many groups of `workers` fit here, with so many CPUs and GPUs a worker."""
+        """Return the number of groups of `workers` that fit here, each worker with this many CPUs and GPUs."""
         by_cpu = self.cpus / (workers * cpus) if cpus else float("inf")
         by_gpu = self.gpus / (workers * gpus) if gpus else float("inf")
         return int(min(by_cpu, by_gpu) + 1e-6)
 
 
 def nodes_now() -> list[Node]:
-    """Return the machines that are there."""
+    """Return the machines of the cluster."""
     return [
         Node(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0))
         for node in ray.nodes()
@@ -49,24 +48,24 @@ def nodes_now() -> list[Node]:
 
 
 def nodes_at_most(resources: ResourcesSpec, bootstrap: Path = BOOTSTRAP) -> list[Node]:
-    """Return the machines that are there, and those that the autoscaler may add.
+    """Return the machines of the cluster, and those that the autoscaler may add.
 
-    Ray does not say what its autoscaler may add. It is read from the recipe (`resources.scales_to`), else from the
-    configuration that a managed cluster may have reported to Ray, else from the launcher's file on the head node.
+    Ray has no public function that returns the latter. They are read from the recipe (`resources.scales_to`), else from
+    the configuration that a managed cluster may have reported to Ray, else from the launcher's file on the head node.
     """
     here = nodes_now()
-    if resources.scales_to is not None:
-        wanted = resources.scales_to
-        groups = [(Node(wanted.cpus, wanted.gpus), wanted.nodes)]
+    if (most := resources.scales_to) is not None:
+        groups = [(Node(most.cpus, most.gpus), most.nodes)]
     else:
         groups = _reported() or _of_launcher(bootstrap)
     have = Counter(here)
-    for node, most in groups:
-        here += [node] * max(0, most - have[node])
+    for node, number in groups:
+        here += [node] * max(0, number - have[node])
     return here
 
 
 def _reported() -> list[tuple[Node, int]]:
+    """Return the node types that the cluster has reported to Ray, with their largest numbers."""
     config = ray._private.state.state.get_cluster_config()
     groups = config.node_group_configs if config is not None else []
     return [
@@ -75,7 +74,7 @@ def _reported() -> list[tuple[Node, int]]:
 
 
 def _of_launcher(path: Path) -> list[tuple[Node, int]]:
-    """Return the node types of a cluster launcher's file, without the head's."""
+    """Return the node types of a cluster launcher's file, without the head's, with their largest numbers."""
     path = path.expanduser()
     if not path.is_file():
         return []
@@ -91,45 +90,38 @@ def _of_launcher(path: Path) -> list[tuple[Node, int]]:
 
 
 def check_memory(trials: Iterable[TrialSpec], workers: int) -> None:
-    """Raise if a trial's weights alone, in every worker, need more memory than this machine has, or than any can have.
+    """Raise if a trial's weights alone need more memory than this machine has, or than any machine can have.
 
-    Such a trial would make its workers die, one after the other, after minutes.
+    The workers of such a trial would die one after the other, after minutes.
 
     Raises:
-        UserError: naming the sizes.
+        UserError: with the sizes.
     """
     here = "RAY_ADDRESS" not in os.environ
     most, where = (get_system_memory(), "this machine") if here else (_MAX_ADDRESS, "any machine")
     processes = workers if here else 1
-    for trial in trials:
-        needed = min_weights(trial.model) * _FLOAT * processes
+    names = ("embedding_size", "char_filters", "char_embedding_size", "hidden_size", "layers", "lora_rank")
+    for model in (trial.model for trial in trials):
+        needed = 4 * min_weights(model) * processes
         if needed > most:
+            sizes = {name: value for name in names if (value := getattr(model, name, None)) is not None}
             raise UserError(
-                f"{_sizes(trial.model)}: the weights alone take {needed / 2**30:,.0f} GiB in {processes} worker(s), "
-                f"and {where} has {most / 2**30:,.0f} GiB; allowed: a smaller model"
-                + (", or fewer training.workers" if processes > 1 else "")
+                f"{', '.join(f'model.{name} = {value:g}' for name, value in sizes.items())}: the weights alone take "
+                f"{needed / 2**30:,.0f} GiB in {processes} worker(s), and {where} has {most / 2**30:,.0f} GiB; "
+                f"allowed: a smaller model{', or fewer training.workers' if processes > 1 else ''}"
             )
 
 
 def min_weights(model: ModelSpec) -> int:
-    """Return a lower bound of a model's number of weights: small parts are left out; 0 where its files say it."""
+    """Return a lower bound of a model's number of weights, without small parts and pretrained weights."""
     if isinstance(model, CLCSpec):
         h = model.hidden_size
         first, others = model.embedding_size + model.char_filters + h, 3 * h
         return 8 * h * (first + (model.layers - 1) * others) + 3 * model.char_filters * model.char_embedding_size
     adapters = 2 * (model.lora_rank or 0)
-    return adapters + (12 * model.hidden_size**2 * model.random_layers if _starts_at_random(model) else 0)
+    if model.pretrained is not None:
+        from trainables.features.pretrained import pretrained_folder  # transformers takes seconds to import
 
-
-def _starts_at_random(model: BERTSpec) -> bool:
-    if model.pretrained is None:
-        return True
-    from trainables.features.pretrained import pretrained_folder  # transformers takes seconds to import
-
-    return pretrained_folder(model.pretrained)[0] is None
-
-
-def _sizes(model: ModelSpec) -> str:
-    names = ("embedding_size", "char_filters", "char_embedding_size", "hidden_size", "layers", "lora_rank")
-    found = {name: getattr(model, name, None) for name in names}
-    return ", ".join(f"model.{name} = {value:g}" for name, value in found.items() if value is not None)
+        if pretrained_folder(model.pretrained)[0] is not None:
+            return adapters
+    return adapters + 12 * model.hidden_size**2 * model.random_layers

@@ -1,9 +1,8 @@
-"""The driver of a sweep: it owns the study, asks it for configurations, starts trials, hears how they end, and alone
-writes study and MLflow.
+"""The driver of a sweep: it owns the study, starts trials, and alone writes to the study and MLflow.
 
-Ray Tune knows it as its searcher. Ray's own `OptunaSearch` leaves a trial RUNNING for ever when its last report holds a
-NaN, and ends the sweep when an objective is missing from any report. Here the study is told every trial's end exactly
-once, whatever the end was.
+Ray Tune uses it as its searcher. Ray's own `OptunaSearch` leaves a trial RUNNING for ever if its last report holds a
+NaN, and ends the sweep if an objective is missing from any report. Here the end of every trial is written to the study
+exactly once, whatever it was.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import discard_checkpoint
 
 MAX_REFUSALS = 50
-"""Refused configurations in a row that end the search: there may be none within the budget."""
+"""Refused configurations in a row that end the search: perhaps no configuration is within the ε budget."""
 MAX_FAILURES = 10
-"""Failed trials in a row that end the search: all of them probably fail for one reason."""
+"""Failed trials in a row that end the search: probably all of them fail for one reason."""
 
 
 @dataclass
@@ -53,22 +52,22 @@ class _Trial:
     suggestion: Suggestion
     asked: optuna.Trial
     run: JobRun | None = None
-    """None until it has started, and where trials are not tracked."""
+    """The trial's MLflow run; None before it starts, and if trials are not tracked."""
     seen: set[int] = field(default_factory=set)
-    """Epochs that it has reported."""
+    """The epochs that it has reported."""
     outcome: Outcome | None = None
     left: bool = False
-    """True if it was stopped before its end: `edp-sweep resume` continues it."""
+    """True if it was stopped before its end, so that `edp-sweep resume` continues it."""
 
 
 class Driver(Searcher):
-    """Owns the trials of a sweep.
+    """The owner of a sweep's trials.
 
     Args:
-        units: training utterances of the corpus, or users where they are the unit.
+        units: training utterances of the corpus, or users if they are the unit.
         stop_signal: an actor that stops all jobs at the end of their running epoch.
-        tracker: None where the number of trials is secret: one tracked trial would tell that there were so many.
-        meter: exports the trials' states and metrics, where trials are shown.
+        tracker: None if the number of trials is secret: tracked trials would reveal it.
+        meter: exports the trials' states and metrics; None if the number of trials is secret.
         max_running: returns how many trials may run at once now.
     """
 
@@ -92,29 +91,29 @@ class Driver(Searcher):
         self._tracker, self._progress, self._meter = tracker, progress, meter
         self._features = prepared.corpus / FEATURES
         self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)
-        # Read once: later costs are reported.
+        # The records are read once. Costs after that are added from the trials' reports.
         self._spent = Spent(sweep.records(study.get_trials(deepcopy=False)), sweep.record.baseline)
         self._synced = SyncedRuns(sweep)
         self._trials: dict[str, _Trial] = {}
         self._failures: list[str] = []
         self.stopped: str | None = None
-        """The reason why trials left off before their end."""
+        """The reason why trials were stopped before their end."""
         self.budget_spent: str | None = None
-        """The reason why no more trials start, once the recipe's `budget` is spent."""
+        """The message that the recipe's `budget` is spent, after which no more trials start."""
 
     @property
     def gave_up(self) -> str | None:
-        """The reasons of so many failures in a row that no more trials start, each counted; None before that."""
+        """The reasons of `MAX_FAILURES` failures in a row, with their counts, after which no more trials start."""
         if len(self._failures) < MAX_FAILURES or self._recipe.search.secret:
-            return None  # to give up would tell of a secret number of candidates, and what became of them
+            return None  # giving up would reveal something about a secret number of trials and their results
         counts = Counter(self._failures).most_common()
         return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
 
-    # Any: a dict or a string. Ray annotates `dict | None`, though it documents FINISHED, a string, as an answer.
+    # Any: a dict or a string. Ray annotates `dict | None`, but documents FINISHED, a string, as an answer.
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial to start under Tune's `trial_id`; None if none may start now, FINISHED if none will."""
         if sum(not trial.left for trial in self._trials.values()) >= self._max_running():
-            return None  # Tune asks again
+            return None  # Tune asks again later
         if self.stopped is not None:
             return Searcher.FINISHED
         self.budget_spent = self.budget_spent or over_budget(self._spent.seconds, self._recipe)
@@ -124,7 +123,7 @@ class Driver(Searcher):
             asked = self._study.ask()
             params = ask(self._recipe.dimensions, asked, self._recipe.shapes)
             try:
-                with notice("solving for what ε allows of a configuration", self._progress.say):
+                with notice("solving for the noise of a configuration", self._progress.say):
                     resolved = resolve(self._recipe, params, self._units)
             except ConfigurationRefused as refusal:
                 self._refuse(asked, refusal)
@@ -136,7 +135,7 @@ class Driver(Searcher):
         return Searcher.FINISHED
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Take a message of the trial's process."""
+        """Handle a message from the trial's process."""
         trial = self._trials[trial_id]
         number = trial.suggestion.number
         message: Message = result["message"]
@@ -156,7 +155,7 @@ class Driver(Searcher):
                 self._stop_signal.send.remote(reason)
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
-        """End a trial: its process is done, or (`error`) died or raised more often than it may."""
+        """End a trial whose process has ended, or (`error`) died or raised more often than Tune retries."""
         trial = self._trials[trial_id]
         if trial.left:
             self._show(trial.suggestion.number, "interrupted")
@@ -170,10 +169,7 @@ class Driver(Searcher):
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Save nothing: the study's database is the truth."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Restore nothing."""
+        """Save nothing, as `__getstate__`."""
 
     def _refuse(self, asked: optuna.Trial, refusal: ConfigurationRefused) -> None:
         number, run_id = number_of(asked), None
@@ -183,11 +179,11 @@ class Driver(Searcher):
         tell_refusal(self._study, asked, refusal, run_id)
 
     def _begin(self, suggestion: Suggestion, asked: optuna.Trial) -> None:
-        """Write what must be known of a trial if this process dies from now on."""
+        """Write everything that `resume` and `repair` need if this process dies after this point."""
         asked.set_user_attr("params", suggestion.params)
         folder = self._sweep.trial_folder(suggestion.number)
         begin_folder(folder)
-        # Of a secret number of trials the released one is called 0: its own would tell how many came before.
+        # If the number of trials is secret, the released one is called 0: its number would reveal how many preceded it.
         number = 0 if self._recipe.search.secret else suggestion.number
         heading = heading_of(self._sweep.name, number, suggestion.spec.training.epochs)
         write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
@@ -195,7 +191,7 @@ class Driver(Searcher):
         self._show(suggestion.number, "waiting", suggestion.params)
 
     def _start(self, trial: _Trial) -> None:
-        """Open the trial's MLflow run. A trial whose process died starts again: it goes on with its run."""
+        """Open the trial's MLflow run. A trial whose process died starts again, and continues its run."""
         if trial.run is not None:
             return
         s, known = trial.suggestion, trial.asked.user_attrs
@@ -211,7 +207,7 @@ class Driver(Searcher):
 
     def _epoch(self, trial: _Trial, epoch: int, metrics: Metrics) -> None:
         """Track and show an epoch, unless it was reported before."""
-        if epoch in trial.seen:
+        if epoch in trial.seen:  # a process that died may repeat epochs after its last checkpoint
             return
         trial.seen.add(epoch)
         if trial.run is not None:
@@ -221,7 +217,7 @@ class Driver(Searcher):
         self._progress.trial_epoch(trial.suggestion.number, epoch, metrics)
 
     def _end(self, trial: _Trial, outcome: Outcome) -> None:
-        """Write a trial's end: to its folder, so that the study can be rebuilt, to the study, and to MLflow."""
+        """Write a trial's end to its folder, from which the study can be rebuilt, to the study, and to MLflow."""
         number, asked = trial.suggestion.number, trial.asked
         folder, result = self._sweep.trial_folder(number), outcome if isinstance(outcome, TrialResult) else None
         ledger, curve = result.ledger if result else read_ledger(folder), read_curve(folder)
@@ -237,7 +233,7 @@ class Driver(Searcher):
         if result:
             discard_checkpoint(folder)
         if trial.run is not None:
-            # An epoch that ended as this process or the trial's died was not reported.
+            # An epoch that ended while this process or the trial's process died was not reported.
             trial.run.epochs({n: metrics for n, metrics in by_epoch(curve).items() if n not in trial.seen})
             trial.run.close(trial.suggestion.spec, folder, outcome, ended.name)
             if trial.run.run_id is not None and trial.run.whole:

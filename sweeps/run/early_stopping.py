@@ -1,18 +1,18 @@
 """Early stopping of trials by non-dominated sorting at rungs, after MOASHA (Schmucker et al. 2021; Syne Tune).
 
-ASHA halts what is behind at an epoch; with several objectives there is no single order. MOASHA ranks the trials that
-reached a rung by the front that they are on there, and lets the best part go on. Adapted here:
+ASHA stops the trials that are behind at an epoch; with several objectives there is no single order. MOASHA ranks the
+trials that reached a rung by their fronts at that rung, and continues the best part. Adapted here:
 
 - Rungs are the epochs `grace_epochs * ETA**k`. At a rung a trial is compared with the points that *all* trials had
   there, so that a later trial is compared with more points than an early one.
 - A trial on the first front of its rung is never stopped, nor one among the better half.
 - A trial is stopped only if it is also dominated *with a margin*: at that epoch or an earlier one (at no more cost),
   some trial had a point that is nowhere worse, and somewhere better by `margin` of the range of the objective so far.
-  SER and MIA AUC are noisy on a validation split; a lead that noise explains stops no trial.
+  SER and MIA AUC are noisy on a validation split, and a lead within that noise must not stop a trial.
 
 The point of a trial at a rung holds its objectives, SER and leakage on the validation split, and log10 of the ε that it
-has spent by that epoch, also where the target is fixed and ε is no objective: trials with little and with much noise
-are seldom comparable, and one whose noise decays has most of its ε still to spend.
+has spent by that epoch, even if the target is fixed and ε is no objective: trials with little and with much noise are
+seldom comparable, and a trial whose noise decays spends most of its ε later.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MIN_TRIALS = 4
 
 
 class Stopper:
-    """Holds the points of all trials by epoch, and judges a trial at each rung.
+    """The points of all trials by epoch, with which a trial is judged at each rung.
 
     Args:
-        spec: the recipe's rule.
-        epochs: of a complete trial: at its last there is nothing left to stop.
-        every: epochs between reports; a rung between two reports is judged at the later one.
+        spec: the recipe's settings.
+        epochs: epochs of a complete trial, after the last of which no trial is stopped.
+        every: epochs between reports. A trial is judged at the first report at or after a rung.
     """
 
     def __init__(self, spec: StopSpec, epochs: int, every: int = 1) -> None:
@@ -55,10 +55,10 @@ class Stopper:
         self._curves[trial] = list(curve)
 
     def after_epoch(self, trial: int, epoch: int, point: Values) -> str | None:
-        """Add the point of a trial after `epoch` epochs; return the reason to stop it, if there is one."""
+        """Add the point of a trial after `epoch` epochs, and return the reason to stop it, if there is one."""
         curve = self._curves.setdefault(trial, [])
         reports = self._reports(epoch)
-        del curve[reports - 1 :]  # a trial that went on from a checkpoint repeats an epoch
+        del curve[reports - 1 :]  # a trial that continued from a checkpoint repeats epochs
         curve.append(point)
         return self._judge(trial, reports, point) if reports in self._rungs and len(curve) == reports else None
 
@@ -67,6 +67,7 @@ class Stopper:
         return -(-epoch // self._every)
 
     def _judge(self, trial: int, reports: int, point: Values) -> str | None:
+        """Return the reason to stop a trial at a rung, if there is one."""
         rung = {number: curve[reports - 1] for number, curve in self._curves.items() if len(curve) >= reports}
         if len(rung) < MIN_TRIALS or _ahead(rung, trial) < len(rung) / ETA:
             return None
@@ -78,15 +79,15 @@ class Stopper:
 
 
 def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
-    """Start an actor of the recipe's `Stopper` that knows earlier sessions' trials; None where nothing is stopped.
+    """Start an actor of the recipe's `Stopper` with the trials of earlier sessions; None if no trial is stopped.
 
     Args:
         trials: folder of the trials' folders, named by number.
     """
     search = recipe.search
     if search.stop is None or search.secret:
-        return None  # candidates that others stop would not be independent
-    from trainables.workers.job_queue import colocated_actor  # imports Ray, which the rule does not need
+        return None  # a secret number of trials must be independent of each other
+    from trainables.workers.job_queue import colocated_actor  # `Stopper` itself does not need Ray
 
     stopper = colocated_actor(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
     for number, curve in curves_in(trials).items():
@@ -104,12 +105,12 @@ def rung_point(metrics: Metrics, objectives: Objectives) -> Values:
     point = point_of(metrics, objectives)
     if any(name.startswith("log10_epsilon") for name in objectives):
         return point
-    # Two digits: a target ε is met to within a small tolerance, which must not decide which trial dominates.
+    # Two digits, because a target ε is met to within a small tolerance, which must not decide which trial dominates.
     return *point, round(objective_value("log10_epsilon", metrics), 2)
 
 
 def rungs(grace_epochs: int, epochs: int) -> list[int]:
-    """Return the epochs at which trials are judged: grace_epochs, twice as many, …, before the last."""
+    """Return the epochs before the last at which trials are judged: `grace_epochs`, twice as many, and so on."""
     found = []
     epoch = grace_epochs
     while epoch < epochs:
@@ -119,7 +120,7 @@ def rungs(grace_epochs: int, epochs: int) -> list[int]:
 
 
 def _ahead(rung: dict[int, Values], trial: int) -> int:
-    """Return how many trials of a rung are on fronts before that of `trial`; 0 on the first."""
+    """Return the number of trials of a rung on fronts before that of `trial`, 0 if it is on the first front."""
     left, passed = dict(rung), 0
     while True:
         numbers = list(left)
@@ -131,9 +132,11 @@ def _ahead(rung: dict[int, Values], trial: int) -> int:
 
 
 def _beats(one: Values, other: Values, margins: Values) -> bool:
+    """Return True if `one` dominates `other`, and is better by the margin of some objective."""
     return dominates(one, other) and any(a < b - gap for a, b, gap in zip(one, other, margins, strict=True))
 
 
 def _margins(points: Sequence[Values], share: float) -> list[float]:
+    """Return `share` of each objective's range over `points`; 0 for an infinite range."""
     widths = (max(column) - min(column) for column in zip(*points, strict=True))
     return [share * width if math.isfinite(width) else 0.0 for width in widths]

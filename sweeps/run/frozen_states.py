@@ -1,4 +1,4 @@
-"""States of a frozen encoder for all corpora of a sweep, computed once, on all CPUs of Ray where it runs."""
+"""States of a frozen encoder for all corpora of a sweep, computed once, on all CPUs of a running Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import ray
 
 from trainables.config import BERTSpec, ModelSpec
-from trainables.features.compute_states import RunBlocks, all_state_names, in_turn, missing_states, write_states
+from trainables.features.compute_states import all_state_names, in_turn, missing_states, write_states
 from trainables.features.encoded_corpus import EncodedCorpus
 
 Say = Callable[[str], None]
 
 
 def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say) -> None:
-    """Add the states that any of `models` reads to the encoded corpora in `folders`, of the same features and task.
+    """Add the states that any of `models` reads to the encoded corpora in `folders`, which share features and task.
 
     Raises:
         UserError: if an encoder cannot be found, or lacks a layer.
@@ -31,30 +31,23 @@ def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say
     from trainables.features.compute_states import copy_moments, write_moments  # transformers takes seconds to import
 
     model, source = chosen[0], lacking[0]
-    write_moments(source, model, names, _progress_of("public states", say))
+    write_moments(source, model, names, progress_of("public states", say))
     for folder in folders:
         if folder != source:
             copy_moments(source, folder, names)
+    in_tasks = ray.is_initialized() and ray.cluster_resources().get("CPU", 1) >= 2
     for folder in lacking:
-        name = folder.name.rpartition("-")[0]
-        write_states(folder, model, names, progress=_progress_of(f"states of {name}", say), run=_block_runner())
+        progress = progress_of(f"states of {folder.name.rpartition('-')[0]}", say)
+        write_states(folder, model, names, progress=progress, run=_tasks if in_tasks else in_turn)
 
 
-def _progress_of(what: str, say: Say) -> Callable[[int, int], None]:
-    def progress(done: int, total: int) -> None:
-        say(f"{what}: {done:,} of {total:,} utterances")
-
-    return progress
-
-
-def _block_runner() -> RunBlocks:
-    """Return a function that runs blocks: one after the other here, or as tasks where Ray has more than one CPU."""
-    if not ray.is_initialized() or ray.cluster_resources().get("CPU", 1) < 2:
-        return in_turn
-    return _tasks
+def progress_of(what: str, say: Say) -> Callable[[int, int], None]:
+    """Return a function that shows how many utterances are done."""
+    return lambda done, total: say(f"{what}: {done:,} of {total:,} utterances")
 
 
 def _tasks(work: Callable[[int], int], blocks: int) -> Iterable[int]:
+    """Run blocks as tasks on the cluster; a single one here."""
     if blocks == 1:
         yield work(0)
         return

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edp.spec import UserError
-from sweeps.run.frozen_states import ensure_states
+from sweeps.run.frozen_states import ensure_states, progress_of
 from sweeps.run.watch import notice
 from sweeps.store.corpora import check_corpora
 from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
@@ -38,7 +38,7 @@ ShowEpoch = Callable[[str, int, int, Metrics], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Places of the shared files: the folders of the encoded corpora, the fitted attack, and the canaries' coins."""
+    """Paths of the shared files: the folders of the encoded corpora, the fitted attack, and the canaries' coins."""
 
     corpus: Path
     shadow: Path
@@ -47,7 +47,7 @@ class Prepared:
 
 
 def locate(spec: TrialSpec, cache: Path) -> Prepared:
-    """Return the places of the shared files of `spec`, whether they exist or not. Names follow from content.
+    """Return the paths of the shared files of `spec`, which need not exist. Names follow from content.
 
     Raises:
         UserError: if a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
@@ -72,33 +72,32 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     coins = None
     if spec.canaries.count:
         canaries = cache_key(corpus_digest(spec.corpus), spec.canaries)
-        # The coins are beside the encoded corpus, not in it: training reads that folder, and must not know them.
+        # The coins are not in the encoded corpus' folder, because training reads that folder and must not know them.
         target = cache / f"{spec.corpus.name}-with-canaries-{cache_key(target.name, canaries)}"
         coins = cache / f"coins-{canaries}.json"
     task = _task(spec.corpus, target)
     shadow_digest = corpus_digest(spec.shadow.corpus, "shadow.corpus")
     shadow = cache / f"{spec.shadow.corpus.name}-{cache_key(common, shadow_digest, task)}"
-    training = identity(shadow_trial(spec).training, NO_EFFECT | {"micro_batches"})  # which SGD has no use for
+    training = identity(shadow_trial(spec).training, NO_EFFECT | {"micro_batches"})  # SGD does not use micro-batches
     attack = cache / f"attack-{cache_key(shadow.name, model, training)}.json"
     return Prepared(target, shadow, attack, coins)
 
 
 def _task(corpus: CorpusSpec, encoded: Path) -> Task:
-    """Return the corpus' task, which its shadow has too: from its encoding, if there is one, else from its files."""
-    meta = encoded / "meta.json"
-    if meta.is_file():
-        return Labels.from_dict(read_json(meta, dict[str, Any])["labels"]).task
+    """Return the task of a corpus and of its shadow: from its encoding, if there is one, else from its files."""
+    if _is_encoded(encoded):
+        return Labels.from_dict(read_json(encoded / "meta.json", dict[str, Any])["labels"]).task
     return "joint" if is_generated(corpus) else _task_of_files(corpus, corpus_digest(corpus))
 
 
 @functools.cache
 def _task_of_files(corpus: CorpusSpec, digest: str) -> Task:
-    """Return the task of a corpus of files. `digest` makes the cache read files again that have changed."""
+    """Return the task of a corpus of files. With `digest` as an argument, the cache misses if the files change."""
     return task_of(load_corpus(corpus))
 
 
 def check_encoders(trials: Iterable[TrialSpec]) -> None:
-    """Raise if a trial's pretrained encoder has fewer layers than it asks for, or cannot be clipped as it asks.
+    """Raise if a trial's pretrained encoder has too few layers, or cannot be clipped as the trial asks.
 
     Raises:
         UserError: with the allowed values.
@@ -111,28 +110,28 @@ def check_encoders(trials: Iterable[TrialSpec]) -> None:
 
 
 def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
-    """Read the corpora that are not encoded yet completely, so that a broken file is found before anything starts.
+    """Read all of the corpora that are not encoded yet, so that a broken file is found before anything starts.
 
     Raises:
-        UserError: if a file is broken, naming file and line; if a private corpus is contained in one that is taken for
-            public; and if users are the unit and the corpus has none.
+        UserError: if a file is broken, with file and line; if the private corpus is contained in one that counts as
+            public; or if users are the unit and the corpus has none.
     """
     if prepared.coins is not None and _is_encoded(prepared.corpus) and not prepared.coins.is_file():
         raise UserError(
-            f"canaries: {prepared.coins} is gone, so it is unknown which canaries were trained on; "
-            f"allowed: delete {prepared.corpus} too, and new coins are tossed"
+            f"canaries: {prepared.coins} is missing, so it is unknown which canaries were trained on; "
+            f"allowed: delete {prepared.corpus} too, to toss new coins"
         )
     wanted = {prepared.corpus: ("corpus", spec.corpus), prepared.shadow: ("shadow.corpus", spec.shadow.corpus)}
     found = {
         folder: load_corpus(corpus, field) for folder, (field, corpus) in wanted.items() if not _is_encoded(folder)
     }
-    # Opened though nothing is read yet: a broken file of an encoded corpus is found before anything starts.
+    # Opening finds a broken file of an encoded corpus before anything starts.
     there = {folder: EncodedCorpus.open(folder) for folder in wanted if folder not in found}
     new = found.get(prepared.corpus)
     spec.check_users(len(new.train_users) or None if new else there[prepared.corpus].own_users)
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
-    if not _searched(spec, prepared).is_file():  # also when another corpus is taken for public than before
+    if not _searched(spec, prepared).is_file():  # also missing if other corpora count as public than before
         check_public(spec.corpus, new or load_corpus(spec.corpus), public_corpora(spec))
     if prepared.shadow in found:
         task = _task(spec.corpus, prepared.corpus)
@@ -143,10 +142,10 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
 
 
 def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[Prepared, dict[Path, Splits]]:
-    """Return the places of the shared files, and the corpora that are not encoded yet.
+    """Return the paths of the shared files, and the corpora that are not encoded yet.
 
     Args:
-        folder: of the sweep or training that reads them, which must have begun on the same corpora.
+        folder: the folder of the sweep or training, which must have begun on the same corpora.
 
     Raises:
         UserError: as `check_corpora`, `locate` and `read_missing`.
@@ -182,19 +181,15 @@ def encode_missing(
     """Encode the corpora that `read_missing` returned, both with the same public features.
 
     Args:
-        trials: other trials of the same corpora: all states of a frozen encoder that any of them needs are computed.
         say: shows the progress.
+        trials: more trials on these corpora: the states of a frozen encoder are computed for each of them.
     """
     for folder, corpus in splits.items():
         other = prepared.shadow if folder == prepared.corpus else prepared.corpus
         features = EncodedCorpus.open(other).features() if _is_encoded(other) else None
         if features is None:
             say(f"making the {spec.model.kind.upper()} model's public word features")
-        name = folder.name.rpartition("-")[0]
-
-        def progress(done: int, total: int, name: str = name) -> None:
-            say(f"encoding {name}: {done:,} of {total:,} utterances")
-
+        progress = progress_of(f"encoding {folder.name.rpartition('-')[0]}", say)
         if folder == prepared.corpus and prepared.coins is not None:
             corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
         encode(corpus, spec.model, folder, features=features, progress=progress)
@@ -203,15 +198,14 @@ def encode_missing(
 
 
 def _searched(spec: TrialSpec, prepared: Prepared) -> Path:
-    """Return the path of an empty file: if it exists, `check_public` has passed for these corpora."""
+    """Return the path of an empty file that exists if `check_public` has passed for these corpora."""
     public = {corpus_digest(other, field) for field, other in public_corpora(spec).items()}
     return prepared.corpus.parent / f"searched-{cache_key(corpus_digest(spec.corpus), sorted(public))}"
 
 
 def _is_encoded(folder: Path) -> bool:
-    """Return whether a corpus is encoded in today's format: one from before users were read is encoded again."""
-    meta = folder / "meta.json"
-    return meta.is_file() and "users" in read_json(meta, dict[str, Any])
+    """Return True if `folder` holds an encoded corpus."""
+    return (folder / "meta.json").is_file()
 
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:
@@ -219,15 +213,15 @@ def shadow_trial(spec: TrialSpec) -> TrialSpec:
     training = spec.non_private_training()
     if spec.shadow.epochs is not None:
         training = training.model_copy(update={"epochs": spec.shadow.epochs})
-    # Copied, not validated: the corpus is public here, and may be the one that the embeddings come from.
+    # `model_copy` does not validate: here the corpus is public, and may be that of the embeddings.
     return spec.model_copy(update={"corpus": spec.shadow.corpus, "canaries": CanariesSpec(), "training": training})
 
 
 def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: RunJob, show_epoch: ShowEpoch) -> None:
-    """Train the shadow model and fit the attack to its predictions, unless that was done before.
+    """Train the shadow model and fit the attack to its predictions, unless the attack exists.
 
     Args:
-        show_epoch: shows the name of what trains, its number of epochs, how many are done, and their metrics.
+        show_epoch: shows the training's name, its number of epochs, the epoch, and its metrics.
 
     Raises:
         TrialError: if the shadow model cannot be trained.
@@ -248,14 +242,14 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
 
 @contextmanager
 def blamed_on(what: str) -> Iterator[None]:
-    """Say which training without privacy failed in the block, and where its settings are.
+    """Add to an error of the block which training without privacy failed, and which settings it has.
 
     Raises:
-        TrialError: naming `what`; `TrialStopped` is raised unchanged.
+        TrialError: with `what`. `TrialStopped` is raised unchanged.
     """
     try:
         yield
     except TrialStopped:
         raise
     except TrialError as error:
-        raise TrialError(f"{what}, which is trained without privacy as training.non_private says: {error}") from error
+        raise TrialError(f"{what}, which is trained without privacy by training.non_private: {error}") from error

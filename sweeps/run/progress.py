@@ -1,6 +1,6 @@
-"""Progress as a person sees it: bars and a live table in a terminal, plain lines elsewhere.
+"""Progress for people: bars and a live table in a terminal, plain lines elsewhere.
 
-It goes to standard error, so that standard output holds the result alone.
+It is printed to standard error, so that standard output holds only the result.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.job import News
 
 PATIENCE_S = 10.0
-"""Seconds until long work is mentioned; the next line comes after twice the time, and so on."""
+"""Seconds until the first line about long work. The next line comes after twice the time, and so on."""
 
 _SHOWN = 18
-"""Rows of the live table: the newest trials."""
+"""Rows of the live table, which shows the newest trials."""
 
 _COSTS = ("gpu_seconds", "worker_seconds")
 _SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
@@ -33,7 +33,7 @@ _SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
 
 @dataclass
 class _Row:
-    called: str
+    name: str
     state: str
     params: dict[str, Any]
     epoch: int = 0
@@ -48,20 +48,20 @@ Item = TypeVar("Item")
 def shown(
     items: Iterable[Item], what: str, total: int, console: Console, patience_s: float = PATIENCE_S
 ) -> Iterator[Item]:
-    """Yield `items`, and show how many are done: as a bar in a terminal, else as a line now and then.
+    """Yield `items`, and show how many are done: as a bar in a terminal, else as a line from time to time.
 
     Args:
-        what: names the work.
+        what: the work's name.
         total: number of items.
     """
     if console.is_terminal:
         yield from track(items, what, total, console=console, transient=True)
         return
-    began, word = time.monotonic(), patience_s
+    began, next_line = time.monotonic(), patience_s
     for done, item in enumerate(items):
         passed = time.monotonic() - began
-        if done and passed >= word:
-            word = 2 * passed
+        if done and passed >= next_line:
+            next_line = 2 * passed
             left = passed / done * (total - done)
             print_line(console, f"{what}: {done:,} of {total:,}, about {left:.0f} s to go")
         yield item
@@ -73,11 +73,7 @@ def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterab
 
 
 class Progress:
-    """Shows trials as they go. Used as a context while trials run.
-
-    Attributes:
-        waiting: the start (`time.monotonic`) of each wait for workers, by what waits.
-    """
+    """The progress of a sweep's trials and other trainings. Used as a context while trials run."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -86,14 +82,15 @@ class Progress:
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
         self.waiting: dict[str, float] = {}
+        """The start (`time.monotonic`) of each wait for workers, by the name of the trial or training."""
         self._voice, self._silent = threading.RLock(), False
 
     def waits(self, what: str) -> None:
-        """Note that something waits for its workers from now on."""
+        """Record that `what` waits for its workers from now on."""
         self.waiting[what] = time.monotonic()
 
     def waits_no_more(self, what: str) -> None:
-        """Note that its workers are there, or that it has ended."""
+        """Record that the workers of `what` have started, or that it has ended."""
         self.waiting.pop(what, None)
 
     def news(self, what: str, news: News) -> None:
@@ -106,7 +103,7 @@ class Progress:
             self.say(f"{what}: {news.line}")
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
-        """Set how many trials there will be, how many have ended before, and the epochs of each."""
+        """Set the number of trials, the number of those that have already ended, and the epochs of each."""
         self.wanted, self.already, self.epochs = trials, already, epochs
 
     def say(self, line: str) -> None:
@@ -116,13 +113,13 @@ class Progress:
                 print_line(self.console, line)
 
     def last_words(self, line: str) -> None:
-        """Print a failure that ends everything. Nothing that other threads say is shown after it."""
+        """Print the error that ends the process, and nothing that other threads say after it."""
         with self._voice:
             print_line(self.console, f"edp-sweep: {line}", style="bold red")
             self._silent = True
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Show an epoch of a training that is no trial: the shadow model, the baseline, a single training."""
+        """Show an epoch of a training outside of the trials: the shadow model, the baseline, a single training."""
         valid = f", validation SER {metrics['valid_ser']:.1%}" if "valid_ser" in metrics else ""
         if dropped := metrics.get("dropped_gradients"):
             valid += f", {dropped:.0f} gradients so far were not finite and were dropped"
@@ -143,22 +140,22 @@ class Progress:
         """Show a trial's new state.
 
         Args:
-            called: its name, where `number` is not that of a sweep's trial.
+            called: the shown name; by default the number.
         """
         row = self._rows.setdefault(number, _Row(called or str(number), state, params or {}))
         row.state, row.reason = state, reason
         if state == "running":
-            self.waits(f"trial {row.called}")
+            self.waits(f"trial {row.name}")
         elif state != "waiting":
-            self.waits_no_more(f"trial {row.called}")
+            self.waits_no_more(f"trial {row.name}")
         if params is not None:
             row.params = params
         if metrics is not None:
             row.metrics = dict(metrics)
         if self._live is not None:
             self._live.update(self._table())
-        elif state in ("running", "interrupted", "complete", "stopped", "failed", "refused"):
-            self.say(f"trial {row.called} {state}: {self._news(row)}")
+        elif state != "waiting":
+            self.say(f"trial {row.name} {state}: {self._news(row)}")
 
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """Show an epoch of a trial."""
@@ -183,6 +180,7 @@ class Progress:
             self._live = None
 
     def _news(self, row: _Row) -> str:
+        """Return the line about a trial's new state, after the state itself."""
         if row.state == "running":
             return params_text(row.params)
         if row.state == "interrupted":
@@ -196,6 +194,7 @@ class Progress:
         return f"{row.reason}; {figures}" if row.reason else figures
 
     def _left(self) -> str:
+        """Return the number of trials that have not ended, with the time that they may take."""
         ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in self._rows.values())
         left = self.wanted - self.already - ended
         if not ended or left <= 0:
@@ -205,14 +204,14 @@ class Progress:
 
     @property
     def _cost(self) -> str:
-        """The metric that is shown as cost: GPU-seconds where there are GPUs, else the workers'."""
+        """The metric of the cost column: GPU-seconds if any trial has used a GPU, else worker-seconds."""
         return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in self._rows.values()) else _COSTS[1]
 
     def _table(self) -> Table:
         return fitting(self.console, (self._table_of(whole) for whole in (True, False)))
 
     def _table_of(self, whole: bool) -> Table:
-        """Make the table; if it is not `whole`, without costs, and with a running trial's epochs as its state."""
+        """Return the table; unless `whole`, without costs, and with a running trial's epochs as its state."""
         rows = sorted(self._rows.items())[-_SHOWN:]
         models = [row.metrics for _, row in rows]
         cost = self._cost.replace("_", "\n")
@@ -226,7 +225,7 @@ class Progress:
         for _, row in rows:
             metrics, epochs = row.metrics, f"{row.epoch}/{self.epochs}"
             cells = {
-                "trial": row.called,
+                "trial": row.name,
                 "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
                 "epoch": epochs,
                 "SER": ser_cell(metrics),

@@ -1,7 +1,7 @@
-"""Metrics that a running sweep exports for Prometheus beside Ray's own; `dashboards/grafana` draws them.
+"""Metrics that a running sweep exports for Prometheus in addition to Ray's own; `dashboards/grafana` draws them.
 
-Ray adds `ray_` before each name, and `_total` after a counter's. The driver alone exports them, while trials run: Ray
-forgets a gauge that is not set again and again, so a thread does that.
+Ray adds `ray_` before each name, and `_total` after that of a counter. Only the driver exports them, while trials run.
+Ray forgets a gauge that is not set repeatedly, so a thread sets them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter as Count
 from collections.abc import Mapping
+from typing import TypeVar
 
 from ray.util.metrics import Counter, Gauge
 
@@ -16,42 +17,39 @@ STATES = ("waiting", "running", "interrupted", "complete", "stopped", "failed", 
 _ENDED = ("complete", "stopped", "failed")
 _BEST = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr", "epsilon", "epsilon_user")
 _EVERY_S = 5.0
-"""Half of the interval at which Ray exports by default."""
+"""Seconds between settings of the gauges: half of the interval at which Ray exports by default."""
+
+Metric = TypeVar("Metric", Counter, Gauge)
 
 
 class Meter:
-    """Counts what happens to the trials of one sweep. Used as a context while trials run.
+    """The exported metrics of one sweep. Used as a context while trials run.
 
     Args:
-        sweep: its name, a label of every metric.
-        wanted, already: numbers of its trials, and of those that an earlier driver has ended.
-        baseline_seconds: of an epoch of plain SGD, where known.
+        sweep: the sweep's name, a label of every metric.
+        wanted: number of the sweep's trials.
+        already: number of trials that ended under an earlier driver.
+        baseline_seconds: seconds of an epoch of plain SGD, if known.
     """
 
     def __init__(self, sweep: str, wanted: int, already: int, baseline_seconds: float | None) -> None:
         self._wanted, self._already = wanted, already
         self._states: dict[int, str] = {}
         self._lowest: dict[str, float] = {}
-        label = {"sweep": sweep}
 
-        def gauge(name: str, description: str, *more: str) -> Gauge:
-            made = Gauge(f"edp_sweep_{name}", description=description, tag_keys=("sweep", *more))
-            made.set_default_tags(label)
+        def metric(kind: type[Metric], name: str, description: str, *more: str) -> Metric:
+            made = kind(f"edp_sweep_{name}", description=description, tag_keys=("sweep", *more))
+            made.set_default_tags({"sweep": sweep})
             return made
 
-        def counter(name: str, description: str) -> Counter:
-            made = Counter(f"edp_sweep_{name}", description=description, tag_keys=("sweep",))
-            made.set_default_tags(label)
-            return made
-
-        self._trials = gauge("trials", "Trials by state.", "state")
-        self._to_go = gauge("trials_to_go", "Trials that have not ended.")
-        self._epochs = counter("epochs", "Epochs of trials that were trained.")
-        self._epoch_seconds = gauge("epoch_seconds", "Seconds of the last epoch of a trial.")
-        self._baseline_seconds = gauge("baseline_epoch_seconds", "Seconds of an epoch of plain SGD.")
-        self._worker_seconds = counter("worker_seconds", "Seconds of trials times their workers.")
-        self._gpu_seconds = counter("gpu_seconds", "Seconds of trials times their workers with a GPU.")
-        self._best = gauge("best", "Lowest value that a trial has reached.", "objective")
+        self._trials = metric(Gauge, "trials", "Trials by state.", "state")
+        self._to_go = metric(Gauge, "trials_to_go", "Trials that have not ended.")
+        self._epochs = metric(Counter, "epochs", "Epochs of trials that were trained.")
+        self._epoch_seconds = metric(Gauge, "epoch_seconds", "Seconds of the last epoch of a trial.")
+        self._baseline_seconds = metric(Gauge, "baseline_epoch_seconds", "Seconds of an epoch of plain SGD.")
+        self._worker_seconds = metric(Counter, "worker_seconds", "Seconds of trials times their workers.")
+        self._gpu_seconds = metric(Counter, "gpu_seconds", "Seconds of trials times their GPUs.")
+        self._best = metric(Gauge, "best", "Lowest value that a trial has reached.", "objective")
         self._values: dict[tuple[Gauge, str, str], float] = {}
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -80,7 +78,7 @@ class Meter:
         gauge.set(value, {key: label} if key else {})
 
     def trial(self, number: int, state: str, metrics: Mapping[str, float] | None) -> None:
-        """Count a trial's new state, and its metrics where it has ended well."""
+        """Export a trial's new state, and its metrics if it has any."""
         self._states[number] = state
         counts = Count(self._states.values())
         for name in STATES:
@@ -98,6 +96,6 @@ class Meter:
                 self._set(self._best, self._lowest[name], "objective", name)
 
     def epoch(self, metrics: Mapping[str, float]) -> None:
-        """Count an epoch of a trial."""
+        """Export an epoch of a trial."""
         self._epochs.inc()
         self._set(self._epoch_seconds, metrics["epoch_seconds"])

@@ -1,4 +1,4 @@
-"""Resources of trials: their placement in the cluster, checked before anything starts, and the sweep's share of it."""
+"""Resources of trials: their placement in the cluster, checked before anything starts, and a sweep's share of it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trainables.config import TrainingSpec
 from trainables.workers.client import GroupSpec, other_drivers, this_driver
 
 _EXACT = 1e-9
-"""Tolerance of sums of shares: 3 x 0.65 is more than 1.95."""
+"""Tolerance of sums of shares: in floating point, 3 x 0.65 is more than 1.95."""
 
 # More processes than this on a core spend their time on switching.
 _MIN_CPUS_PER_WORKER = 0.1
 
 TUNE_CPUS = 0.05
-"""CPUs of Tune's own process of a trial."""
+"""CPUs of a trial's process under Tune."""
 
 _LOOK_S = 2.0
 """Seconds between looks at the other sweeps on the cluster."""
@@ -35,33 +35,30 @@ class Placement:
 
     group: GroupSpec
     concurrency: int
-    """Trials at once, at most: sweeps that share a cluster may run fewer (`at_once`)."""
+    """Largest number of trials at once. Sweeps that share a cluster may run fewer (`at_once`)."""
     fits: int
-    """Trials that the whole cluster holds."""
+    """Number of trials that the whole cluster holds."""
     mode: Literal["warm", "fresh"]
     note: str = ""
-    """The resources that are left over, or still to come."""
+    """The resources that stay idle, or are still missing, in words."""
 
     @property
     def line(self) -> str:
-        """The plan in one line."""
-        share = (
-            f"{self.group.gpus_per_worker:g} GPU"
-            if self.group.gpus_per_worker
-            else f"{self.group.cpus_per_worker:.2g} CPU"
-        )
-        packed = " on one node" if self.group.one_node else ""
+        """The placement in one line."""
+        group = self.group
+        share = f"{group.gpus_per_worker:g} GPU" if group.gpus_per_worker else f"{group.cpus_per_worker:.2g} CPU"
+        packed = " on one node" if group.one_node else ""
         how = "in one warm worker group" if self.mode == "warm" else f"each in a TorchTrainer of its own{packed}"
         note = f" ({self.note})" if self.note else ""
-        workers = f"{self.group.workers} worker{'s' if self.group.workers > 1 else ''}"
+        workers = f"{group.workers} worker{'s' if group.workers > 1 else ''}"
         return f"{self.concurrency} trial(s) at once, {workers} each, {share} a worker, {how}{note}"
 
 
 def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -> Placement:
-    """Fit trials of `training` into the cluster that Ray is connected to.
+    """Fit trials of `training` into the cluster to which Ray is connected.
 
     Raises:
-        UserError: if one trial can never fit, naming the setting that would make it.
+        UserError: if one trial can never fit, with the setting to change.
     """
     nodes, here = nodes_at_most(resources), nodes_now()
     if training.device == "cpu":
@@ -77,14 +74,12 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
     fits = whole if resources.share == "auto" else max(1, int(whole * resources.share + 1e-6))
     concurrency = min(fits, search.trials) if search.concurrency == "auto" else search.concurrency
     if concurrency > fits:
-        raise UserError(
-            f"search.concurrency = {concurrency} does not fit: "
-            + (
-                "a warm worker group serves one trial at a time; allowed: 1, or --set resources.group=fresh"
-                if mode == "warm"
-                else f"{_where(resources, whole)} holds {fits} trial(s) of {workers} workers; allowed: at most {fits}"
-            )
-        )
+        if mode == "warm":
+            why = "a warm worker group serves one trial at a time; allowed: 1, or --set resources.group=fresh"
+        else:
+            share = f"resources.share = {resources.share:g} of " if fits < whole else ""
+            why = f"{share}the cluster holds {fits} trial(s) of {workers} workers; allowed: at most {fits}"
+        raise UserError(f"search.concurrency = {concurrency} does not fit: {why}")
     gpus_here = sum(node.gpus for node in here)
     backend: Literal["gloo", "nccl"]
     backend = "nccl" if per_gpu >= 1 and (not gpus_here or _has_real_gpus()) else "gloo"
@@ -95,23 +90,17 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
         backend=backend,
         one_node=one_node and len(nodes) > 1,
     )
-    alone = mode == "fresh" and fits == whole  # what a share leaves is for others
+    alone = mode == "fresh" and fits == whole  # the rest of a share is for others, and not idle
     notes = [_idle(training, nodes, per_cpu, per_gpu, concurrency, search.trials)] if alone else []
     if len(nodes) > len(here):
-        notes.append(f"{len(here)} of at most {len(nodes)} nodes are there; the others are asked for")
+        notes.append(f"{len(here)} of at most {len(nodes)} nodes run; the others are requested")
     return Placement(group, concurrency, whole, mode, "; ".join(note for note in notes if note))
 
 
-def _where(resources: ResourcesSpec, whole: int) -> str:
-    """Return the place where trials run, in words."""
-    share = f"resources.share = {resources.share:g} of " if resources.share not in ("auto", 1.0) and whole > 1 else ""
-    return f"{share}the cluster"
-
-
 def _fitting(nodes: list[Node], workers: int, per_cpu: float, per_gpu: float) -> tuple[int, bool]:
-    """Return how many trials run at once, and whether each fits on one node.
+    """Return the number of trials that fit at once, at least one, and True if each fits on one node.
 
-    At least one runs: the totals were checked before. Every trial leaves room for Tune's own process of it.
+    The callers have checked that the totals suffice for one trial. Each trial has a process under Tune besides.
     """
     room = [Node(node.cpus - TUNE_CPUS * node.holds(workers, per_cpu, per_gpu), node.gpus) for node in nodes]
     packed = sum(node.holds(workers, per_cpu, per_gpu) for node in room)
@@ -125,7 +114,7 @@ def _cpus_per_worker(workers: int, resources: ResourcesSpec, cpus: float) -> flo
     """Return the CPUs of a worker.
 
     Args:
-        cpus: of the cluster.
+        cpus: CPUs of the cluster.
     """
     usable = cpus - TUNE_CPUS
     if resources.cpus_per_worker == "auto":
@@ -144,17 +133,17 @@ def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: flo
     """Return the GPUs of a worker.
 
     Args:
-        gpus: of the cluster.
+        gpus: GPUs of the cluster.
     """
     if resources.gpus_per_worker == "auto":
-        # Where there are fewer GPUs than workers, workers share them; 1e-4 is Ray's smallest share.
+        # If there are fewer GPUs than workers, workers share them; 1e-4 is Ray's smallest share.
         per_gpu = min(1.0, math.floor(gpus / training.workers * 1e4) / 1e4)
     else:
         per_gpu = resources.gpus_per_worker
     if training.device == "cuda" and not per_gpu:
         raise UserError(
             "training.device = cuda, but the cluster has no GPU; allowed: auto, cpu, or resources.scales_to, "
-            "which says what the autoscaler may add"
+            "the machines that the autoscaler may add"
         )
     if per_gpu > 0 and training.workers * per_gpu > gpus + _EXACT:
         most = int(gpus / per_gpu + _EXACT)
@@ -169,7 +158,10 @@ def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: flo
 def _idle(
     training: TrainingSpec, nodes: list[Node], per_cpu: float, per_gpu: float, concurrency: int, trials: int
 ) -> str:
-    """Say how many GPUs would idle, and how many workers would use more: their number does not change the mechanism."""
+    """Return how many GPUs would idle, and how many workers would use more, in words; "" if none would idle.
+
+    The number of workers does not change the mechanism.
+    """
     gpus = sum(node.gpus for node in nodes)
     if not per_gpu:
         return ""
@@ -188,7 +180,7 @@ def _idle(
 
 
 def _has_real_gpus() -> bool:
-    """Return whether a worker with a GPU sees a CUDA device: a test cluster's logical GPUs have none behind them."""
+    """Return True if a worker with a GPU sees a CUDA device. The logical GPUs of a test cluster are no devices."""
 
     @ray.remote(num_cpus=0, num_gpus=0.01)
     def look() -> bool:
@@ -200,22 +192,24 @@ def _has_real_gpus() -> bool:
 
 
 def part(whole: int, me: str, others: Iterable[str]) -> int:
-    """Return how many of `whole` trials one of several sweeps may run at once: equal parts, the rest to earlier sweeps.
+    """Return the equal part of `whole` trials that one of several sweeps may run at once. Earlier sweeps get the rest.
 
     Args:
-        me, others: ids of their connections to Ray, which grow. There may be no others.
+        whole: number of trials that the cluster holds.
+        me: id of this sweep's connection to Ray. A later connection has a larger id.
+        others: ids of the other sweeps' connections.
     """
     ids = sorted([me, *others])
     return max(1, len(range(ids.index(me), whole, len(ids))))
 
 
 def at_once(placed: Placement, resources: ResourcesSpec, say: Callable[[str], None]) -> Callable[[], int]:
-    """Return a function that says how many trials a sweep may run at once now.
+    """Return a function that returns how many trials a sweep may run at once now.
 
-    Sweeps that are on one cluster at the same time share it. A running trial is not stopped when the number falls.
+    Sweeps that are on one cluster at the same time share it. No running trial is stopped when the number falls.
 
     Args:
-        say: told when the number changes, and because of which sweeps.
+        say: called when the number changes, with the names of the other sweeps.
     """
     found, looked = placed.concurrency, float("-inf")
 

@@ -1,4 +1,4 @@
-"""A session of a sweep: Ray, the worker group that its jobs run on, and what ends it, Ctrl-C and SIGTERM."""
+"""A session of a sweep: Ray, the worker group of its jobs, and the signals that end it, Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -26,65 +26,59 @@ from sweeps.text.secrets import redacted
 from sweeps.text.signals import BY_CTRL_C, raise_terminated
 from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
-from trainables.workers.client import OnEpoch, OnNews, run_job, under_name
+from trainables.workers.client import OnEpoch, run_job, under_name
 from trainables.workers.job_queue import StopSignal, colocated_actor, ending
 from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 _TRIES = 3
-"""Ray gives up its own start after half a minute, which a busy machine may need."""
+"""Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""
 _ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": f"{1 << 40}", "MALLOC_ARENA_MAX": "1"}
-"""For workers that compute on a CPU: memory that a step has used stays theirs. glibc gives a large tensor's back at
-once, and the system clears each page of the next one's: an epoch of BERT in two workers took 120 s, and takes 73."""
+"""Environment variables with which a worker keeps the memory that a step has used. By default glibc returns the memory
+of a large tensor at once, and the system clears each page of the next one: an epoch of BERT in two workers on CPUs took
+120 s instead of 73 s."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers of a session.
-
-    Attributes:
-        run: runs one job to its end.
-        stop_signal: an actor that stops all jobs at the end of their running epoch.
-        queue: of the warm group; None: every job has a group of its own.
-    """
+    """The workers of a session."""
 
     run: Callable[[TrialJob, OnEpoch], TrialResult]
+    """The function that runs one job to its end."""
     stop_signal: Any
+    """The actor that stops all jobs at the end of their running epoch."""
     queue: Any | None
+    """The queue of the warm group. None: every job has a group of its own."""
 
 
 @contextmanager
 def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterator[Workers]:
-    """Yield the workers of a placement, for as long as the block runs.
+    """Yield the workers of a placement while the block runs.
 
     Args:
-        progress: shows what waits for its workers, and when they died.
+        progress: shows what waits for its workers, and news of the workers.
     """
     storage = sweep.folder / "ray"
     stop_signal: Any = colocated_actor(StopSignal)
 
-    def news(what: str) -> OnNews:
-        progress.waits(what)
-        return functools.partial(progress.news, what)
-
-    def fresh(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+    def run(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         name = job.output.name
-        where = f"{sweep.name}-{name}"
-        result = run_fresh(job, placed.group, storage, where, on_epoch, stop_signal=stop_signal, on_news=news(name))
-        discard_checkpoint(job.output)
-        return result
-
-    def warm(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
-        result = run_job(group.queue, job, on_epoch, on_news=news(job.output.name))
-        discard_checkpoint(job.output)
-        return result
-
-    with ending(stop_signal):
-        if placed.mode == "fresh":
-            yield Workers(fresh, stop_signal, None)
+        progress.waits(name)
+        on_news = functools.partial(progress.news, name)
+        if group is not None:
+            result = run_job(group.queue, job, on_epoch, on_news=on_news)
         else:
-            with WorkerGroup(placed.group, storage, sweep.name) as group:
-                ray.get(stop_signal.add.remote(group.queue))
-                yield Workers(warm, stop_signal, group.queue)
+            where = f"{sweep.name}-{name}"
+            result = run_fresh(job, placed.group, storage, where, on_epoch, stop_signal=stop_signal, on_news=on_news)
+        discard_checkpoint(job.output)
+        return result
+
+    with (
+        ending(stop_signal),
+        WorkerGroup(placed.group, storage, sweep.name) if placed.mode == "warm" else nullcontext() as group,
+    ):
+        if group is not None:
+            ray.get(stop_signal.add.remote(group.queue))
+        yield Workers(run, stop_signal, group.queue if group is not None else None)
 
 
 @contextmanager
@@ -100,7 +94,7 @@ def stopping_jobs(stop_signal: Any, say: Callable[[str], None], how_to_go_on: st
 
     Args:
         stop_signal: the actor that stops the jobs.
-        how_to_go_on: the command, in words.
+        how_to_go_on: the command that continues them, as the end of the message.
     """
 
     def stop() -> None:
@@ -123,7 +117,7 @@ def stopping_jobs(stop_signal: Any, say: Callable[[str], None], how_to_go_on: st
 
 @contextmanager
 def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Handle a signal while the block runs; do nothing in other threads than the main one, which Python forbids."""
+    """Handle a signal while the block runs. Do nothing outside of the main thread, where Python forbids it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -135,34 +129,26 @@ def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None],
 
 
 @contextmanager
-def _redirected(file: TextIO) -> Iterator[None]:
-    """Redirect the file descriptor of standard error, which C++ writes to."""
-    kept = os.dup(2)
+def _output_to(log: Path) -> Iterator[TextIO]:
+    """Append to `log` what this process prints, also through file descriptor 2, as Ray's C++ code does."""
+    file, kept = log.open("a", encoding="utf-8"), os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
-        yield
+        with redirect_stdout(file), redirect_stderr(file):
+            yield file
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-@contextmanager
-def _appended(log: Path) -> Iterator[TextIO]:
-    """Open the log to append to it; on a full disk its last lines may be lost."""
-    file = log.open("a", encoding="utf-8")
-    try:
-        yield file
-    finally:
-        with suppress(OSError):
+        with suppress(OSError):  # on a full disk the log loses its last lines
             file.close()
 
 
 @contextmanager
 def own_answer(number: signal.Signals) -> Iterator[None]:
-    """Keep this process' own handler of a signal, where it has one, though the block installs another.
+    """Restore this process's own handler of a signal, if it has one, after a block that installs another.
 
-    A signal that comes within the block is handled at its end at the latest: an exception of the other handler may be
-    lost in code that ignores exceptions, as in Ray's start.
+    A signal that arrives within the block is handled by the own handler at its end, even if the other handler raised:
+    code that ignores exceptions, such as Ray's start, may lose that exception.
     """
     before = signal.getsignal(number)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
@@ -190,23 +176,23 @@ def own_answer(number: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Connect to the cluster that RAY_ADDRESS names (`auto`: the one of this machine), or start one here.
+    """Connect to the cluster that RAY_ADDRESS names (`auto`: the one on this machine), or start one here.
 
-    Ray and Tune print dozens of lines, also to standard output: all of it goes to `log`, named after the sweep. `say`
+    Everything that Ray and Tune print, which is dozens of lines, goes to `log`, whose stem names the session. `say`
     shows a line if the start takes more than a minute.
     """
     started = not ray.is_initialized()
     log.parent.mkdir(parents=True, exist_ok=True)
     logger = logging.getLogger("ray")
     before = logger.handlers, logger.propagate
-    # Tune, which writes no result files here (`sweeps.run.trials`), warns at a good end that it finds none.
+    # Tune writes no result files here (`sweeps.run.trials`), and would warn at the end that it finds none.
     logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
-    with _appended(log) as file, redirect_stdout(file), redirect_stderr(file), _redirected(file):
+    with _output_to(log) as file:
         logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
         try:
             if started:
-                # Not Ray's own default: it would join the local cluster of another sweep, and die with it.
-                # Ray's handler of SIGTERM ends the process without a message.
+                # "local" is not Ray's default, which would join the local cluster of another sweep, and die with it.
+                # Ray installs a handler of SIGTERM that ends the process without a message.
                 with own_answer(signal.SIGTERM), notice("starting Ray", say, patience_s=60):
                     connect(os.environ.get("RAY_ADDRESS", "local"), job_config=under_name(log.stem))
             yield
@@ -218,7 +204,7 @@ def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _inherited(variables: dict[str, str]) -> Iterator[None]:
-    """Give processes that start within the block these environment variables, unless this process has them."""
+    """Pass these environment variables to processes that start within the block, unless this process has them."""
     own = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(own)
     try:
@@ -229,13 +215,13 @@ def _inherited(variables: dict[str, str]) -> Iterator[None]:
 
 
 def connect(address: str, **options: Any) -> Any:
-    """Connect to a cluster, or start one here (`local`); return what `ray.init` returns, which takes `options`.
+    """Connect to a cluster, or start one here (`local`), and return the result of `ray.init`, which gets `options`.
 
     Raises:
         UserError: if no cluster answers at `address`.
-        TrialError: if none can be started.
+        TrialError: if no cluster can be started.
     """
-    for left in reversed(range(_TRIES)):
+    for _ in range(_TRIES):
         try:
             with _inherited(_ALLOCATOR):
                 return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
@@ -247,8 +233,4 @@ def connect(address: str, **options: Any) -> Any:
             if "timed out during startup" not in str(error):
                 raise
             ray.shutdown()
-            if not left:
-                raise TrialError(
-                    "Ray does not start on this machine, which may be overloaded; try again later"
-                ) from None
-    raise AssertionError("the last try has returned or raised")
+    raise TrialError("Ray does not start on this machine, which may be overloaded; try again later")

@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: opened, given its first points, asked for configurations and told how trials ended.
+"""The Optuna study of a sweep: its sampler, its initial points, and the ends of its trials.
 
 Only the driver of a sweep writes to its study (`sweeps.run.driver`).
 """
@@ -25,18 +25,16 @@ from trainables.records.job import Outcome
 from trainables.records.pareto import Metrics
 
 INITIAL_POINT = "initial_point"
-"""Attribute of a trial that was an initial point: the point's index."""
-_INITIAL_POINT_NAMES = (INITIAL_POINT, "guess")
-"""The attribute's names: studies of before 2026-11-25 have the second."""
+"""Name of the attribute that holds the index of a trial's initial point."""
 COST = "refused_epsilon"
-"""Attribute of a trial that was refused for its ε: that ε."""
+"""Name of the attribute that holds the ε of a trial that was refused for it."""
 
 
 def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
     """Return the recipe's sampler, seeded.
 
     Args:
-        known: trials that the study has already. A sampler that starts anew must not start from the same numbers.
+        known: trials in the study. The sampler of a resumed sweep must not repeat the random numbers of the first one.
     """
     startup = min(10, max(2, search.trials // 3))
     seed = search.seed if known == 0 else int(np.random.SeedSequence([search.seed, known]).generate_state(1)[0])
@@ -52,7 +50,7 @@ def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
             case "random":
                 return RandomSampler(seed=seed)
             case "random_stopping":
-                return RandomSampler()  # from the operating system's entropy: candidates must be unpredictable
+                return RandomSampler()  # from the operating system's entropy: its trials must be unpredictable
 
 
 def open_study(sweep: Sweep, recipe: Recipe) -> optuna.Study:
@@ -77,16 +75,16 @@ def open_study(sweep: Sweep, recipe: Recipe) -> optuna.Study:
 
 def enqueue_initial_points(study: optuna.Study, recipe: Recipe) -> None:
     """Enqueue the recipe's initial points that the study has not had yet."""
-    had = {trial.user_attrs.get(name) for trial in study.get_trials(deepcopy=False) for name in _INITIAL_POINT_NAMES}
+    had = {trial.user_attrs.get(INITIAL_POINT) for trial in study.get_trials(deepcopy=False)}
     for i, params in enumerate(recipe.initial_points()):
         if i not in had:
             study.enqueue_trial(params, user_attrs={INITIAL_POINT: i})
 
 
 def requeue_interrupted(study: optuna.Study) -> int:
-    """Enqueue the configurations of trials that were running when a sweep stopped; return how many trials have ended.
+    """Enqueue the trials that were running when the sweep stopped, and return how many trials have ended.
 
-    The stopped trial is told as failed, and its configuration is the next one that the study suggests.
+    The study records the stopped trial as failed, and suggests its configuration next.
     """
     trials = study.get_trials(deepcopy=False)
     waiting = {trial.user_attrs.get("retry_of") for trial in trials if trial.state == TrialState.WAITING}
@@ -94,11 +92,11 @@ def requeue_interrupted(study: optuna.Study) -> int:
     for trial in trials:
         if trial.state == TrialState.RUNNING:
             first = trial.user_attrs.get("retry_of", trial.number)
-            # Enqueued first: a driver that dies between the two leaves the trial running, and its successor waiting.
+            # Enqueue before telling: if this process dies in between, the next `resume` finds the trial still running
+            # and its retry waiting, and enqueues nothing twice.
             if first not in waiting:
-                names = ("run_id", *_INITIAL_POINT_NAMES)
-                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in names}
-                # A queued trial has no values of its own until it is asked for them; Optuna keeps what was queued.
+                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in ("run_id", INITIAL_POINT)}
+                # `params` of an enqueued trial are empty until asked for; `fixed_params` holds them until then.
                 queued = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
                 study.enqueue_trial(queued, user_attrs={**kept, "retry_of": first})
             study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
@@ -110,13 +108,13 @@ def requeue_interrupted(study: optuna.Study) -> int:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a trial, as the study is told it."""
+    """The end of a trial, as the study records it."""
 
     state: TrialState
     values: list[float] | None = None
-    """The objectives' values; only a complete trial has them."""
+    """The objectives' values; None unless the trial is complete."""
     failure: str | None = None
-    """The reason of a failed trial."""
+    """The reason of a failure; None if the trial did not fail."""
 
     @property
     def name(self) -> str:
@@ -131,15 +129,15 @@ def set_outcome(
     curve: list[Metrics],
     objectives: tuple[Objective, ...],
 ) -> Ended:
-    """Set a trial's attributes to its outcome, and return the end that the study is to be told.
+    """Set a trial's attributes to its outcome, and return its end for the study.
 
-    A complete trial is told its last epoch's values: the sampler asked for a configuration trained for all its epochs.
-    One that was stopped early has no such values, and those of its last epoch would credit its configuration with a
-    smaller ε than it costs: it is told as pruned. TPE then counts it among the worse ones, the other samplers pass over
-    it; its kept epochs are candidates for the front all the same.
+    A complete trial gets the values of its last epoch, because the sampler asked for a configuration that is trained
+    for all its epochs. A trial that was stopped early has no such values, and those of its last epoch would credit its
+    configuration with a smaller ε than it costs, so it is recorded as pruned. TPE then counts it among the worse
+    trials, and the other samplers ignore it. Its kept epochs are candidates for the front nevertheless.
 
     Args:
-        ledger: the mechanisms that it executed, where known.
+        ledger: the mechanisms that it executed; None if unknown.
         curve: the metrics of its epochs.
     """
     trial.set_user_attr("epochs", curve)
@@ -170,7 +168,7 @@ def tell_refusal(study: optuna.Study, trial: optuna.Trial, refusal: Configuratio
     """Tell the study that a configuration was refused.
 
     Args:
-        run_id: of the MLflow run that shows the refusal.
+        run_id: id of the MLflow run that shows the refusal; None if trials are not tracked.
     """
     trial.set_user_attr("params", refusal.params)
     trial.set_user_attr("state", "refused")

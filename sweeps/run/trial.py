@@ -1,6 +1,6 @@
 """One trial as Ray Tune runs it: a small process that hands a job to a worker group and reports to the driver.
 
-It imports neither PyTorch nor the study: it has to start fast.
+It imports neither PyTorch nor the study, so that the process starts fast.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from trainables.records.pareto import Metrics
 from trainables.workers.client import GroupSpec, run_job
 
 Message = tuple[Literal["started", "epoch", "news", "outcome", "left"], Any]
-"""("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and last either
-("outcome", `Outcome`) or, for a trial that goes on when the sweep is resumed, ("left", reason)."""
+"""A report to the driver: ("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and
+last either ("outcome", `Outcome`) or, for a trial that `edp-sweep resume` continues, ("left", reason)."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Suggestion:
     """A trial that may start."""
 
     number: int
-    """The number of the first try, where one was interrupted: the trial goes on from its folder's checkpoint."""
+    """The number of the first try, in whose folder an interrupted trial finds its checkpoint."""
     params: dict[str, Any]
     spec: TrialSpec
 
 
 @dataclass(frozen=True)
 class TrialContext:
-    """The settings that all trials of a sweep share: plain data, no tensors."""
+    """Settings that all trials of a sweep share: plain data, no tensors."""
 
     search: SearchSpec
     corpus: Path
@@ -47,18 +47,18 @@ class TrialContext:
     name: str
     group: GroupSpec
     queue: Any | None
-    """The queue of the warm worker group; None: a `TorchTrainer` a trial."""
+    """The queue of the warm worker group. None: each trial has a `TorchTrainer` of its own."""
     stop_signal: Any
-    """Stops all trials at the end of their running epoch."""
-    stopper: Any | None = None
-    """Actor of `sweeps.run.early_stopping.Stopper`; None: no trial is stopped early."""
+    """The actor that stops all trials at the end of their running epoch."""
+    stopper: Any | None
+    """The actor of `sweeps.run.early_stopping.Stopper`. None: no trial is stopped early."""
 
 
 def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     """Run one trial in the process that Tune gives it.
 
-    A trial that fails does not raise: Tune would print a traceback, and the reason would be lost in it. Where this
-    process dies, Tune starts another one, which hears of the same job again or goes on from its checkpoint.
+    A trial that fails does not raise, because Tune would print a traceback instead of the reason. If this process
+    dies, Tune starts another one, which joins the same job in the queue, or continues from its checkpoint.
     """
     trial: Suggestion = config["suggestion"]
 

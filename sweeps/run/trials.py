@@ -7,9 +7,7 @@ import shutil
 import time
 from contextlib import nullcontext
 
-from sweeps.run.study import COST, open_study, requeue_interrupted
-
-# Tune writes a JSON, a CSV and a TensorBoard log of every trial of its own accord; MLflow has it all.
+# By default Tune writes a JSON, a CSV and a TensorBoard log of every trial. MLflow holds the same data.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 # On Ctrl-C Tune would return as if all trials had ended, and leave the running ones alive.
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
@@ -28,6 +26,7 @@ from sweeps.run.progress import Progress
 from sweeps.run.prometheus import Meter
 from sweeps.run.resources import TUNE_CPUS, Placement, at_once
 from sweeps.run.session import Workers
+from sweeps.run.study import COST, open_study, requeue_interrupted
 from sweeps.run.trial import TrialContext, tune_trial
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark
@@ -41,18 +40,18 @@ from trainables.workers.job_queue import RETRIES, ending
 
 
 class SweepFailed(RuntimeError):
-    """A sweep came to its end without a single complete trial."""
+    """A sweep that ended without a complete trial."""
 
 
 def run_baseline(
     sweep: Sweep, spec: TrialSpec, prepared: Prepared, run: RunJob, tracker: Tracker, progress: Progress
 ) -> None:
-    """Train plain SGD on the sweep's corpus, or go on with it, and keep its metrics in the sweep's record.
+    """Train plain SGD on the sweep's corpus, or continue it, and keep its metrics in the sweep's record.
 
-    The front is compared with it. Its MLflow run stands beside the sweep's children.
+    The front is compared with it. Its MLflow run is a child of the sweep's run.
 
     Raises:
-        TrialError: with the reason.
+        TrialError: if the training fails.
     """
     folder = sweep.folder / "baseline"
 
@@ -81,8 +80,8 @@ def run_trials(
     """Run the trials that the sweep still lacks.
 
     Raises:
-        TrialStopped: if trials were stopped before their end; the study holds them as running.
-        SweepFailed: if no trial came to an end.
+        TrialStopped: if trials were stopped before their end. In the study they are still running.
+        SweepFailed: if no trial is complete, or too many failed in a row.
     """
     study = open_study(sweep, recipe)
     ended = requeue_interrupted(study)
@@ -96,7 +95,7 @@ def run_trials(
     if remark := delta_remark(recipe.edp.delta, recipe.edp.unit, corpus.size("train")):
         progress.say(remark)
     if recipe.search.secret:
-        progress.say("a secret number of candidates runs now, unseen; the best one will be shown")
+        progress.say("a secret number of trials runs now without being shown; at the end the best one is shown")
         shown, meter = Progress(Console(quiet=True)), None
     else:
         plain = sweep.record.baseline or {}
@@ -146,7 +145,7 @@ def _tuner(sweep: Sweep, context: TrialContext, driver: Driver, trials: int, con
             search_alg=driver,
             num_samples=trials,
             max_concurrent_trials=concurrency,
-            reuse_actors=True,  # or each trial would wait for a process to import what the last one had
+            reuse_actors=True,  # otherwise each trial waits for a new process and its imports
         ),
         run_config=tune.RunConfig(
             name=f"tune-{int(time.time())}",
@@ -158,21 +157,25 @@ def _tuner(sweep: Sweep, context: TrialContext, driver: Driver, trials: int, con
 
 
 def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
-    """Raise for a study without a complete trial, also where it failed before and nothing is left to run."""
+    """Raise SweepFailed if the study has no complete trial."""
     trials = study.get_trials(deepcopy=False)
-    if TrialState.COMPLETE not in [trial.state for trial in trials]:
-        why = [trial.user_attrs.get("reason", "") for trial in trials] or ["none was started"]
-        costs = [trial.user_attrs[COST] for trial in trials if COST in trial.user_attrs]
-        if len(costs) == len(trials) > 0:
-            why = [
-                f"the cheapest of {len(costs)} would have an epsilon of {min(costs):.4g}, and epsilon_budget = "
-                f"{sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, which sets the noise"
-            ]
-        raise SweepFailed(f"no trial of {sweep.name} came to an end: {why[-1]}")
+    if any(trial.state == TrialState.COMPLETE for trial in trials):
+        return
+    costs = [trial.user_attrs[COST] for trial in trials if COST in trial.user_attrs]
+    if not trials:
+        why = "none was started"
+    elif len(costs) == len(trials):
+        why = (
+            f"the cheapest of {len(costs)} would have an epsilon of {min(costs):.4g}, and epsilon_budget = "
+            f"{sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, which sets the noise"
+        )
+    else:
+        why = trials[-1].user_attrs.get("reason", "")
+    raise SweepFailed(f"no trial of {sweep.name} came to an end: {why}")
 
 
 def release_best(sweep: Sweep, tracker: Tracker) -> None:
-    """Track the best of a secret number of trials as the sweep's only one, and delete the others' files. Done once."""
+    """Track the best of a secret number of trials, once, and delete the files of the others."""
     best = sweep.trials()
     for number in sweep.trial_folders() - {trial.folder for trial in best}:
         shutil.rmtree(sweep.trial_folder(number))

@@ -1,6 +1,7 @@
-"""Threads that watch while something runs: work that takes long, trials that wait for their workers, and Ray itself.
+"""Threads that watch while a block runs: long work, trials that wait for their workers, and Ray itself.
 
-A driver whose raylet is gone waits for ever, and Ray kills one whose head is gone after a minute, with a line of C++.
+Without them a driver whose raylet has died waits for ever, and a driver whose head has died is killed by Ray after a
+minute, with a line of C++.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -21,7 +22,7 @@ from trainables.workers.client import GroupSpec, held_by_others, other_drivers
 Place = str | tuple[str, int]
 
 STALL_PATIENCE_S = 60.0
-"""Seconds that a trial waits before it is reported."""
+"""Seconds that a trial waits for workers before it is reported."""
 _STALL_EVERY_S = 5.0
 
 _LIVENESS_EVERY_S = 2.0
@@ -30,14 +31,15 @@ _MAX_REFUSED = 4
 _MAX_SILENT = 60
 """Connections in a row without any answer after which its machine counts as gone, or out of reach."""
 _FAREWELL_S = 60.0
+"""Seconds that `on_death` may take, which may itself call Ray and never return."""
 
-_LAST_WORD_S = 1.0
-"""Seconds that a watch has for its last line when the block ends; one that hangs does not hold up the rest."""
+_LAST_LINE_S = 1.0
+"""Seconds that a thread has to end after its block: one that hangs in a call to Ray must not delay the rest."""
 
 
 @contextmanager
 def watched(look: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Run `look` in a thread of its own while the block runs; the event that it gets is set when the block ends."""
+    """Run `look` in a thread while the block runs, with an event that is set when the block ends."""
     done = threading.Event()
     thread = threading.Thread(target=look, args=(done,), name=name, daemon=True)
     thread.start()
@@ -45,12 +47,12 @@ def watched(look: Callable[[threading.Event], None], name: str) -> Iterator[None
         yield
     finally:
         done.set()
-        thread.join(_LAST_WORD_S)
+        thread.join(_LAST_LINE_S)
 
 
 @contextmanager
 def notice(what: str, say: Callable[[str], None], patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Say now and then that `what` goes on while the block runs, where its progress cannot be measured."""
+    """Say from time to time that `what` still runs, for a block whose progress cannot be measured."""
     began = time.monotonic()
 
     def speak(done: threading.Event) -> None:
@@ -66,22 +68,22 @@ def notice(what: str, say: Callable[[str], None], patience_s: float = PATIENCE_S
 
 @contextmanager
 def stall_reporter(progress: Progress, group: GroupSpec, patience_s: float = STALL_PATIENCE_S) -> Iterator[None]:
-    """Report trials that wait for their workers while the block runs, again after twice the time, and so on.
+    """Report trials that wait for their workers while the block runs, each again after twice the time, and so on.
 
     Args:
-        progress: knows what waits, and shows the reports.
+        progress: holds the waiting trials, and shows the reports.
         group: the processes that each trial needs.
         patience_s: seconds until the first report.
     """
-    said: dict[tuple[str, float], float] = {}
+    next_report: dict[tuple[str, float], float] = {}
 
     def look(done: threading.Event) -> None:
         while not done.wait(min(_STALL_EVERY_S, patience_s)):
             now = time.monotonic()
             for what, since in list(progress.waiting.items()):
                 waited, key = now - since, (what, since)
-                if waited >= said.get(key, patience_s):
-                    said[key] = 2 * waited
+                if waited >= next_report.get(key, patience_s):
+                    next_report[key] = 2 * waited
                     progress.say(f"{what} has waited {waited:.0f} s for {wanted(group)}")
 
     with watched(look, "stall_reporter"):
@@ -89,20 +91,23 @@ def stall_reporter(progress: Progress, group: GroupSpec, patience_s: float = STA
 
 
 def wanted(group: GroupSpec) -> str:
-    """Return what a group of workers that has not started still lacks, by Ray's tables."""
+    """Return the resources that a group of workers waits for, in words, from Ray's tables."""
+
+    def is_worker(bundle: Mapping[str, float]) -> bool:
+        return all(abs(bundle.get(name, 0.0) - amount) < 1e-3 for name, amount in group.bundle.items())
+
     try:
         table = ray.util.placement_group_table()
         free, total = ray.available_resources(), ray.cluster_resources()
         held, names = held_by_others(), other_drivers()
-    except Exception as error:  # Ray itself may be what is gone
+    except Exception as error:  # Ray itself may have died
         return f"Ray, which does not answer ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
-    pending = [one for one in table.values() if one["state"] in ("PENDING", "RESCHEDULING")]
-    mine = [one for one in pending if _same(one["bundles"].values(), group)]
-    if not mine:
+    pending = [list(one["bundles"].values()) for one in table.values() if one["state"] in ("PENDING", "RESCHEDULING")]
+    if not any(len(bundles) == group.workers and all(map(is_worker, bundles)) for bundles in pending):
         return "its workers to start and to load their libraries"
 
     def holders(name: str) -> str:
-        """Return which other sweeps and programs hold the resource."""
+        """Return the other sweeps and programs that hold the resource, in words."""
         amounts = [
             f"; {f'sweep {names[one]}' if one in names else 'another program'} holds {has[name]:g}"
             for one, has in sorted(held.items())
@@ -118,22 +123,13 @@ def wanted(group: GroupSpec) -> str:
     return f"{need}{where}"
 
 
-def _same(bundles: Iterable[Mapping[str, float]], group: GroupSpec) -> bool:
-    found = list(bundles)
-    return len(found) == group.workers and all(_close(bundle, group.bundle) for bundle in found)
-
-
-def _close(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    return all(abs(one.get(name, 0.0) - amount) < 1e-3 for name, amount in other.items())
-
-
 @contextmanager
 def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], None]) -> Iterator[None]:
-    """Watch Ray's head and this machine's raylet while the block runs; if one is gone, end this process, exit code 1.
+    """Watch Ray's head and this machine's raylet while the block runs. If one dies, exit this process with code 1.
 
     Args:
-        on_death: called with what is gone, from another thread, for at most a minute.
-        last_words: called with the same, last.
+        on_death: called with the reason from another thread, for at most a minute.
+        last_words: called with the reason just before the exit.
     """
     node = ray._private.worker._global_node
     places: dict[str, Place] = {}
@@ -164,7 +160,7 @@ def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], No
 
 
 def _ask(place: Place) -> Literal["here", "refused", "silent"]:
-    """Return whether a process listens at `place`. A busy one may be silent for a while."""
+    """Try to connect to `place`. A busy process may be silent for a while."""
     kind = socket.AF_UNIX if isinstance(place, str) else (socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
     with socket.socket(kind, socket.SOCK_STREAM) as one:
         one.settimeout(_LIVENESS_EVERY_S)

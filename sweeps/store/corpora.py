@@ -1,8 +1,8 @@
 """The digests of the corpora that a sweep or a training began on, in its folder.
 
-The files of a corpus may change. A command that resumes a sweep, trains a trial again or attacks its model must read
-the utterances that it was trained on: others would be taken for members, and other test utterances would give other
-figures.
+The files of a corpus may change. A command that resumes a sweep, retrains a trial or attacks its model must read the
+utterances that the model was trained on. With others the attack would take strangers for members, and the test split
+would give different figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def keep_corpora(folder: Path, spec: TrialSpec) -> None:
 
 
 def check_corpora(folder: Path, spec: TrialSpec) -> None:
-    """Raise if a corpus has changed since `keep_corpora`. A corpus that was not kept is not checked.
+    """Raise if a corpus has changed since `keep_corpora`. Skip a corpus whose digest was not kept.
 
     Raises:
         UserError: naming the field.

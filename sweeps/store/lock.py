@@ -21,7 +21,7 @@ LOCK = "lock"
 """The file in a sweep's folder that its driver holds."""
 
 _PATIENCE_S = 0.2
-"""Longer than `is_held` holds a lock while it looks."""
+"""Seconds to wait for the lock: longer than `is_held` holds it while it looks."""
 
 _held: list[Path] = []
 """Folders whose locks this process holds, the latest last."""
@@ -29,7 +29,7 @@ _held: list[Path] = []
 
 @contextmanager
 def driver_lock(folder: Path, name: str) -> Iterator[None]:
-    """Hold the lock of the sweep in `folder`; make the folder where it is missing.
+    """Hold the lock of the sweep in `folder`; make the folder if it is missing.
 
     On NFS 4 (EFS among others) the lock holds across machines, and the server releases it when a dead machine's lease
     ends, after about 90 seconds. A file system without locks (some mounted buckets) admits every driver.
@@ -51,7 +51,7 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
             raise UserError(f"name = {name!r} is running ({holder}); allowed: a sweep that has stopped") from None
         except OSError:
             pass  # no locks on this file system
-        if not folder.is_dir():
+        if not folder.is_dir():  # `claimed` in another process has just removed it
             raise UserError(f"name = {name!r} was given up by another process just now; allowed: another try")
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         _held.append(folder)
@@ -66,7 +66,7 @@ def claimed(folder: Path, name: str) -> Iterator[None]:
     """Hold the lock of a new folder. Remove the folder at the end of the block if nothing was kept in it.
 
     Raises:
-        UserError: as `driver_lock`; of two processes that claim a folder at once, the second is refused.
+        UserError: as `driver_lock`. If two processes claim a folder at once, the second is refused.
     """
     with driver_lock(folder, name):
         try:
@@ -79,7 +79,7 @@ def claimed(folder: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait for the lock of `folder` itself, and hold it: one writer at a time changes a file of the folder.
+    """Hold the lock of `folder` itself, so that its small files have one writer at a time.
 
     A file system without locks admits every writer.
     """
@@ -103,9 +103,9 @@ def held_lock() -> Path | None:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a process holds the lock of `folder`; True also where the file system cannot tell.
+    """Return whether a process holds the lock of `folder`; True also if the file system cannot tell.
 
-    It works in folders that cannot be written, where `FileLock` does not: it opens the file to read.
+    Unlike `FileLock`, it opens the file to read only, so it works in folders that cannot be written.
     """
     try:
         with (folder / LOCK).open("rb") as file:

@@ -1,7 +1,7 @@
 """People's decisions about a sweep: the points they picked (`picks.json`) and their notes on points (`notes.json`).
 
-A training of a picked configuration keeps its sweep in `origin.json` in its own folder: its steps were taken on the
-same people's data, and count in the sweep's ε.
+A training of a picked configuration names its sweep in `origin.json` in its own folder: it read the same people's
+data, so its steps count in the sweep's ε. All readers here raise `BrokenFile` for a file that is incomplete.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from trainables.records.files import atomic_write, read_json, read_json_if_any
 
 PICKS, NOTES, ORIGIN = "picks.json", "notes.json", "origin.json"
 MAX_NOTE = 4000
-"""Characters of a note."""
+"""The largest number of characters of a note."""
 _HEADING = re.compile(
     r"^# Trial (\d{1,9}) of sweep (\S{1,100}) after epoch (\d{1,9}), MLflow run (\w+)\.", re.MULTILINE
 )
 
 
 class Pick(Frozen):
-    """One choice and its consequences."""
+    """A person's choice of a point, with the file and the model that came of it."""
 
     trial: int
     epoch: int
@@ -39,13 +39,13 @@ class Pick(Frozen):
     why: str
     """The rule that chose, in a sentence, or a remark that the person named the point."""
     wrote: str | None = None
-    """SHA-256 of the configuration that was written; None where it was printed."""
+    """SHA-256 of the configuration file; None if it was printed."""
     model: str | None = None
-    """`models:/NAME/VERSION` in the registry, where it was registered."""
+    """`models:/NAME/VERSION` in the registry; None if it was not registered."""
 
 
 class Origin(Frozen):
-    """The sweep's point that a training trains again."""
+    """The sweep's point whose configuration a training retrains."""
 
     sweep: str
     trial: int
@@ -55,24 +55,15 @@ class Origin(Frozen):
 
 
 def read_picks(sweep: Sweep) -> list[Pick]:
-    """Return every choice, the latest last.
-
-    Raises:
-        BrokenFile: for a file that is not whole.
-    """
-    found = read_json_if_any(sweep.folder / PICKS, list[Pick])
-    return found or []
+    """Return every choice, the latest last."""
+    return read_json_if_any(sweep.folder / PICKS, list[Pick]) or []
 
 
 def write_pick(sweep: Sweep, made: Pick, *, instead_of: Pick | None = None) -> None:
-    """Add a choice, in one step; other processes may add theirs at the same time.
+    """Add a choice. Other processes may add theirs at the same time.
 
     Args:
-        instead_of: the same choice before its model was registered, which goes.
-
-    Raises:
-        BrokenFile: for a file that is not whole.
-        OSError: if it cannot be written.
+        instead_of: the same choice before its model was registered, which is removed.
     """
     with one_at_a_time(sweep.folder):
         picks = [pick for pick in read_picks(sweep) if pick != instead_of]
@@ -81,11 +72,7 @@ def write_pick(sweep: Sweep, made: Pick, *, instead_of: Pick | None = None) -> N
 
 
 def read_notes(sweep: Sweep) -> dict[str, str]:
-    """Return the notes by the name of their point.
-
-    Raises:
-        BrokenFile: for a file that is not whole.
-    """
+    """Return the notes by the name of their point."""
     return read_json_if_any(sweep.folder / NOTES, dict[str, str]) or {}
 
 
@@ -105,19 +92,15 @@ def write_note(sweep: Sweep, name: str, text: str) -> None:
 
 
 def heading_of(sweep: str, trial: int, epoch: int, run_id: str | None = None) -> str:
-    """Return the first line of a trial's configuration, which `origin_of` reads.
-
-    Args:
-        run_id: None while MLflow has not taken the run.
-    """
+    """Return the first line of a picked configuration, which `origin_of` reads."""
     return f"Trial {trial} of sweep {sweep} after epoch {epoch}, MLflow run {run_id}."
 
 
 def origin_of(config: Path, storage: Path) -> Origin | None:
-    """Return the sweep in `storage` that a configuration was picked from, None if its heading names no such sweep.
+    """Return the sweep in `storage` that a configuration was picked from; None if its heading names no such sweep.
 
-    The sweep of that name counts as the origin also if it cannot be read, or if the heading knows no run: the sweep's ε
-    must not leave out a training that may belong to it.
+    A sweep of that name counts as the origin also if it cannot be read, or if the heading has no run, because the
+    sweep's ε must not leave out a training that may belong to it.
     """
     found = _heading(config)
     if found is None:
@@ -126,7 +109,7 @@ def origin_of(config: Path, storage: Path) -> Origin | None:
     if not (storage / name).is_dir():
         return None
     try:
-        # Of a secret number of trials, the one that was released is the only one, and bears another's number.
+        # A sweep with a secret number of trials shows one trial only, under a number that is not its own.
         records = {record.number: record.run_id for record in Sweep.existing(storage, name).trials()}
         another = int(trial) not in records or (run_id != "None" and run_id not in {*records.values()} - {None})
     except UserError:
@@ -137,11 +120,11 @@ def origin_of(config: Path, storage: Path) -> Origin | None:
 def sweep_named_in(config: Path) -> str | None:
     """Return the sweep that a configuration's heading names, wherever that sweep is."""
     found = _heading(config)
-    return found[2] if found is not None else None
+    return found[2] if found else None
 
 
 def _heading(config: Path) -> re.Match[str] | None:
-    """Return the heading from any line: a person who edits a configuration may write above it."""
+    """Find the heading on any line: a person who edits a configuration may write above it."""
     return _HEADING.search(config.read_text(encoding="utf-8-sig", errors="replace"))
 
 
@@ -152,10 +135,6 @@ def write_origin(folder: Path, origin: Origin) -> None:
 
 
 def final_trainings(sweep: Sweep) -> dict[Path, Origin]:
-    """Return the trainings of the sweep's picked configurations, by folder, the oldest first.
-
-    Raises:
-        BrokenFile: for a file that is not whole.
-    """
+    """Return the trainings of the sweep's picked configurations, by folder, the oldest first."""
     found = {file.parent: read_json(file, Origin) for file in sorted(sweep.folder.parent.glob(f"train-*/{ORIGIN}"))}
     return {folder: origin for folder, origin in found.items() if origin.sweep == sweep.name}

@@ -1,4 +1,4 @@
-"""Records of a sweep, its trials and their kept epochs, as they are read from the study and the trials' folders."""
+"""Records of a sweep, its trials and their kept epochs, read from the study and the trials' folders."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SweepRecord(Frozen):
     """Metrics of plain SGD, and the `run_id` of its run."""
     baseline_run_id: str | None = None
     baseline_tracked: bool = False
-    """Whether MLflow has the baseline whole."""
+    """True once MLflow has everything about the baseline."""
     error: str | None = None
     examples: int | None = None
     """Training utterances."""
@@ -64,11 +64,11 @@ class SweepRecord(Frozen):
 
 @dataclass(frozen=True)
 class Point:
-    """A kept epoch of a trial: a candidate of its own, the trial's configuration trained for that many epochs."""
+    """A kept epoch of a trial: a candidate, which is the trial's configuration trained for that many epochs."""
 
     trial: int
     epoch: int
-    """Epochs done; `training.epochs` of a training that makes the same model again."""
+    """Epochs done: `training.epochs` of a training that makes the same model."""
     params: dict[str, Any]
     metrics: dict[str, float]
     """Metrics on the test split, under the names of a trial's final metrics."""
@@ -90,11 +90,11 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The trial's number, and the epoch where it is not the last: `2`, `2@3`."""
+        """The trial's number, with the epoch unless it is the last: `2`, `2@3`."""
         return str(self.trial) if self.last else f"{self.trial}@{self.epoch}"
 
     def public(self) -> dict[str, Any]:
-        """Return what `--json` prints of a point."""
+        """Return the point's part of a `--json` document."""
         return {
             "number": self.trial,
             "epoch": self.epoch,
@@ -118,7 +118,7 @@ class TrialRecord:
     run_id: str | None
     reason: str | None
     ledger: Ledger | None
-    """The executed steps; None if they are not known (`executed`)."""
+    """The executed steps; None if they are unknown (`executed`)."""
     folder: int
     """Number of the folder that holds the model; it differs from `number` after `renamed`."""
     recipe: Recipe = field(repr=False, compare=False)
@@ -138,7 +138,7 @@ class TrialRecord:
         return self.recipe.trial(self.params)
 
     def public(self) -> dict[str, Any]:
-        """Return what `--json` prints of a trial."""
+        """Return the trial's part of a `--json` document."""
         return {
             "number": self.number,
             "state": self.state,
@@ -151,7 +151,7 @@ class TrialRecord:
 
 
 def number_of(trial: FrozenTrial | Trial) -> int:
-    """Return the number of a trial and its folder; a trial that resumes an interrupted one has that one's number."""
+    """Return the number of a trial and its folder. A trial that resumes an interrupted one takes over its number."""
     number: int = trial.user_attrs.get("retry_of", trial.number)
     return number
 
@@ -207,20 +207,25 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     curve = told.epochs or read_curve(folder)
     ledger = Ledger() if told.state == "refused" else executed(folder, curve, told.digests.get(LEDGER))
     shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
-    points = [
-        Point(
-            trial=number_of(trial),
-            epoch=point.epoch,
-            metrics=point.metrics,
-            folder=folder if point is told.points[-1] else epoch_folder(folder, point.epoch),
-            ledger=ledger.until(point.epoch) if ledger is not None else None,
-            last=point is told.points[-1],
-            digests=_of_point(told, None if point is told.points[-1] else point.epoch),
-            **shared,
+    points = []
+    for kept in told.points:
+        last = kept is told.points[-1]
+        place = Path() if last else epoch_folder(Path(), kept.epoch)
+        own = {name: told.digests.get(str(place / name)) for name in (MODEL, LEDGER)}
+        features = {name: one for name, one in told.digests.items() if name.startswith(f"{FEATURES}/")}
+        points.append(
+            Point(
+                trial=number_of(trial),
+                epoch=kept.epoch,
+                metrics=kept.metrics,
+                folder=folder / place,
+                ledger=ledger.until(kept.epoch) if ledger is not None else None,
+                last=last,
+                digests={name: one for name, one in own.items() if one is not None} | features,
+                **shared,
+            )
         )
-        for point in told.points
-    ]
-    # An interrupted trial waits to be asked for again: it has not ended.
+    # An interrupted trial has not ended: the driver will take it up again.
     state = "running" if told.state == "interrupted" else told.state or _STATES.get(trial.state, "failed")
     return TrialRecord(
         number=number_of(trial),
@@ -235,21 +240,14 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     )
 
 
-def _of_point(told: TrialAttributes, epoch: int | None) -> dict[str, str]:
-    """Return the digests of an epoch's files by name; None stands for the last epoch."""
-    place = "" if epoch is None else f"{epoch_folder(Path(), epoch)}/"
-    found = {name: told.digests[place + name] for name in (MODEL, LEDGER) if place + name in told.digests}
-    return found | {name: one for name, one in told.digests.items() if name.startswith(f"{FEATURES}/")}
-
-
 def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:
-    """Return what a trial has executed, from the ledger in its folder; None if that is not known.
+    """Return the ledger of a trial's executed steps; None if they are unknown.
 
-    It is not known if the ledger is missing or broken, differs from the one that the trial wrote, or holds fewer epochs
-    than have reported.
+    They are unknown if the ledger is missing or broken, differs from the one that the trial wrote, or holds fewer
+    epochs than have reported.
 
     Args:
-        wrote: SHA-256 of the ledger that the trial wrote; None: it has not ended.
+        wrote: SHA-256 of the ledger that the trial wrote; None if the trial has not ended.
     """
     try:
         found = read_ledger(folder)

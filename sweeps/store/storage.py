@@ -1,4 +1,4 @@
-"""A storage folder, and where its tracking store is.
+"""A storage folder and the URI of its tracking store.
 
 The URI of a SQLite store in the storage folder is kept relative to the folder, so that both move together.
 """
@@ -13,11 +13,9 @@ from sweeps.text.paths import sqlite_url
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import command_line
 
-_SQLITE = "sqlite:///"
-
 
 def check_storage(storage: Path) -> None:
-    """Make a storage folder where it is missing.
+    """Make a storage folder if it is missing.
 
     Raises:
         UserError: if it cannot be made.
@@ -38,7 +36,7 @@ def default_tracking_uri(storage: Path) -> str:
 def absolute_store(uri: str) -> str:
     """Return `uri` with a SQLite file's absolute path: a later reader may work in another folder."""
     file = _file(uri)
-    if file is None or file.is_absolute() or str(file) in (".", ":memory:"):
+    if file is None or file.is_absolute() or str(file) == ":memory:":
         return uri
     return sqlite_url(file.resolve())
 
@@ -52,7 +50,7 @@ def relative_store(uri: str, storage: Path) -> str:
 
 
 def store_here(uri: str, storage: Path) -> str:
-    """Return the URI that `relative_store` was given, with `storage` where it is now."""
+    """Return the absolute URI of a store that `relative_store` made relative, below `storage` as it is now."""
     file = _file(uri)
     return uri if file is None or file.is_absolute() else sqlite_url(storage / file)
 
@@ -60,17 +58,25 @@ def store_here(uri: str, storage: Path) -> str:
 def train_line(config: str | Path, *words: str, storage: Path, tracking_uri: str) -> str:
     """Return `edp-sweep train CONFIG WORDS…` as a next step that tracks in the store at `tracking_uri`.
 
-    `train` reads no sweep, so it must be told a store that is not its default.
+    `train` reads no sweep, so the command line must name a store that is not the default.
     """
     default = absolute_store(os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
-    told = tracking_uri if redacted(default) != redacted(absolute_store(tracking_uri)) else None
-    return command_line("train", config, *words, storage=storage, tracking_uri=told)
+    named = tracking_uri if redacted(default) != redacted(absolute_store(tracking_uri)) else None
+    return command_line("train", config, *words, storage=storage, tracking_uri=named)
 
 
 def _file(uri: str) -> Path | None:
-    """Return the file of a SQLite store without options, None for every other store."""
-    if not uri.startswith(_SQLITE) or "?" in uri:
-        return None
-    from sqlalchemy.engine import make_url  # slow to import
+    """Return the file of a SQLite store whose URI has no options, which a new URI would lose; else None."""
+    return sqlite_file(uri) if uri.startswith("sqlite:///") and "?" not in uri else None
 
-    return Path(make_url(uri).database or "")
+
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of a SQLite database; None for another database or address."""
+    from sqlalchemy.engine import make_url  # slow to import
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        place = make_url(url)
+    except ArgumentError:
+        return None
+    return Path(place.database) if place.get_backend_name() == "sqlite" and place.database else None

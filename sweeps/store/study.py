@@ -1,24 +1,23 @@
-"""The study's database. The driver opens it to write; every other process only reads, and changes nothing."""
+"""The study's database. Only the driver writes to it; every other process reads."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
 
 from edp.spec import UserError
+from sweeps.store.storage import sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import redacted
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)  # each study that is made, each trial that ends
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study and every ended trial
 _checked = set[str]()
-"""Databases whose tables are known to be of this Optuna: each check executes all of its migration files."""
+"""Databases whose tables are known to be this Optuna's. Each check runs all of Optuna's migration files."""
 _OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
 
 
@@ -27,7 +26,7 @@ class StudyGone(Exception):
 
 
 def study_storage(url: str) -> RDBStorage:
-    """Open the database at `url`, with variables of the environment replaced; make its tables where they are missing.
+    """Open the database at `url`, with variables of the environment replaced; create missing tables.
 
     Raises:
         UserError: if it cannot be opened.
@@ -44,14 +43,14 @@ def study_storage(url: str) -> RDBStorage:
 
 
 def read_study(url: str, name: str) -> list[FrozenTrial]:
-    """Return all trials of a study, as Optuna keeps them.
+    """Return all trials of a study, as Optuna stores them.
 
     Raises:
         StudyGone: if the database or the study is missing, or cannot be read.
         UserError: if the database does not answer, or its driver is not installed.
     """
     settled = os.path.expandvars(url)
-    file = _file_of(settled)
+    file = sqlite_file(settled)
     if file is not None and not file.exists():
         raise StudyGone(f"{file} is not there")
     try:
@@ -73,15 +72,6 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
                 f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
             ) from None
         raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
-
-
-def _file_of(url: str) -> Path | None:
-    """Return the file of a SQLite database, None for a server's."""
-    try:
-        place = make_url(url)
-    except SQLAlchemyError:
-        return None
-    return Path(place.database) if place.get_backend_name() == "sqlite" and place.database else None
 
 
 def _reason(error: BaseException, url: str) -> str:

@@ -82,7 +82,7 @@ class Sweep:
         """The sweep's record, read each time: another process may drive the sweep.
 
         Raises:
-            BrokenFile: for a file that is not whole.
+            BrokenFile: for a file that is incomplete.
         """
         found = read_json(self.folder / RECORD, SweepRecord)
         return found.model_copy(update={"tracking_uri": store_here(found.tracking_uri, self.folder.parent)})
@@ -103,7 +103,7 @@ class Sweep:
         """The recipe with the settings that the sweep was started with.
 
         Raises:
-            UserError: for a file that is not whole.
+            UserError: for a file that is incomplete.
         """
         path = self.folder / RECIPE
         try:
@@ -134,17 +134,17 @@ class Sweep:
             tracking_uri: of the store, if it has moved since the sweep.
         """
         kept = self.record.tracking_uri
-        lost = HIDDEN in kept and not os.environ.get("MLFLOW_TRACKING_URI")
+        lost = HIDDEN in kept and not os.environ.get("MLFLOW_TRACKING_URI")  # the record keeps no password
         moved = tracking_uri is not None and redacted(tracking_uri) != kept
-        told = tracking_uri if moved else kept if lost else None
-        return command_line(command, self.name, *words, storage=self.folder.parent, tracking_uri=told)
+        named = tracking_uri if moved else kept if lost else None
+        return command_line(command, self.name, *words, storage=self.folder.parent, tracking_uri=named)
 
     def study_url(self, recipe: Recipe) -> str:
-        """Return the URL of the study's database, in which variables of the environment still stand."""
+        """Return the URL of the study's database, without replacing its environment variables."""
         return recipe.search.study or sqlite_url(self.folder / "study.db")
 
     def study_name(self, recipe: Recipe) -> str:
-        """Return the study's name. In a shared database, other storage folders may have a sweep of this name."""
+        """Return the study's name, unique in a database that several storage folders share."""
         return self.name if recipe.search.study is None else f"{self.name}-{self.record.run_id[:8]}"
 
     def trials(self) -> list[TrialRecord]:
@@ -167,7 +167,7 @@ class Sweep:
         """
         waiting = {number_of(trial) for trial in trials if trial.state == TrialState.WAITING}
         found = [trial for trial in trials if trial.state != TrialState.WAITING]
-        # An interrupted trial goes on as another trial of the study. Each number's latest try has the record.
+        # An interrupted trial resumes as another trial of the study. The latest try of each number has the record.
         own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
         own = list({number_of(t): t for t in own}.values())
         try:
@@ -180,7 +180,7 @@ class Sweep:
         return sorted(records, key=lambda record: record.number)
 
     def told(self, recipe: Recipe) -> list[FrozenTrial]:
-        """Return all trials as Optuna keeps them; none if there is no study yet.
+        """Return all trials as Optuna stores them; none if there is no study yet.
 
         Raises:
             UserError: if the study cannot be read, or lacks trials that have left a folder.
@@ -190,7 +190,7 @@ class Sweep:
             found = read_study(self.study_url(recipe), self.study_name(recipe))
         except StudyGone as gone:
             if not folders and self.record.examples is None:
-                return []  # not made yet
+                return []  # the study is not created yet
             raise self._gone(f"{gone}, but trials were run") from None
         if lacking := sorted(folders - {number_of(trial) for trial in found}):
             some = ", ".join(map(str, lacking[:8])) + (", …" if len(lacking) > 8 else "")
@@ -216,15 +216,15 @@ class Sweep:
         return read_json(path, dict[int, str]) if path.exists() else {}
 
     def _released(self, records: list[TrialRecord]) -> list[TrialRecord]:
-        """Return the best trial alone, once all have ended, as the bound on its ε assumes.
+        """Return the best trial alone, and nothing before all have ended, as the bound on its ε assumes.
 
-        The validation SER chooses: a test SER that chooses is no longer a test.
+        The best has the lowest validation SER: a test SER that chose would no longer be a test.
         """
         if self.record.state != "finished":
             return []
         complete = [record for record in records if record.state == "complete"]
         best = sorted(complete, key=lambda record: record.curve[-1]["valid_ser"])[:1]
-        # The trial's own number would tell something about the number of trials.
+        # The trial's own number would reveal something about the secret number of trials.
         return [renamed(record, 0, self.record.released_run_id) for record in best]
 
 

@@ -1,7 +1,7 @@
-"""`trial.json` in a trial's folder: the part of the study's trial that no other file there holds.
+"""`trial.json` in a trial's folder: those parts of the study's trial that no other file there holds.
 
 The driver writes it when it asks for the trial, and again when the trial ends, before it tells the study.
-`edp-sweep repair` makes the study anew from it.
+`edp-sweep repair` rebuilds the study from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_MODEL = (MODEL, LEDGER, "attack_features.npz")
 
 
 class TrialFile(Frozen):
-    """A trial as it was sampled, and what the study is told about it."""
+    """A trial's sampled configuration, and the outcome that the study records."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
 
@@ -55,14 +55,13 @@ def keep_trial(trial: optuna.Trial, folder: Path, state: TrialState, values: Seq
 
 
 def read_trial(folder: Path) -> FrozenTrial | None:
-    """Return what `keep_trial` wrote last, None if there is no file.
+    """Return the trial that `keep_trial` wrote last; None if there is no file.
 
     Raises:
-        BrokenFile: for a file that is not whole.
+        BrokenFile: for a file that is incomplete.
     """
     path = folder / FILE
-    kept = read_json_if_any(path, TrialFile)
-    if kept is None:
+    if (kept := read_json_if_any(path, TrialFile)) is None:
         return None
     try:
         trial = create_trial(
@@ -82,7 +81,7 @@ def digests(folder: Path, features: Path) -> dict[str, str]:
     """Return the SHA-256 of the files of a trial's last model and kept epochs, by their paths in its folder.
 
     Args:
-        features: a folder of the encoded corpus that a model needs too; its files get paths under `features/`.
+        features: the folder of the encoded corpus that a model needs too. Its files get paths under `features/`.
     """
     places = (folder, *sorted((folder / "epochs").glob("*/")))
     files = (place / name for place in places for name in _OF_MODEL)
@@ -92,7 +91,7 @@ def digests(folder: Path, features: Path) -> dict[str, str]:
 
 
 def _unchanged(file: Path) -> str:
-    """Return the digest of a file that all trials share: word vectors may take gigabytes, so each is read once."""
+    """Return the digest of a file that all trials share. Read it once: word vectors may take gigabytes."""
     about = file.stat()
     return _digest_of(file, about.st_size, about.st_mtime_ns)
 

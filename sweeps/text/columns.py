@@ -1,19 +1,16 @@
-"""Columns of SER, MIA and ε, the same in every table of models: their heads, their cells, and the legend below."""
+"""Columns of SER, MIA and ε, the same in every table of models: headings, cells, and the legend below."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from sweeps.text.figures import MARK, audited_text, epsilon_cell, tpr_text, user_cell
+from sweeps.text.figures import MARK, Metrics, audited_text, epsilon_cell, tpr_text, user_cell
 
 TPR = "mia_tpr_at_1pct_fpr"
 
-Metrics = Mapping[str, Any]
-
 
 def ser_cell(metrics: Metrics, *, interval: bool = False) -> str:
-    """Return the SER in percent, with half its 95 % interval where that is wanted; "" where it was not measured."""
+    """Return the SER in percent, with half its 95 % interval if `interval`; "" if it was not measured."""
     if "ser" not in metrics:
         return ""
     return f"{metrics['ser']:.1%}{_half(metrics, 'ser', 100, 1) if interval else ''}"
@@ -34,8 +31,14 @@ def tpr_cell(metrics: Metrics, *, interval: bool = False) -> str:
     return tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) + half
 
 
+def _half(metrics: Metrics, name: str, scale: float, digits: int) -> str:
+    """Return ± half the width of a figure's 95 % interval; "" if it has none."""
+    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
+    return "" if low is None or high is None else f" ±{scale * (high - low) / 2:.{digits}f}"
+
+
 def epsilon_heads(models: Iterable[Metrics]) -> list[str]:
-    """Return the heads of the ε columns: of users and of audits only where some model has such an ε."""
+    """Return the headings of the ε columns; those of users and of audits only if some model has such an ε."""
     models = list(models)
     return [
         "ε honest",
@@ -46,7 +49,7 @@ def epsilon_heads(models: Iterable[Metrics]) -> list[str]:
 
 
 def epsilon_cells(metrics: Metrics) -> dict[str, str]:
-    """Return the ε cells of a model by the heads of their columns; "" for an ε that is not known."""
+    """Return the ε cells of a model by the headings of their columns; "" for an ε that is not known."""
     return {
         "ε honest": epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
         "ε user": user_cell(metrics),
@@ -56,15 +59,9 @@ def epsilon_cells(metrics: Metrics) -> dict[str, str]:
 
 
 def epsilon_legend(models: Iterable[Metrics], unaudited: str = "No audit was run.") -> str:
-    """Return what a caption says of the ε columns, with `unaudited` where no model was audited."""
+    """Return a caption's explanation of the ε columns, with `unaudited` if no model was audited."""
     return f"{MARK}: ε of 1e4 or more is no formal guarantee." + ("" if _audited(models) else f" {unaudited}")
 
 
 def _audited(models: Iterable[Metrics]) -> bool:
     return any("epsilon_audited" in metrics for metrics in models)
-
-
-def _half(metrics: Metrics, name: str, scale: float, digits: int) -> str:
-    """Return ± half the width of a figure's 95 % interval; "" where it has none."""
-    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
-    return "" if low is None or high is None else f" ±{scale * (high - low) / 2:.{digits}f}"

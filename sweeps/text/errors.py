@@ -19,11 +19,11 @@ _WORDS = {
     "model_type": "allowed: a mapping of settings",
     "model_attributes_type": "allowed: a mapping of settings",
 }
-"""Messages by Pydantic's error type, where its own would speak of Python types."""
+"""Messages by Pydantic's error type; Pydantic's own would name Python types."""
 _DIMENSION = "allowed: {choice: […]}, or {uniform: [low, high]}, log_uniform or int likewise"
 _PARTS = {
     "corpus": "a corpus, such as {name: snips} or {path: mine.jsonl}",
-    "corpus.name": "the name of a corpus that comes along, such as snips, or corpus.path",
+    "corpus.name": "the name of a built-in corpus, such as snips, or corpus.path",
     "model": "{kind: clc, …} or {kind: bert, …}",
     "model.embeddings": "{corpus: {name: snips}}, a public corpus, or {path: …}, a file of word vectors",
     "model.vocabulary": "a public corpus, such as {name: snips}",
@@ -39,29 +39,25 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     """Return the first problem of a Pydantic error as `path = value: what is wrong`.
 
     Args:
-        searched: settings whose value came from a recipe's space; the message then names the space.
+        searched: settings whose value is from a recipe's space; the message then names the space.
     """
     problem = error.errors()[0]
     context = problem.get("ctx", {})
     loc = problem["loc"]
-    # A dimension of the space is called by the dotted path of its setting.
+    # The key of a dimension of the space is the dotted path of its setting, which may look like a validator's name.
     place = [
         part
         for above, part in zip(("", *loc), loc, strict=False)
         if str(part) not in _TAGS and (_is_field(part) or above == "space")
     ]
     value, kind = problem["input"], problem["type"]
-    if len(place) > 1 and place[-1] == "bool":  # the first of the types that a choice may have
+    if len(place) > 1 and place[-1] == "bool":  # a choice's value; Pydantic names the first of its possible types
         place, kind, message = place[:-1], "", "allowed: a number, a text, true or false"
     elif kind == "truth_value":
         place, value, message = [*place, context["field"]], context["value"], problem["msg"]
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
-        # The only ones that there are: a model's.
-        place, value, message = (
-            [*place, "kind"],
-            context.get("tag"),
-            f"allowed: {', '.join(sorted(_TAGS, reverse=True))}",
-        )
+        # Of a model, which is the only union with tags.
+        place, value, message = [*place, "kind"], context.get("tag"), "allowed: clc, bert"
         kind = "missing" if value is None else kind
     elif kind == "too_short":
         message = f"allowed: at least {context['min_length']}"
@@ -69,7 +65,8 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
         message = _WORDS.get(kind) or problem["msg"].removeprefix("Value error, ")
     if place[:1] == ["space"] and place[1:] and kind in ("dict_type", "model_type", "model_attributes_type"):
         message = _DIMENSION
-    path = _as_written(".".join(map(str, place)), searched)
+    path = ".".join(map(str, place))
+    path = next((f"space.{name}" for name in (path, path.removeprefix("edp.")) if name in searched), path)
     if kind == "extra_forbidden" and (found := renamed(path)):
         return found
     if kind in ("extra_forbidden", "missing"):
@@ -81,13 +78,18 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     return f"{path} = {shown(value)}: {message}" if path else message
 
 
+def _is_field(part: Any) -> bool:
+    """Return True for a field's name. Pydantic puts names of union members and validators among them."""
+    return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
+
+
 def renamed(path: str) -> str | None:
     """Return the message for a setting that has a new name, None for other paths."""
     return f"{path}: renamed; write {_RENAMED[path]}" if path in _RENAMED else None
 
 
 _POSTGRES = ("psycopg", "psycopg2", "asyncpg", "pg8000")
-"""Drivers of PostgreSQL. The extra `postgres` installs the first one, which postgresql:// uses."""
+"""Drivers of PostgreSQL. The extra `postgres` installs the first one, which serves postgresql:// addresses."""
 
 
 def missing_driver(error: ImportError) -> str:
@@ -102,18 +104,6 @@ def missing_driver(error: ImportError) -> str:
         else "a database whose driver is installed, or SQLite (sqlite:///FILE)"
     )
     return f"its driver {module} is not installed; allowed: {how}"
-
-
-def _as_written(path: str, searched: Collection[str]) -> str:
-    for name in (path, path.removeprefix("edp.")):
-        if name in searched:
-            return f"space.{name}"
-    return path
-
-
-def _is_field(part: Any) -> bool:
-    """Return True for a field's name. Pydantic mixes names of union members and validators among them."""
-    return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
 
 
 def shown(value: Any) -> str:

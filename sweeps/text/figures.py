@@ -9,32 +9,21 @@ from typing import Any
 from edp.spec import EDPSpec
 
 NO_GUARANTEE = 1e4
-"""From here on an ε is no formal guarantee and is labelled so."""
+"""Smallest ε that is labelled as no formal guarantee."""
 
 MEANINGFUL = 10.0
 """Largest ε that is called a guarantee."""
 
 WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if any"))
-"""Tiers of ε by upper end (Ponomareva et al. 2023). Beyond the last: no formal guarantee."""
+"""Tiers of ε by upper end (Ponomareva et al. 2023). Above the last one there is no formal guarantee."""
 
+MARK = "†"
+"""Label for "no formal guarantee" in narrow columns. The table's caption explains it."""
 
-def measured(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `metrics` and `formal_guarantee` for a JSON document.
+NO_USERS = "users are not known: a person with several utterances is protected less"
 
-    `formal_guarantee` is None where there is no ε, as in a failed trial.
-    """
-    guarantee = metrics["epsilon"] < NO_GUARANTEE if "epsilon" in metrics else None
-    return {"metrics": metrics, "formal_guarantee": guarantee}
-
-
-def delta_remark(delta: float, unit: str, examples: int) -> str | None:
-    """Return a warning for a δ of 1/examples or more, which permits publishing an utterance outright; else None."""
-    if unit != "example" or delta * examples < 1:
-        return None
-    return (
-        f"edp.delta = {delta:g}: to publish one of the {examples:,} training utterances now and then would pass for "
-        f"private with so large a delta; ask for less than {1 / examples:.2g}"
-    )
+Metrics = Mapping[str, Any]
+"""Metrics of a model, or a document of attacks. A missing key, or None, means unknown."""
 
 
 def number(value: float) -> str:
@@ -47,7 +36,7 @@ def number(value: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """Format ε, labelled where it guarantees nothing."""
+    """Format ε, with a label if it is no formal guarantee."""
     if math.isinf(epsilon):
         return "∞ (no formal guarantee)"
     return f"{epsilon:.2e} (no formal guarantee)" if epsilon >= NO_GUARANTEE else number(epsilon)
@@ -59,10 +48,6 @@ def epsilon_over(epsilon: float, limit: float) -> str:
     return f"{epsilon:.10g}" if shown == number(limit) else shown
 
 
-MARK = "†"
-"""Stands for "no formal guarantee" in narrow columns; the table's caption says so."""
-
-
 def epsilon_cell(epsilon: float) -> str:
     """Format ε for a narrow column."""
     if math.isinf(epsilon):
@@ -70,33 +55,42 @@ def epsilon_cell(epsilon: float) -> str:
     return f"{epsilon:.1e} {MARK}" if epsilon >= NO_GUARANTEE else number(epsilon)
 
 
-def utility_words(metrics: Mapping[str, Any]) -> str:
+def user_cell(metrics: Metrics) -> str:
+    """Format a user's ε for a narrow column; "" if users are unknown."""
+    return epsilon_cell(metrics["epsilon_user"]) if "epsilon_user" in metrics else ""
+
+
+def audited_text(metrics: Metrics) -> str:
+    """Format the audit's lower bound of ε; "" without an audit."""
+    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
+
+
+def tpr_text(tpr: float, realised: float | None, digits: int = 1) -> str:
+    """Format a true positive rate with the false positive rate realised at its threshold."""
+    words = f"{tpr:.{digits}%}"
+    return words if realised is None else f"{words} at {_percent(realised)}"
+
+
+def _percent(share: float) -> str:
+    """Format a share in percent with three digits."""
+    return f"{100 * share:.3g} %"
+
+
+def metrics_line(metrics: Metrics) -> str:
+    """Return the figures of a trained model in one line."""
+    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
+    return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
+
+
+def utility_words(metrics: Metrics) -> str:
     """Return the utility metrics of a model's task in words."""
     error = "SER" if "slot_f1" in metrics else "SER (error rate)"
     names = {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
     return ", ".join(f"{words} {metrics[name]:.2%}" for name, words in names.items() if name in metrics)
 
 
-def audited_text(metrics: Mapping[str, Any]) -> str:
-    """Format the audit's lower bound of ε; "" without an audit."""
-    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
-
-
-def user_cell(metrics: Mapping[str, Any]) -> str:
-    """Format a user's ε for a narrow column; "" where users are unknown."""
-    return epsilon_cell(metrics["epsilon_user"]) if "epsilon_user" in metrics else ""
-
-
-NO_USERS = "users are not known: a person with several utterances is protected less"
-
-
-def users_remark(metrics: Mapping[str, Any]) -> list[str]:
-    """Return the remark that an ε per utterance needs where the corpus does not say whose they are."""
-    return [NO_USERS] if "epsilon_user" not in metrics and metrics.get("epsilon", math.inf) < NO_GUARANTEE else []
-
-
-def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
-    """Return a model's epsilons in words: honest, of a user where users are known, the paper's claim, and audited."""
+def epsilon_words(metrics: Metrics) -> list[str]:
+    """Return a model's epsilons in words: honest, of a user if users are known, the paper's claim, and audited."""
     honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
     audited = audited_text(metrics)
     return [
@@ -107,16 +101,23 @@ def epsilon_words(metrics: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def users_notes(models: Iterable[Mapping[str, Any]]) -> str:
-    """Return the sentence below a table of models of whose users nothing is known; "" where users are known."""
-    remarks = {remark for metrics in models for remark in users_remark(metrics)}
-    return "".join(f" {remark.capitalize()}." for remark in remarks)
+def users_remark(metrics: Metrics) -> list[str]:
+    """Return the remark for an ε per utterance of a corpus whose users are unknown; [] if there is nothing to say."""
+    return [NO_USERS] if "epsilon_user" not in metrics and metrics.get("epsilon", math.inf) < NO_GUARANTEE else []
 
 
-def metrics_line(metrics: Mapping[str, Any]) -> str:
-    """Return the figures of a trained model in one line."""
-    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
-    return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
+def users_notes(models: Iterable[Metrics]) -> str:
+    """Return the sentence below a table of models if the users of one are unknown; else ""."""
+    return f" {NO_USERS.capitalize()}." if any(map(users_remark, models)) else ""
+
+
+def measured(metrics: Metrics) -> dict[str, Any]:
+    """Return `metrics` and `formal_guarantee` for a JSON document.
+
+    `formal_guarantee` is None if there is no ε, as for a failed trial.
+    """
+    guarantee = metrics["epsilon"] < NO_GUARANTEE if "epsilon" in metrics else None
+    return {"metrics": metrics, "formal_guarantee": guarantee}
 
 
 def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
@@ -128,17 +129,22 @@ def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
         return f"no formal guarantee (epsilon {epsilon:.3g})"
     unit = {"example": "one example", "micro_batch": "one micro-batch", "user": "one user"}[edp.unit]
     digits = 3 - math.floor(math.log10(epsilon)) if epsilon > 0 else 0
-    up = math.ceil(epsilon * 10.0**digits) / 10.0**digits  # four digits, rounded to the safe side
+    up = math.ceil(epsilon * 10.0**digits) / 10.0**digits  # an upper bound must not be rounded down
     return f"({up:g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
 
 
-def relative_change(value: float, baseline: float) -> float:
-    """Return the change in percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
-    return 100 * (value - baseline) / baseline if baseline else math.nan
+def delta_remark(delta: float, unit: str, examples: int) -> str | None:
+    """Return a warning for a δ of 1/examples or more, which permits publishing an utterance outright; else None."""
+    if unit != "example" or delta * examples < 1:
+        return None
+    return (
+        f"edp.delta = {delta:g}: at this delta, publishing one of the {examples:,} training utterances now and then "
+        f"counts as private; use less than {1 / examples:.2g}"
+    )
 
 
 def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
-    """Return a configuration in one line. `short` names a setting by the last part of its path where that is unique."""
+    """Return a configuration in one line. `short` names a setting by the last part of its path if that is unique."""
     lasts = [name.rpartition(".")[2] for name in params]
     names = {name: last if short and lasts.count(last) == 1 else name for name, last in zip(params, lasts, strict=True)}
     shown = {names[k]: v for k, v in params.items() if not (k == "tau" and v == 0)}
@@ -146,11 +152,16 @@ def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
 
 
 def shared_params(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the settings that several configurations share; {} for a single one."""
-    first, *others = configurations or [{}]
-    if not others:
+    """Return the settings that several configurations share; {} for fewer than two configurations."""
+    if len(configurations) < 2:
         return {}
+    first, *others = configurations
     return {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
+
+
+def relative_change(value: float, baseline: float) -> float:
+    """Return the change in percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
+    return 100 * (value - baseline) / baseline if baseline else math.nan
 
 
 def enumerated(names: Sequence[str], most: int | None = None) -> str:
@@ -159,35 +170,23 @@ def enumerated(names: Sequence[str], most: int | None = None) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1] if shown else "")))
 
 
-Figures = Mapping[str, Any]
-"""Metrics of a model, or a document of attacks. A missing key, or None, means unknown."""
-
-_TRAINED = {"sgd": "without privacy", "own": "as the model under attack was"}
-
-
-def tpr_text(tpr: float, realised: float | None, digits: int = 1) -> str:
-    """Format a true positive rate with the false positive rate realised at its threshold."""
-    words = f"{tpr:.{digits}%}"
-    return words if realised is None else f"{words} at {_percent(realised)}"
-
-
-def audit_words(figures: Figures) -> list[str]:
+def audit_words(figures: Metrics) -> list[str]:
     """Return both bounds of an audit with their assumptions; [] without an audit."""
-    of_any, of_own = (figures.get(f"epsilon_audited_{name}") for name in ("any_mechanism", "own_noise"))
-    if of_any is None or of_own is None:
+    any_mechanism, own_noise = (figures.get(f"epsilon_audited_{name}") for name in ("any_mechanism", "own_noise"))
+    if any_mechanism is None or own_noise is None:
         return []
     honest = figures.get("epsilon")
     shape = (
         "a Gaussian mechanism's" if honest is None or math.isinf(honest) else "its ledger's, with more or less noise"
     )
     return [
-        f"ε ≥ {of_any:.3g} whatever the mechanism (Steinke et al. 2023)",
-        f"ε ≥ {of_own:.3g} if its trade-off curve is {shape} (f-DP in one run, Mahloujifar et al. 2024)",
+        f"ε ≥ {any_mechanism:.3g} whatever the mechanism (Steinke et al. 2023)",
+        f"ε ≥ {own_noise:.3g} if its trade-off curve is {shape} (f-DP in one run, Mahloujifar et al. 2024)",
     ]
 
 
-def permitted_words(figures: Figures) -> str:
-    """Return the largest true positive rates that the ledger permits any attack; "" where unknown."""
+def permitted_words(figures: Metrics) -> str:
+    """Return the largest true positive rates that the ledger permits any attack; "" if they are unknown."""
     at_1, at_01, mu = (
         figures.get(name) for name in ("permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr", "gaussian_mu")
     )
@@ -199,17 +198,13 @@ def permitted_words(figures: Figures) -> str:
     )
 
 
-def compared_words(document: Figures) -> str:
+def compared_words(document: Metrics) -> str:
     """Return the number of reference models and how they were trained."""
     count, kind, epochs = (document[name] for name in ("references", "reference_training", "reference_epochs"))
-    return f"compared with {count} reference models trained {_TRAINED[kind]} ({kind}), {epochs} epochs each"
+    trained = {"sgd": "without privacy", "own": "as the model under attack was"}[kind]
+    return f"compared with {count} reference models trained {trained} ({kind}), {epochs} epochs each"
 
 
 def shadow_words(corpus: str) -> str:
     """Return how the sweep's own attack was trained."""
     return f"a shadow model trained without privacy on {corpus}"
-
-
-def _percent(share: float) -> str:
-    """Format a share in percent with three digits."""
-    return f"{100 * share:.3g} %"

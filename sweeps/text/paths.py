@@ -1,4 +1,4 @@
-"""Names and paths that a user gives: checked in the same way for every command, for reading as for writing.
+"""Names and paths that a user gives, checked in the same way by every command, for reading and for writing.
 
 A name with a `/` would reach into another folder, so `base/` is not the name `base`. An output file is written whole or
 not at all; `-` prints it.
@@ -21,22 +21,20 @@ from edp.spec import UserError
 from sweeps.text.secrets import redacted
 from trainables.records.files import atomic_write, why_not
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 _SHOWN = 300
 """Characters of a path in a message."""
 
 
 def is_name(text: str) -> bool:
-    """Return whether a sweep, a training or a file of ours may have this name."""
-    return _NAME.fullmatch(text) is not None
+    """Return True if a sweep, a training or one of our files may have this name."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text) is not None
 
 
 def check_name(field: str, name: str) -> str:
-    """`name`, which may be that of a sweep.
+    """Return `name` if a sweep may have it.
 
     Raises:
-        UserError: saying what is allowed.
+        UserError: for another name, with what is allowed.
     """
     if is_name(name):
         return name
@@ -49,31 +47,51 @@ def check_name(field: str, name: str) -> str:
 
 
 def check_model_name(name: str) -> str:
-    """`name`, which may be that of a model in the registry: as a sweep's, with spaces.
+    """Return `name` if a model in the registry may have it: like a sweep's, but spaces are allowed.
 
     Raises:
-        UserError: saying what is allowed.
+        UserError: for another name, with what is allowed.
     """
-    if _MODEL.fullmatch(name):
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}", name):
         return name
     raise UserError(f"--register = {short(name)}: allowed: letters, digits, '.', '_', '-' and spaces, at most 100")
 
 
 def folder_name(text: str) -> str:
-    """`text`, such as a file's stem, as a part of a name: what may not stand there becomes a dash."""
+    """Return `text`, such as a file's stem, as a name: runs of characters that a name cannot have become a dash."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-._") or "sweep"
 
 
 def is_point(text: str) -> bool:
-    """Return whether it names a point of a sweep: `7`, or `7@3`."""
+    """Return True if `text` names a point of a sweep: `7`, or `7@3`."""
     return re.fullmatch(r"\d{1,9}(@\d{1,9})?", text, re.ASCII) is not None
 
 
+class _Short(reprlib.Repr):
+    """A `repr` without secrets and of bounded depth and width: a value from a file may be of any size."""
+
+    def repr_str(self, value: str, level: int) -> str:
+        return super().repr_str(redacted(value), level)  # before it is cut: half a password is a secret too
+
+    def repr_int(self, value: int, level: int) -> str:
+        # Python refuses to write integers of more than 4,300 digits.
+        return str(value) if abs(value) < 10**40 else f"a number of {value.bit_length() * 0.30103:.0f} digits"
+
+
+def short(value: object, most: int = 80) -> str:
+    """Return the `repr` of a value without secrets, cut to `most` characters."""
+    shown = _Short()
+    shown.maxstring = shown.maxother = most
+    shown.maxlevel = 3
+    text = shown.repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def as_path(text: str | Path) -> Path:
-    """Return `text` as a path, which may lead to nothing yet.
+    """Return `text` as a path, which need not exist.
 
     Raises:
-        UserError: for an empty one, and for one that the system cannot follow, with its reason.
+        UserError: if it is empty, or the system cannot follow it; with the system's reason.
     """
     given = str(text)
     try:
@@ -91,69 +109,21 @@ def as_path(text: str | Path) -> Path:
 
 
 def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file, whatever stands in its path: a `?` would begin the options, a `$` a variable.
+    """Return the URL of a SQLite file whose path may hold a `?`, which would begin options, or a `$`, a variable.
 
-    Nothing else is quoted: MLflow makes the folder of a file that is not there yet from the URL as it stands.
+    Nothing else is quoted: MLflow makes the folder of a new file from the URL without decoding it.
     """
     return "sqlite:///" + "".join(f"%{ord(letter):02X}" if letter in "%?#$" else letter for letter in str(path))
 
 
-class _Short(reprlib.Repr):
-    """Bounded in depth and width: a value from a file may be nested, or as long, as it likes. Without secrets."""
-
-    def repr_str(self, value: str, level: int) -> str:
-        return super().repr_str(redacted(value), level)  # before it is cut: half a password is one
-
-    def repr_int(self, value: int, level: int) -> str:
-        return str(value) if abs(value) < 10**40 else f"a number of {value.bit_length() * 0.30103:.0f} digits"
-
-
-def short(value: object, most: int = 80) -> str:
-    """`value` as Python writes it, of what is long or nested the beginning, without secrets."""
-    shown = _Short()
-    shown.maxstring = shown.maxother = most
-    shown.maxlevel = 3
-    text = shown.repr(value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-_STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-def is_printed(path: Path) -> bool:
-    """Return whether `path` stands for standard output."""
-    return str(path) in _STDOUT
-
-
-def check_output(path: Path, option: str = "--output") -> None:
-    """Raise if `path` cannot be written as a regular file, before anything is made.
+def make_folder(path: Path) -> None:
+    """Make the folder that `--output` names, if it does not exist.
 
     Raises:
-        UserError: for what is not a file, a place without a folder or without permission.
+        UserError: if it cannot be made.
     """
-    if not is_printed(path):
-        with _complaints(path, option):
-            _target(path)
-
-
-@contextmanager
-def output(path: Path, option: str = "--output") -> Iterator[TextIO]:
-    """Yield a text that becomes the file at `path` when the block ends well; a link to a file stays a link.
-
-    Raises:
-        UserError: as `check_output`, and for what the disk does not take.
-    """
-    if is_printed(path):
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    with _complaints(path, option):
-        target = _target(path)
-        with atomic_write(target) as partial:
-            with partial.open("w", encoding="utf-8") as file:
-                yield file
-            if target.exists():
-                partial.chmod(target.stat().st_mode)
+    with _naming("--output", path, "a folder that can be written"):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def check_page(plot: Path | None) -> None:
@@ -169,17 +139,40 @@ def check_page(plot: Path | None) -> None:
     check_output(plot, "--plot")
 
 
-def make_folder(path: Path, option: str = "--output") -> None:
-    """Make a folder for what is written, where it is not there.
+def is_printed(path: Path) -> bool:
+    """Return True if `path` means standard output."""
+    return str(path) in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+def check_output(path: Path, option: str = "--output") -> None:
+    """Raise if `path` cannot be written as a regular file. Called before long work begins.
 
     Raises:
-        UserError: when it cannot be made.
+        UserError: if it is no file, or has no folder or no permission.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: a folder that can be written") from None
+    if not is_printed(path):
+        with _naming(option, path):
+            _target(path)
+
+
+@contextmanager
+def output(path: Path, option: str = "--output") -> Iterator[TextIO]:
+    """Yield a text that becomes the file at `path` when the block ends well; a link to a file remains a link.
+
+    Raises:
+        UserError: as `check_output`, and if the disk is full.
+    """
+    if is_printed(path):
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with _naming(option, path):
+        target = _target(path)
+        with atomic_write(target) as partial:
+            with partial.open("w", encoding="utf-8") as file:
+                yield file
+            if target.exists():
+                partial.chmod(target.stat().st_mode)
 
 
 def _target(path: Path) -> Path:
@@ -187,7 +180,7 @@ def _target(path: Path) -> Path:
 
     Raises:
         OSError: with the system's reason against it.
-        ValueError: for what is not a file, such as a folder or a device, which a rename would replace.
+        ValueError: for anything else than a file. A rename would replace a device.
     """
     target = Path(os.path.realpath(path))
     with suppress(FileNotFoundError):
@@ -199,11 +192,16 @@ def _target(path: Path) -> Path:
 
 
 @contextmanager
-def _complaints(path: Path, option: str) -> Iterator[None]:
+def _naming(option: str, path: Path, allowed: str = "a file that can be written") -> Iterator[None]:
+    """Turn an error of the block into one that names the option and its path.
+
+    Raises:
+        UserError: for every OSError and ValueError.
+    """
     try:
         yield
     except UserError:
         raise
     except (OSError, ValueError) as error:
         reason = why_not(error) if isinstance(error, OSError) else str(error)
-        raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: a file that can be written") from None
+        raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: {allowed}") from None

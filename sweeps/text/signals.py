@@ -10,34 +10,31 @@ from contextlib import contextmanager
 BY_CTRL_C = "stopped by Ctrl-C"
 BY_SIGTERM = "stopped by SIGTERM"
 
-_CODES = {BY_CTRL_C: 130, BY_SIGTERM: 143}
-
-
-_came: set[int] = set()
+_handled: set[int] = set()
 """Signals that `raise_terminated` has handled. A call to Ray turns `Terminated` into a bare KeyboardInterrupt."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived. It stops what Ctrl-C would stop, with its own reason and exit code."""
+    """SIGTERM, which stops everything that Ctrl-C stops, with its own reason and exit code."""
 
     def __str__(self) -> str:
         return BY_SIGTERM
 
 
 def raise_terminated(number: int, frame: object) -> None:
-    """Handle SIGTERM. A machine that shuts down sends it and then waits for seconds only.
+    """Handle SIGTERM. A machine that shuts down sends it and then waits only for seconds.
 
     Raises:
         Terminated: always.
     """
-    _came.add(number)
+    _handled.add(number)
     raise Terminated
 
 
 @contextmanager
 def terminating() -> Iterator[None]:
     """Handle SIGTERM while the block runs, in the main thread and unless another handler is set."""
-    _came.clear()
+    _handled.clear()
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -55,9 +52,9 @@ def interrupt_of(number: int) -> KeyboardInterrupt:
 
 def stopped_by(interrupt: BaseException) -> str:
     """Return the reason in words: SIGTERM or Ctrl-C."""
-    return BY_SIGTERM if isinstance(interrupt, Terminated) or signal.SIGTERM in _came else BY_CTRL_C
+    return BY_SIGTERM if isinstance(interrupt, Terminated) or signal.SIGTERM in _handled else BY_CTRL_C
 
 
 def exit_code(reason: str) -> int:
     """Return the exit code for `reason`: 128 plus the signal's number, or 1."""
-    return _CODES.get(reason, 1)
+    return {BY_CTRL_C: 130, BY_SIGTERM: 143}.get(reason, 1)

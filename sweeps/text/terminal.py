@@ -1,4 +1,4 @@
-"""Lines, tables and commands for a terminal: nothing in them is cut, broken or taken for markup."""
+"""Lines, tables and commands for a terminal: nothing in them is cut, broken or read as markup."""
 
 from __future__ import annotations
 
@@ -12,14 +12,28 @@ from rich.table import Column, Table
 
 from sweeps.text.secrets import redacted
 
+_WORDS = 14
+"""Width that a column of words keeps before other columns are left out."""
+
 
 def print_line(console: Console, text: str, *, style: str | None = None) -> None:
     """Print a line unbroken, also to a pipe, a log or a narrow terminal. Hide secrets in it."""
     console.print(redacted(text), style=style, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-_WORDS = 14
-"""Width reserved for the configuration before other columns are left out."""
+def command_line(command: str, *words: str | Path, storage: Path, tracking_uri: str | None = None) -> str:
+    """Return `edp-sweep COMMAND WORDS…`, to be pasted into a shell in this process's folder.
+
+    Args:
+        storage: the folder of the sweeps; left out if it is the default of `--storage`.
+        tracking_uri: MLflow's address, printed without secrets. None: the command finds the store by itself.
+    """
+    line = ["edp-sweep", command, *map(str, words)]
+    if storage.resolve() != Path("runs").resolve():
+        line += ["--storage", str(storage.resolve())]
+    if tracking_uri is not None:
+        line += ["--tracking-uri", redacted(tracking_uri)]
+    return shlex.join(line)
 
 
 def figures_table(title: str, caption: str, heads: Sequence[str], last: str | None = None) -> Table:
@@ -34,30 +48,15 @@ def figures_table(title: str, caption: str, heads: Sequence[str], last: str | No
 
 
 def fitting(console: Console, tables: Iterable[Table]) -> Table:
-    """Return the first of `tables` that fits the console; else the last. Order them from widest to narrowest."""
+    """Return the first of `tables` that fits the console, else the last. Order them from widest to narrowest."""
     for table in tables:
-        if sum(_least(console, column) for column in table.columns) < console.width:
+        if sum(_min_width(console, column) for column in table.columns) < console.width:
             break
     return table
 
 
-def _least(console: Console, column: Column) -> int:
+def _min_width(console: Console, column: Column) -> int:
     """Return the width that a column needs, with the gap after it."""
     if not column.no_wrap:
         return _WORDS + 2
     return max(console.measure(cell).maximum for cell in (column.header, *column.cells)) + 2
-
-
-def command_line(command: str, *words: str | Path, storage: Path, tracking_uri: str | None = None) -> str:
-    """`edp-sweep COMMAND WORDS…`, to be pasted into a shell in the folder where this process runs.
-
-    Args:
-        storage: left out where it is what `--storage` is by default.
-        tracking_uri: its secrets are not shown. None: the command finds the store by itself.
-    """
-    line = ["edp-sweep", command, *map(str, words)]
-    if storage.resolve() != Path("runs").resolve():
-        line += ["--storage", str(storage.resolve())]
-    if tracking_uri is not None:
-        line += ["--tracking-uri", redacted(tracking_uri)]
-    return shlex.join(line)

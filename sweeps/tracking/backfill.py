@@ -1,4 +1,4 @@
-"""Send what MLflow lacks of a sweep. The study and the sweep's folder are the truth that it is sent from."""
+"""Resending to MLflow: everything that it lacks of a sweep, from the study and the sweep's folder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from trainables.records.job import EpochResult, TrialResult
 
 
 class SyncedRuns:
-    """The trials that MLflow has whole, kept in the sweep's folder. Only the sweep's driver adds to them.
-
-    Args:
-        sweep: the sweep.
-    """
+    """The trials that MLflow has completely, as the sweep's folder records them. Only the sweep's driver adds to it."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._path = sweep.folder / "tracked.json"
@@ -30,7 +26,7 @@ class SyncedRuns:
         """Run ids by trial number."""
 
     def add(self, number: int, run_id: str) -> None:
-        """Record that MLflow has this trial whole."""
+        """Record that MLflow has this trial completely."""
         self.runs[number] = run_id
         with atomic_write(self._path) as partial:
             partial.write_text(json.dumps(self.runs))
@@ -39,16 +35,17 @@ class SyncedRuns:
 def send_missing(
     sweep: Sweep, recipe: Recipe, tracker: Tracker, trials: list[TrialRecord], inputs: list[DatasetInput]
 ) -> int:
-    """Send every trial that has ended and that MLflow does not have whole. Nothing that a run has is sent twice.
+    """Send every ended trial that MLflow does not have completely, without repeating what its run has.
 
     Args:
-        inputs: the corpora, for runs that are made now.
+        inputs: the corpora, for runs that are created now.
 
     Returns:
         The number of trials that MLflow still lacks.
     """
-    synced = SyncedRuns(sweep)
-    attributes, left = _attributes(sweep, recipe), 0
+    synced, left = SyncedRuns(sweep), 0
+    # The last try of a number counts: the ones before it were interrupted.
+    attributes = {number_of(trial): trial.user_attrs for trial in sweep.told(recipe)}
     for trial in trials:
         if trial.number in synced.runs or trial.state == "running" or "params" not in attributes[trial.number]:
             continue
@@ -62,12 +59,9 @@ def send_missing(
 
 
 def _send(
-    sweep: Sweep,
-    tracker: Tracker,
-    trial: TrialRecord,
-    attributes: dict[str, Any],
-    inputs: list[DatasetInput],
+    sweep: Sweep, tracker: Tracker, trial: TrialRecord, attributes: dict[str, Any], inputs: list[DatasetInput]
 ) -> str | None:
+    """Send one trial; return the id of its run, None if MLflow did not take it."""
     run_id = trial.run_id or tracker.find(sweep.record.run_id, "trial", trial.number)
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
@@ -85,9 +79,3 @@ def _send(
         outcome = TrialResult(trial.metrics, trial.ledger, attributes.get("tags", {}), kept, stopped)
     run.close(spec, folder, outcome, trial.state, told_before=True)
     return run.run_id
-
-
-def _attributes(sweep: Sweep, recipe: Recipe) -> dict[int, dict[str, Any]]:
-    """Return the study's attributes of each trial, by number."""
-    # The last try of a number counts: the ones before it were interrupted.
-    return {number_of(trial): trial.user_attrs for trial in sweep.told(recipe)}

@@ -1,7 +1,7 @@
-"""End MLflow runs whose process has died.
+"""The end of MLflow runs whose process has died.
 
-Each run is tagged with its storage folder and the lock that its process held. If the lock is free, that process has
-died. If this process holds it, the process that held it before has ended.
+Each run has tags with its storage folder and the lock that its process held. If the lock is free, that process has
+died. If this process holds the lock, its earlier holder has ended.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""MLflow runs from their opening to their end: of a trial, the baseline, a training of `train` or `confirm`, a
-pretraining."""
+"""MLflow runs of trials, baselines, trainings of `train` and `confirm`, and pretrainings, from opening to end."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -24,15 +23,11 @@ from trainables.records.pareto import Metrics
 
 ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
 
-_SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-_DIGEST = 32
-"""Hexadecimal digits: MLflow takes 36."""
-
 PLAIN = "no formal guarantee (plain SGD)"
 
 
 class JobRun:
-    """An open run. A `with` block that raises ends it: as KILLED if the job was stopped, as FAILED if it failed.
+    """An open run. A `with` block that raises ends it, as KILLED if the job was stopped and as FAILED otherwise.
 
     Args:
         failures: the tracker's count before the run was opened.
@@ -46,7 +41,7 @@ class JobRun:
 
     @property
     def whole(self) -> bool:
-        """True if the store has taken the run and everything that was sent to it since it was opened."""
+        """True if the store has taken the run and everything that was sent to it since its opening."""
         return self.run_id is not None and self.tracker.failures == self._failures
 
     def epoch(self, epoch: int, metrics: Metrics) -> None:
@@ -74,7 +69,7 @@ class JobRun:
             folder: the training's own.
             outcome: its result; a string is the reason of a failure.
             artifacts: files of `folder` to copy, if they exist.
-            told_before: the run may have some of it already.
+            told_before: whether the run may hold some metrics already; only those that it lacks are then sent.
         """
         if isinstance(outcome, TrialResult):
             self._result(spec, outcome, told_before)
@@ -150,18 +145,12 @@ def open_job(
 
 
 def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
-    """Make the ended run of a refused configuration, with the reason; return its id."""
+    """Create the run of a refused configuration, with the reason, and end it; return its id."""
     run_id = tracker.start(
         f"{sweep.name}-{number:03d} refused",
         params={"trial": number, **params},
-        tags={
-            **environment_tags(),
-            "role": "trial",
-            "sweep": sweep.name,
-            "state": "refused",
-            "reason": reason,
-            "pareto": "false",
-        },
+        tags=environment_tags()
+        | {"role": "trial", "sweep": sweep.name, "state": "refused", "reason": reason, "pareto": "false"},
         parent=sweep.record.run_id,
     )
     tracker.end(run_id, "KILLED")
@@ -178,7 +167,7 @@ def open_trial_run(
     run_id: str | None = None,
 ) -> JobRun:
     """Open a trial's run, below the sweep's, with its configuration; or reopen `run_id`."""
-    # The same keys on every child, or the UI's parallel coordinates drop them.
+    # Every child has the same keys: MLflow's parallel coordinates drop a key that some run lacks.
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
     shown |= {k: v for k, v in params.items() if k not in shown}
     return open_job(
@@ -224,7 +213,7 @@ def corpus_inputs(spec: TrialSpec, private: Path, shadow: Path) -> list[DatasetI
     """Return the private corpus and the shadow's as MLflow's inputs: name, digest and sizes, never an utterance.
 
     Args:
-        private, shadow: folders of the encoded corpora; one that is not encoded yet is left out.
+        private, shadow: folders of the encoded corpora. A corpus that is not encoded yet is left out.
     """
     found = ((private, spec.corpus, "private"), (shadow, spec.shadow.corpus, "shadow"))
     return [_input(folder, corpus, use) for folder, corpus, use in found if (folder / "meta.json").is_file()]
@@ -237,10 +226,10 @@ def _input(folder: Path, corpus: CorpusSpec, use: str) -> DatasetInput:
     return DatasetInput(
         Dataset(
             name=corpus.name,
-            digest=encoded.digest[:_DIGEST],
+            digest=encoded.digest[:32],  # MLflow takes at most 36 characters
             source_type=kind,
             source=json.dumps(corpus.model_dump(mode="json", exclude={"path", "columns"})),
-            profile=json.dumps({split: encoded.size(split) for split in _SPLITS}),
+            profile=json.dumps({split: encoded.size(split) for split in get_args(Split)}),
         ),
         [InputTag("mlflow.data.context", use)],
     )

@@ -1,7 +1,7 @@
-"""A plugin of MLflow that finds artifacts in a storage folder that was moved together with its SQLite store.
+"""An MLflow plugin that finds artifacts in a storage folder that was moved together with its SQLite store.
 
-The store holds the absolute path of every run's artifacts, and no call of MLflow changes it. So a path that leads
-nowhere any more is resolved again each time MLflow opens it. `pyproject.toml` registers the plugin for `file:`
+The store holds the absolute path of every run's artifacts, and no call of MLflow changes it. The plugin therefore
+resolves a path that no longer exists each time MLflow opens it. `pyproject.toml` registers the plugin for `file:`
 addresses, so that MLflow's own commands (`mlflow ui`, `mlflow models serve`) use it too.
 """
 
@@ -12,7 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import mlflow
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-from sqlalchemy.engine import make_url
+
+from sweeps.store.storage import sqlite_file
 
 ARTIFACTS = "mlflow-artifacts"
 """The folder beside `mlflow.db` that holds the artifacts."""
@@ -29,11 +30,11 @@ class MovedArtifacts(LocalArtifactRepository):
 def current_place(artifact_uri: str, tracking_uri: str) -> str:
     """Return the URI where artifacts are now.
 
-    They have moved if their `mlflow-artifacts` folder is gone and the tracking store is a SQLite file: then they are in
+    They have moved if their `mlflow-artifacts` folder is gone and the tracking store is a SQLite file. They are then in
     the folder of that name beside the file.
     """
     before, _, below = artifact_uri.rpartition(f"/{ARTIFACTS}/")
-    if not before or Path(unquote(urlsplit(before).path), ARTIFACTS).exists() or not tracking_uri.startswith("sqlite:"):
+    store = sqlite_file(tracking_uri)
+    if not before or store is None or Path(unquote(urlsplit(before).path), ARTIFACTS).exists():
         return artifact_uri
-    store = make_url(tracking_uri).database
-    return f"{(Path(store).resolve().parent / ARTIFACTS).as_uri()}/{below}" if store else artifact_uri
+    return f"{(store.resolve().parent / ARTIFACTS).as_uri()}/{below}"

@@ -17,18 +17,13 @@ from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
 
 _ROWS = 20
-"""Rows of the front: MLflow takes 8,000 characters."""
+"""The largest number of the front's rows, since MLflow takes 8,000 characters."""
 
 
 def first_note(sweep: Sweep, recipe: Recipe) -> str:
     """Return the Markdown for the parent run's page until the sweep ends."""
-    storage = sweep.folder.parent
-    return "\n\n".join(
-        [
-            f"**{recipe.description or sweep.name}**",
-            f"{_searched(recipe)} How far it is: `{command_line('status', sweep.name, storage=storage)}`.",
-        ]
-    )
+    status = command_line("status", sweep.name, storage=sweep.folder.parent)
+    return f"**{recipe.description or sweep.name}**\n\n{_searched(recipe)} Its progress: `{status}`."
 
 
 def _searched(recipe: Recipe) -> str:
@@ -96,12 +91,8 @@ def _row(heads: list[str], name: str, metrics: Mapping[str, Any], configuration:
 def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
     """Return a link to a sorted list of trials in the MLflow UI, which hides unsorted ones below the sweep."""
     wanted = f"tags.sweep = '{sweep}' and tags.role = 'trial'" + (f" and tags.{tag} = 'true'" if tag else "")
-    query = {
-        "workflowType": "machine_learning",
-        "searchFilter": wanted,
-        "orderByKey": "metrics.`ser`",
-        "orderByAsc": "true",
-    }
+    query = {"workflowType": "machine_learning", "searchFilter": wanted}
+    query |= {"orderByKey": "metrics.`ser`", "orderByAsc": "true"}
     return f"[{words}](#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)})"
 
 

@@ -1,4 +1,4 @@
-"""Tags of runs, and settings and metrics as MLflow's tables and charts take them."""
+"""Tags of runs, and settings and metrics in the form that MLflow's tables and charts need."""
 
 from __future__ import annotations
 
@@ -26,12 +26,8 @@ _PACKAGES = ("ray", "torch", "transformers", "optuna", "mlflow")
 def environment_tags() -> dict[str, str]:
     """Return the Git commit, if there is one, and the versions of the packages that results depend on."""
     tags = {f"version.{name}": importlib.metadata.version(name) for name in _PACKAGES}
-    commit = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False)
     return tags | ({"git_commit": commit.stdout.strip()} if commit.returncode == 0 else {})
 
 
@@ -48,10 +44,10 @@ def trial_tags(sweep: str, spec: TrialSpec) -> dict[str, str]:
 
 
 def person() -> str:
-    """Return the user's name: the tracking server's, else the machine's."""
+    """Return the user's name on the tracking server, or else on the machine."""
     try:
         return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a container's user may have no name
         return f"user {os.getuid()}"
 
 
@@ -67,7 +63,7 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def charted(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Add the logarithm of each finite ε: MLflow's charts that compare runs have no logarithmic axis."""
+    """Add the logarithm of each finite ε, since MLflow's charts that compare runs have no logarithmic axis."""
     logs = {
         f"log10_{key}": math.log10(metrics[key])
         for key in ("epsilon", "epsilon_user", "epsilon_paper")
@@ -83,7 +79,6 @@ def infinite(metrics: Mapping[str, float]) -> dict[str, str]:
 
 def source_tags() -> dict[str, str]:
     """Return the tags that MLflow shows as a run's source."""
+    tags = {"mlflow.source.name": "edp-sweep", "mlflow.source.type": "LOCAL"}
     commit = environment_tags().get("git_commit")
-    return {"mlflow.source.name": "edp-sweep", "mlflow.source.type": "LOCAL"} | (
-        {"mlflow.source.git.commit": commit} if commit else {}
-    )
+    return tags | ({"mlflow.source.git.commit": commit} if commit else {})

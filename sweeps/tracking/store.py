@@ -1,4 +1,4 @@
-"""Check a tracking store before anything is made, without writing to it."""
+"""Checks of a tracking store that run before anything is created and write nothing to it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import requests
 from sqlalchemy import create_engine, inspect
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from edp.spec import UserError
-from sweeps.store.storage import absolute_store
+from sweeps.store.storage import absolute_store, sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import HIDDEN, redacted
 
@@ -27,8 +27,8 @@ def settled_uri(given: str | None, stored: str) -> str:
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
         if not uri:
             raise UserError(
-                f"tracking-uri = {stored!r}: what *** stands for is not kept; give the whole with --tracking-uri, "
-                "or in MLFLOW_TRACKING_URI"
+                f"tracking-uri = {stored!r}: the part shown as *** is not kept; give the whole URI with "
+                "--tracking-uri or in MLFLOW_TRACKING_URI"
             )
     return absolute_store(uri)
 
@@ -41,12 +41,12 @@ def check_store(uri: str) -> str:
     """
     uri = settled_uri(None, uri)
     try:
-        if ":" not in uri and uri != "databricks":  # MLflow would make a folder of this name, wherever one is
+        if ":" not in uri and uri != "databricks":  # MLflow would make a folder of this name
             raise ValueError("it is a path")
         if uri.startswith(("http://", "https://")):
             requests.get(uri, timeout=10)
-        elif (place := _database(uri)) is not None:
-            _check_database(place)
+        else:
+            _check_database(uri)
     except UserError:
         raise
     except Exception as error:  # a driver's own
@@ -54,20 +54,19 @@ def check_store(uri: str) -> str:
     return uri
 
 
-def _database(uri: str) -> URL | None:
+def _check_database(uri: str) -> None:
     try:
-        return make_url(uri)
-    except ArgumentError:  # MLflow has others, which `Tracker` asks it for
-        return None
-
-
-def _check_database(place: URL) -> None:
+        place = make_url(uri)
+    except ArgumentError:  # not a database: `Tracker` lets MLflow judge it
+        return
     if place.get_backend_name() == "sqlite":
         file = Path(place.database or "")
         if not place.database or place.database == ":memory:":
-            raise ValueError("a store in memory is gone with its process")
+            raise ValueError("a store in memory ends with its process")
         if not file.exists():
-            _check_folder(file)
+            nearest = next(folder for folder in file.absolute().parents if folder.exists())
+            if not nearest.is_dir() or not os.access(nearest, os.W_OK):  # MLflow makes the missing folders
+                raise PermissionError(f"{nearest} is no folder that can be written")
             return
         if not os.access(file, os.W_OK):
             raise PermissionError(f"{file} cannot be written")
@@ -78,28 +77,23 @@ def _check_database(place: URL) -> None:
         engine.dispose()
 
 
-def _check_folder(file: Path) -> None:
-    """Raise if MLflow could not make the missing folders of a new store."""
-    nearest = next(folder for folder in file.absolute().parents if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise PermissionError(f"{nearest} is no folder that can be written")
-
-
 def check_there(uri: str) -> None:
-    """Raise if a SQLite store is missing: MLflow would make an empty one, and find nothing in it.
+    """Raise if a SQLite store is missing: MLflow would create an empty one and find nothing in it.
 
     Raises:
         UserError: naming the file.
     """
-    try:
-        place = make_url(uri)
-    except ArgumentError:  # MLflow has others, and says so itself
-        return
-    if place.get_backend_name() == "sqlite" and place.database and not Path(place.database).exists():
-        raise UserError(
-            f"tracking-uri = {redacted(uri)!r} is not there; allowed: the store that holds the runs (--tracking-uri, "
-            "where it has moved)"
-        )
+    file = sqlite_file(uri)
+    if file is not None and not file.exists():
+        raise wrong_store(uri, "is not there")
+
+
+def wrong_store(uri: str, problem: str) -> UserError:
+    """Return the error that the store at `uri` is not the one that holds the runs."""
+    return UserError(
+        f"tracking-uri = {redacted(uri)!r} {problem}; allowed: the store that holds the runs (--tracking-uri, "
+        "if it has moved)"
+    )
 
 
 def refusal(uri: str, error: Exception) -> UserError:

@@ -1,4 +1,4 @@
-"""MLflow: an experiment per recipe, a parent run per sweep, a child run per trial. Only the sweep's driver writes."""
+"""The writer to MLflow: an experiment per recipe, a run per sweep, and a child run per trial."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from edp.spec import UserError
 from sweeps.text.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
-from sweeps.tracking.store import check_there, reason_of, refusal, settled_uri
+from sweeps.tracking.store import check_there, reason_of, refusal, settled_uri, wrong_store
 
-for _chatty in ("mlflow", "alembic"):  # a line for each of dozens of migrations of a new store
+for _chatty in ("mlflow", "alembic"):  # they log a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that we report in a line
 
-# MLflow itself waits for minutes per call. `sweeps.tracking.backfill` sends later what the store did not take.
+# By default MLflow waits for minutes in each call. `sweeps.tracking.backfill` resends what the store did not take.
 for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR", "1")):
     os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{_name}", _value)
 
-# After a failure nothing is sent for this long, so that a dead store does not slow the sweep down.
 _PAUSE_S = 20.0
+"""Seconds without a call after a failed one, so that a dead store does not slow the sweep down."""
 
 _TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
 
@@ -42,20 +42,20 @@ Sent = TypeVar("Sent")
 
 
 class Tracker:
-    """Write runs of one experiment.
+    """A writer of the runs of one experiment.
 
-    A call that the store does not take is counted, reported once, and sent again by `sweeps.tracking.backfill`: the
-    study and the sweep's folder are the truth, and a store that is gone for an hour must not end a sweep.
+    A failed call is counted and reported once, and `sweeps.tracking.backfill` resends its content. The study and the
+    sweep's folder are the truth, so a store that is away for an hour must not end a sweep.
 
     Args:
-        uri: of the tracking store; a SQLite store is created here, by one process, before any other opens it.
+        uri: of the tracking store. A SQLite store is created here, by one process, before any other opens it.
         experiment: the recipe's name.
-        new: make store and experiment where they are missing; if False, raise.
         artifacts: folder for the artifacts of a new experiment in a database store; a server has its own.
-        say: called with a line when the store does not answer, and when it answers again.
+        say: called with a line when the store stops answering, and when it answers again.
+        new: whether to create a store and an experiment that are missing; if False, raise.
 
     Attributes:
-        failures: the number of calls that were not taken.
+        failures: the number of failed calls.
 
     Raises:
         UserError: if the store cannot be opened.
@@ -78,15 +78,12 @@ class Tracker:
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
             if uri.startswith(("http://", "https://")):
-                # MLflow itself tries for minutes; a store that answers nothing is better known at once.
+                # MLflow itself would retry for minutes before it reports a server that does not answer.
                 requests.get(uri, timeout=10)
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             found = self.client.get_experiment_by_name(experiment)
             if found is None and not new:
-                raise UserError(
-                    f"tracking-uri = {redacted(uri)!r} holds no experiment {experiment!r}; allowed: the store that "
-                    "holds the runs (--tracking-uri, where it has moved)"
-                )
+                raise wrong_store(uri, f"holds no experiment {experiment!r}")
             found = found or self._create(experiment, artifacts)
         except UserError:
             raise
@@ -95,7 +92,7 @@ class Tracker:
         self.experiment_id = found.experiment_id
         with suppress(*_TROUBLE):
             for run_id in end_dead_runs(self.client, self._storage):
-                say(f"MLflow run {run_id} is ended as KILLED: the process that had started it is gone")
+                say(f"MLflow run {run_id} is ended as KILLED: the process that started it has died")
 
     def _create(self, experiment: str, artifacts: Path) -> Experiment:
         place = None if self.uri.startswith("http") else (artifacts / experiment).resolve().as_uri()
@@ -104,7 +101,7 @@ class Tracker:
             artifact_location=place,
             tags={
                 "mlflow.experimentKind": "custom_model_development",
-                # The metric that the charts of its runs show first.
+                # MLflow's charts show this metric first.
                 "mlflow.experiment.primaryMetric.name": "ser",
                 "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
             },
@@ -112,7 +109,7 @@ class Tracker:
         return self.client.get_experiment(number)
 
     def check_holds(self, run_id: str) -> None:
-        """Raise if the store does not have this run: it is another sweep's.
+        """Raise if the store does not hold this run, since it is then another sweep's.
 
         Raises:
             UserError: naming the store.
@@ -122,10 +119,7 @@ class Tracker:
         except _TROUBLE as error:
             if getattr(error, "error_code", None) != "RESOURCE_DOES_NOT_EXIST":
                 raise refusal(self.uri, error) from None
-            raise UserError(
-                f"tracking-uri = {redacted(self.uri)!r} holds no run {run_id}; allowed: the store that holds the runs "
-                "(--tracking-uri, where it has moved)"
-            ) from None
+            raise wrong_store(self.uri, f"holds no run {run_id}") from None
 
     def start(
         self,
@@ -146,14 +140,8 @@ class Tracker:
         shown = [Param(key, redacted(str(value))[:6000]) for key, value in params.items()]
 
         def send() -> str:
-            every = {
-                **tags,
-                **nesting,
-                **described,
-                **owner_tags(self._storage),
-                **source_tags(),
-                "mlflow.user": person(),
-            }
+            every = {**tags, **nesting, **described, **owner_tags(self._storage), **source_tags()}
+            every["mlflow.user"] = person()
             run: Run = self.client.create_run(self.experiment_id, run_name=name, tags=every)
             self.client.log_batch(run.info.run_id, params=shown)
             return str(run.info.run_id)
@@ -161,7 +149,7 @@ class Tracker:
         return self._sent(send)
 
     def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Log one batch of metrics without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308."""
+        """Log one batch of metrics, without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308."""
         now = int(time.time() * 1000)
         batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if math.isfinite(v)]
         tags = [RunTag(key, value) for key, value in infinite(metrics).items()]
@@ -169,8 +157,7 @@ class Tracker:
             self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch, tags=tags))
 
     def log_missing(self, run_id: str | None, steps: Mapping[int, Mapping[str, float]]) -> None:
-        """Log the metrics of several steps that the run lacks: a history holds each step once."""
-
+        """Log those metrics of several steps that the run lacks, so that a history holds each step once."""
         tags = {key: value for metrics in steps.values() for key, value in infinite(metrics).items()}
         steps = {step: charted(metrics) for step, metrics in steps.items()}
 
@@ -191,7 +178,7 @@ class Tracker:
         self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
 
     def inputs(self, run_id: str | None, corpora: Sequence[DatasetInput]) -> None:
-        """Log the corpora that a run reads; those that it has already are not logged twice."""
+        """Log the corpora that a run reads. MLflow skips those that the run has already."""
         self._on_run(run_id, lambda run: self.client.log_inputs(run, list(corpora)))
 
     def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
@@ -209,7 +196,7 @@ class Tracker:
         self._on_run(run_id, lambda run: self.client.set_terminated(run, status))
 
     def find(self, parent: str, role: str, number: int | None = None) -> str | None:
-        """Return the run below `parent` of this role and, for a trial, this number; None if there is none."""
+        """Return the run below `parent` with this role and, for a trial, this number; None if there is none."""
         wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = '{role}'"
         if number is not None:
             wanted += f" and params.trial = '{number}'"
@@ -236,7 +223,7 @@ class Tracker:
                 for key, value in tags.items():
                     self.client.set_model_version_tag(name, version, key, value)
             except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # else it was deleted
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                     raise
 
         self._sent(send)
@@ -261,13 +248,11 @@ class Tracker:
             self.failures += 1
             self._quiet_until = time.monotonic() + _PAUSE_S
             if not self._failing:
-                self._say(f"MLflow takes nothing at the moment ({self._reason(error)}); the sweep goes on without it")
+                reason = reason_of(self.uri, error)
+                self._say(f"MLflow takes nothing at the moment ({reason}); the sweep goes on without it")
             self._failing = True
             return None
         if self._failing:
             self._say("MLflow answers again")
         self._failing = False
         return answer
-
-    def _reason(self, error: Exception) -> str:
-        return reason_of(self.uri, error)

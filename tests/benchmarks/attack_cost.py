@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from rich.console import Console
 
+from edp.ledger import Ledger
 from sweeps.bench.machine import machine, versions
 from sweeps.config.loading import load_recipe
 from sweeps.run.prepare import encode_missing, locate, read_missing
@@ -71,8 +72,10 @@ def main() -> None:
             "validation": lambda: valid_metrics(model, corpus, alone, cpu, group),
             "validation_with_attack": lambda: valid_metrics(model, corpus, job, cpu, group),
             "test": test_utility,
-            "test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group),
-            "earlier_test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group, at_most=EARLIER_MEMBERS),
+            "test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group, Ledger()),
+            "earlier_test_with_attack": lambda: final_metrics(
+                model, corpus, job, cpu, group, Ledger(), at_most=EARLIER_MEMBERS
+            ),
         }
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for turn in range(_ROUNDS + 1):

@@ -208,17 +208,15 @@ def test_a_row_that_is_stopped_between_its_sweeps_says_it_too(
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("part", ["private", "mechanism"])
 def test_a_row_that_is_stopped_says_the_command_that_goes_on_with_all_of_it(
-    part: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ctrl_c(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sweeps.commands.run_to_end.encode_missing", ctrl_c)
+    monkeypatch.setattr("sweeps.commands.start.encode_missing", ctrl_c)
     words = ["--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
-    words += ["--part", part]
-    words += ["--encoder", str(make_encoder("bert", tmp_path / "encoder"))] if part == "private" else []
+    words += ["--part", "mechanism"]
     words += ["--output", str(tmp_path / "table"), "--report", "--storage", str(tmp_path / "runs")]
     for _ in ("begun", "gone on with"):
         code, out, err = command(*words, commands=app)

@@ -99,7 +99,7 @@ def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[st
 
 
 def test_a_head_sorts_the_table_and_again_the_other_way_round(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
-    assert page.inner_text("#table").count("A head sorts") == 1
+    assert page.inner_text("#table").count("The head of a column sorts") == 1
     n = sum(len(trial["points"]) for trial in swept[1]["trials"])
     page.check("#dominated input")
     page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=n)

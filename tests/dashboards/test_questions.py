@@ -36,23 +36,23 @@ ASKED = "How much may one person contribute?"
 def test_where_users_are_the_unit_all_that_one_said_is_bounded() -> None:
     found = answers("user", None, 50, user_utterances=3)
     assert found["What is the unit of privacy?"].text == "One user."
-    assert "3 utterances an epoch" in found[ASKED].text
+    assert "3 utterances per epoch" in found[ASKED].text
     assert not found[ASKED].open
     assert "50 training users: δ·n = 0.025" in found["Is δ small for so much data?"].text
-    assert "twice" not in found["How far can one unit move a step?"].text
+    assert "twice" not in found["How far can one unit change a step?"].text
     assert "of a user" in found["What are ε and δ?"].text
 
 
 @pytest.mark.parametrize(("most", "open_"), [(7, False), (7000, True)])
 def test_where_they_are_known_it_is_said_how_a_group_is_protected(most: int, open_: bool) -> None:
     found = answers("example", most, 50)
-    assert f"{most:,} utterances at most are one user's" in found[ASKED].text
+    assert f"one user has at most {most:,} utterances" in found[ASKED].text
     assert found[ASKED].open == open_
     assert "5,000 training utterances" in found["Is δ small for so much data?"].text
 
 
 def test_where_they_are_not_known_the_question_is_open() -> None:
     found = answers("example", None, None)
-    assert "Nothing bounds how many utterances are one person's" in found[ASKED].text
+    assert "Nothing bounds the number of utterances of one person" in found[ASKED].text
     assert found[ASKED].open
     assert "of a user" not in found["What are ε and δ?"].text

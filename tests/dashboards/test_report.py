@@ -63,14 +63,14 @@ def test_before_anybody_picked_it_names_the_rules_choice(
 ) -> None:
     trials = sweep.trials()
     monkeypatch.setattr(Sweep, "trials", lambda self: trials)
-    for epsilon, said in ((8.0, "Recommended"), (80.0, "Not recommended, shown all the same")):
+    for epsilon, said in ((8.0, "Recommended"), (80.0, "Not recommended, but shown")):
         for point in (point for trial in trials for point in trial.points):
             point.metrics["epsilon"] = epsilon + point.trial / 100
         chosen = write_report(sweep, tmp_path / "report.html")
         text = words(tmp_path / "report.html")
         assert f"{said}: trial {chosen.name}" in text
         assert recommended(sweep).why in text
-    assert "Nobody has picked a configuration yet." in text
+    assert "No configuration has been picked yet." in text
 
 
 @pytest.mark.slow
@@ -79,15 +79,15 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
     text = words(tmp_path / "report.html")
     trials = sweep.trials()
     for said in (
-        f"honest {epsilon_text(chosen.metrics['epsilon'])} what the executed mechanism guarantees",
-        f"paper {epsilon_text(chosen.metrics['epsilon_paper'])} what the paper's formula would claim",
+        f"honest {epsilon_text(chosen.metrics['epsilon'])} an upper bound, which the executed mechanism guarantees",
+        f"paper {epsilon_text(chosen.metrics['epsilon_paper'])} the claim of the paper's formula",
         "audited not audited",
         "δ = 0.0005",
         "Unit: one utterance.",
         "one replaced by nothing",
         "Sampling: shuffled epochs",
         "aggregator is trusted",
-        "noise is secret : it was seeded from the operating system",
+        "noise is secret : the operating system provided the seed",
         "1,350 training utterances",
         f"all trials composed): {epsilon_text(epsilon_of_sweep(sweep, trials))}",
         f"({chosen.ledger.steps})" if chosen.ledger else "",
@@ -100,7 +100,7 @@ def test_of_whole_batches_it_says_how_many_gradients_were_clipped(tmp_path: Path
     whole = sweep_of(tmp_path, "whole", 2, "training.method=dpsgd", "training.batch_size=full")
     write_report(whole, tmp_path / "report.html")
     text = words(tmp_path / "report.html")
-    assert "Mechanism: 1,350 clipped gradients a step, C = " in text
+    assert "Mechanism: 1,350 clipped gradients per step, C = " in text
     assert "in the sum of 1,350 clipped gradients" in text
 
 
@@ -114,9 +114,9 @@ def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp
         "δ = 0.0005 with 1,350 training utterances: δ·n = 0.68.",
         f"{chosen.ledger.steps} noised steps in {chosen.epoch} epochs.",
         f"At most {number(first.sensitivity())} in the sum of 8 clipped gradients",
-        "Shuffled epochs, every unit in one step of each; accounted for as that",
-        f"Open. Not of this configuration: {sweep.command('report', '--verify')} does it.",
-        "Open. There was none: the recipe has no canaries.",
+        "Shuffled epochs, every unit in one step of each. The accounting assumes exactly that",
+        f"Open. Not for this configuration; {sweep.command('report', '--verify')} does it.",
+        "Open. No audit was run: the recipe has no canaries.",
     ):
         assert said in text, said
     asked, opened = (int(re.findall(pattern, text)[0]) for pattern in (r"(\d+) questions of", r"(\d+) are open"))
@@ -185,7 +185,7 @@ def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path) -> None:
     point = write_report(sweep, tmp_path / "before.html")
-    assert "no longer there" in words(tmp_path / "before.html")
+    assert "no longer available" in words(tmp_path / "before.html")
     rng = np.random.default_rng(2)
     results = [measure(name, rng.normal(0.3, 1, 200), rng.normal(0, 1, 200)) for name in ("shadow", "rmia")]
     point.folder.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     assert "Compared with 8 reference models trained without privacy (sgd), 3 epochs each." in text
 
     permitted = f"a TPR of {100 * point.metrics['permitted_tpr_at_1pct_fpr']:.3g} % at 1 % FPR"
-    assert f"what no attack can exceed: the ledger permits any attack {permitted}" in text
+    assert f"The limit of every attack: the ledger permits any attack {permitted}" in text
 
     document = json.loads((point.folder / "attacks.json").read_text())
     document["curves"]["rmia"]["tpr"][1] = 1e308
@@ -220,6 +220,7 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     (point.folder / "attacks.json").unlink()
 
 
+@pytest.mark.slow
 def test_an_attack_that_finds_many_before_its_first_false_alarm_is_drawn_in_full() -> None:
     """On logarithmic axes, where a curve of two corners had none left."""
     told_apart = measure("shadow", np.arange(5000) + 5000.0, np.arange(5000) + 0.0)
@@ -234,7 +235,7 @@ def test_an_attack_that_finds_many_before_its_first_false_alarm_is_drawn_in_full
 @pytest.mark.slow
 def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_path: Path) -> None:
     point = write_report(sweep, tmp_path / "report.html")
-    assert "It has not been trained again" in words(tmp_path / "report.html")
+    assert "It has not been retrained with other seeds" in words(tmp_path / "report.html")
     place = sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / "seed-1"
     place.mkdir(parents=True)
     (place / "result.json").write_text(
@@ -242,7 +243,7 @@ def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_pat
     )
     write_report(sweep, tmp_path / "report.html")
     epsilons = [epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper")]
-    shown = f"43.21% {point.metrics['mia_auc']:.3f} {' '.join(epsilons)} 1 new seed decide"
+    shown = f"43.21% {point.metrics['mia_auc']:.3f} {' '.join(epsilons)} 1 new seed is too few to judge"
     assert shown in words(tmp_path / "report.html")
     for seed in (2, 3):
         made = place.with_name(f"seed-{seed}")
@@ -251,7 +252,7 @@ def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_pat
         (made / "result.json").write_text(json.dumps({"seed": seed, "run_id": "x", "metrics": metrics}))
     write_report(sweep, tmp_path / "report.html")
     assert "Over 3 new seeds its SER is" in words(tmp_path / "report.html")
-    assert '<p class="before">It was trained again' in (tmp_path / "report.html").read_text(), "on the table's sheet"
+    assert '<p class="before">It was retrained' in (tmp_path / "report.html").read_text(), "on the table's sheet"
 
 
 @pytest.mark.slow

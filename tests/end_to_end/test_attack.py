@@ -43,7 +43,7 @@ def swept(ray_cluster: str, storage: Path, command: Command) -> dict[str, Any]:
     kept = storage / "document.json"
     if not kept.is_file():
         recipe = storage / "audited.yaml"
-        recipe.write_text(TINY_RECIPE.replace("workers: 2", "workers: 1").replace("trials: 2", "trials: 1"))
+        recipe.write_text(TINY_RECIPE.replace("trials: 2", "trials: 1"))
         settings = ["canaries.count=40", "attacks.at_end=true", "attacks.references=2", "search.keep_epochs=1"]
         words = [word for setting in settings for word in ("--set", setting)]
         code, out, err = command("run", str(recipe), "--name", "audited", "--storage", str(storage), "--json", *words)
@@ -157,7 +157,7 @@ def test_what_was_trained_from_a_picked_configuration_is_attacked_by_its_folder(
         (["nothing"], "run = 'nothing'"),
         (["audited/7"], "allowed: baseline, 0"),
         (["audited/0@9"], "allowed: baseline, 0"),
-        (["audited/trials/0"], "no trial of this number"),
+        (["audited/trials/0"], "no model of this name"),
         *[(["audited/0", "--references", f"{k}"], f"--references = {k}") for k in (-1, 0, 1, 3, 258, 10**11)],
         (["audited/0", "--reference-training", "dp"], "dp"),
     ],

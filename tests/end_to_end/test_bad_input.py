@@ -73,6 +73,7 @@ def refused(words: str, says: str, folder: Path, command: Command, monkeypatch: 
     assert {path.name for path in made} <= {"runs"}, made
 
 
+@pytest.mark.slow
 def test_the_installed_command_does_the_same(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sweeps.commands", "run", "quikstart"],

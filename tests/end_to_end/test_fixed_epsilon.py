@@ -18,7 +18,6 @@ SETTINGS = [
     "search.sampler=random",
     "search.trials=5",
     "search.seed=3",
-    "training.workers=1",
     "space.training.method.choice=[edp, dpsgd]",
     "space.training.micro_batches.choice=[2, 8]",
     "space.training.batch_size.choice=[18, 24, full]",

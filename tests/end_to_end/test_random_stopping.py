@@ -21,7 +21,7 @@ SETTINGS = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objective
 def test_only_the_best_trial_leaves_the_sweep(ray_cluster: str, command: Command, tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)
-    words = [word for setting in [*SETTINGS, "training.workers=1"] for word in ("--set", setting)]
+    words = [word for setting in SETTINGS for word in ("--set", setting)]
     code, out, err = command("run", str(recipe), "--name", "secret", "--storage", str(tmp_path), "--json", *words)
     assert code == 0, err
     found = json.loads(out)

@@ -64,7 +64,7 @@ def test_every_command_of_ours_is_accepted(line: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_only_reads_runs_as_it_stands_there(
+def test_what_only_reads_runs_as_it_stands_there_but_for_the_size_of_a_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -72,7 +72,7 @@ def test_what_only_reads_runs_as_it_stands_there(
     lines = [line for line in commands() if line.startswith(READS)]
     assert {line.split()[1] for line in lines} == {"list", "status", "front", "report", "epsilon", "data"}
     for line in lines:
-        code, _, err = command(*shlex.split(line)[1:])
+        code, _, err = command(*shlex.split(line.replace("--utterances 50000", "--utterances 500"))[1:])
         assert code == 0, (line, err)
     assert Path("report.html").is_file()
 

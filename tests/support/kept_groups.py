@@ -11,17 +11,17 @@ from trainables.workers.worker_group import WorkerGroup
 
 
 class KeptGroups:
-    """What a sweep of this process asks for is what the last one had, where it ended well and they ask for the same."""
+    """The worker groups of this process' sweeps, kept for the next sweep that asks for an equal one."""
 
     def __init__(self) -> None:
         self._kept: dict[GroupSpec, WorkerGroup] = {}
 
     @contextmanager
     def lent(self, group: GroupSpec, storage: Path, name: str) -> Iterator[WorkerGroup]:
-        """In the place of a `WorkerGroup` of these arguments."""
+        """Yield a kept group in place of a new `WorkerGroup` of these arguments; keep it unless the block raises."""
         one = self._kept.pop(group, None)
         if one is None:
-            self.close()  # or it might wait for their processors
+            self.close()  # or the new one might wait for their processors
             one = WorkerGroup(group, storage, name)
             one._thread.name = "kept"  # a command whose group still runs at its end ends this process
         with ExitStack() as stack:
@@ -31,6 +31,6 @@ class KeptGroups:
         self._kept[group] = one
 
     def close(self) -> None:
-        """Ends what is kept."""
+        """End the kept groups."""
         while self._kept:
             self._kept.popitem()[1].close()

@@ -110,9 +110,7 @@ class Kept:
 
     def batch(self, utterances: list[str]) -> Batch:
         """What the model reads of them."""
-        batch = encode_utterances(
-            [split_blanks(utterance) for utterance in utterances], self.corpus.folder / "features"
-        )
+        batch = encode_utterances([split_blanks(utterance) for utterance in utterances], self.corpus.features())
         if not has_states(self.spec.model):
             return batch
         return served_states(self.spec.model, self.corpus.folder, self.corpus.labels)(batch)

@@ -1,16 +1,11 @@
-"""The specification of one trial: corpus, model, training, mechanism. Frozen, and the same in YAML and JSON. Must not
-import anything that reads a corpus or trains."""
+"""The specification of one trial: corpus, model, training and mechanism.
+
+Specs are frozen, and the same in YAML and JSON. Must not import anything that reads a corpus or trains.
+"""
 
 from trainables.config.corpus import ColumnsSpec, CorpusSpec
 from trainables.config.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpec, HeadSpec, ModelSpec
-from trainables.config.training import (
-    Device,
-    Method,
-    NonPrivateSpec,
-    Optimizer,
-    Precision,
-    TrainingSpec,
-)
+from trainables.config.training import Device, NonPrivateSpec, Precision, TrainingSpec
 from trainables.config.trial import CanariesSpec, ShadowSpec, TrialSpec
 
 __all__ = [
@@ -23,10 +18,8 @@ __all__ = [
     "EmbeddingsSpec",
     "FeaturesSpec",
     "HeadSpec",
-    "Method",
     "ModelSpec",
     "NonPrivateSpec",
-    "Optimizer",
     "Precision",
     "ShadowSpec",
     "TrainingSpec",

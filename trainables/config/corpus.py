@@ -14,46 +14,62 @@ from edp.spec import Frozen
 class ColumnsSpec(Frozen):
     """The names of a table's columns; null: one of the usual names (`trainables.corpora.tables.NAMES`)."""
 
-    text: Annotated[str | None, Field(description="words separated by blanks, or a list of words")] = None
-    intent: str | None = None
-    tags: Annotated[str | None, Field(description="strict BIO, one tag a word")] = None
-    user: Annotated[str | None, Field(description="user of the utterance")] = None
+    text: Annotated[
+        str | None, Field(description="column of the words, separated by blanks or as a list; null: a usual name")
+    ] = None
+    intent: Annotated[str | None, Field(description="column of the intent; null: a usual name")] = None
+    tags: Annotated[
+        str | None, Field(description="column of the tags, strict BIO with one tag per word; null: a usual name")
+    ] = None
+    user: Annotated[str | None, Field(description="column of the user who said the utterance; null: a usual name")] = (
+        None
+    )
 
 
 class CorpusSpec(Frozen):
-    """A corpus: a public one by name, a generated one, or a user's own by path."""
+    """A corpus: a public or a generated one by name, or your own by path."""
 
     name: Annotated[
         str,
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            description="a public corpus (edp-sweep data fetch --help), communication, health or video; with a "
-            "path any name, by default that of the file",
+            description="a public corpus (edp-sweep data fetch --help lists them), or a generated one: communication, "
+            "health or video; with `path` any name, by default that of the file or folder",
         ),
     ]
-    path: Annotated[str | None, Field(description="folder or file of the corpus; takes precedence over `name`")] = None
+    path: Annotated[
+        str | None, Field(description="file or folder of your own corpus; null: the corpus called `name`")
+    ] = None
     format: Annotated[
         Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets"],
-        Field(description="format of `path`"),
+        Field(description="format of the files at `path`; auto: recognised by their names"),
     ] = "auto"
-    columns: Annotated[ColumnsSpec | None, Field(description="of csv, parquet, datasets; null: the usual names")] = None
-    utterances: Annotated[
-        int | None, Field(ge=20, description="number of utterances to generate (generated corpora)")
+    columns: Annotated[
+        ColumnsSpec | None,
+        Field(description="column names of formats csv, parquet and datasets; null: the usual names"),
     ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="of the generator and of the 45:5:50 split")] = 0
+    utterances: Annotated[
+        int | None,
+        Field(
+            ge=20,
+            description="number of utterances to generate (null: 10,000), or, for other corpora, to draw at random "
+            "(null: all)",
+        ),
+    ] = None
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the generator, the sample and the split")] = 0
     split: Annotated[
         Literal["paper", "published"],
         Field(
-            description="paper: 45:5:50, no utterance in two parts; published: the corpus' own train, valid and "
-            "test, to compare with published SER and F1"
+            description="paper: 45:5:50 into train, valid and test, without an utterance in two of them; published: "
+            "the corpus' own train, valid and test, to compare with published results"
         ),
     ] = "paper"
 
     @model_validator(mode="before")
     @classmethod
     def _named_after_its_path(cls, given: Any) -> Any:
-        """Name a corpus with a path after its file or folder, unless it is given a name."""
-        if isinstance(given, dict) and isinstance(given.get("path"), int | float):  # as YAML reads digits
+        """Name a corpus with a path after its file or folder, unless it has a name."""
+        if isinstance(given, dict) and isinstance(given.get("path"), int | float):  # YAML reads digits as a number
             raise ValueError(f"path = {given['path']}: allowed: text; a name of digits as ./{given['path']}")
         if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):
             return given
@@ -64,10 +80,9 @@ class CorpusSpec(Frozen):
     def _format_is_that_of_a_path(self) -> CorpusSpec:
         if self.path is not None:
             return self
-        columns = self.columns.model_dump(exclude_none=True) if self.columns is not None else {}
         given = {} if self.format == "auto" else {"format": self.format}
-        given |= {f"columns.{kind}": name for kind, name in columns.items()}
-        if given:
-            name, value = next(iter(given.items()))
+        if self.columns is not None:
+            given |= {f"columns.{kind}": name for kind, name in self.columns.model_dump(exclude_none=True).items()}
+        for name, value in given.items():
             raise ValueError(f"{name} = {value} has no meaning without path; allowed: a path beside it, or neither")
         return self

@@ -1,8 +1,8 @@
 """The keys by which caches, shadow attacks, reference models and checkpoints are found again.
 
-A key is made of what a spec says differently from its defaults, so that a setting that is added changes no key of a
-sweep that exists. The price is one rule: whoever changes a *default*, or what a setting does, raises `KEY_VERSION`.
-`tests/trainables/config/key_defaults.json` holds the defaults of each version; a test compares.
+A key is made of the settings that differ from their defaults, so a new setting changes no key of an existing sweep.
+The price is one rule: a change of a *default*, or of what a setting does, must raise `KEY_VERSION`. A test compares the
+defaults with `tests/trainables/config/key_defaults.json`, which holds those of each version.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 KEY_VERSION = 1
-"""A part of every key. Raise it when a default changes: what was made under the old one is then made again."""
+"""A part of every key. Raise it when a default changes: whatever the old keys name is then made again."""
 
 NO_EFFECT = frozenset({"workers", "device", "memory_batch", "sub_chunks", "validate_every"})
-"""Settings of `training` that change no weights, up to the order of a summation."""
+"""Settings of `training` that change no weights, except by the order of a summation."""
 
 
 def identity(spec: BaseModel, leave_out: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings of `spec` that differ from their defaults, as JSON values.
 
-    Specs within it, also within tuples, are reduced in the same way. A tag, which is a field of one possible value such
-    as `kind`, is kept: it says which spec of a union this is.
+    Nested specs, also those in tuples, are reduced in the same way. A tag (a field with one possible value, such as
+    `kind`) is kept, since it says which spec of a union this is.
 
     Args:
-        leave_out: paths of settings that have no effect on what the key is of, such as `training.workers`.
+        leave_out: paths of settings that do not affect what the key names, such as `training.workers`.
 
     Examples:
         >>> from trainables.config import CanariesSpec
@@ -48,12 +48,13 @@ def identity(spec: BaseModel, leave_out: Collection[str] = ()) -> dict[str, Any]
 
 
 def _reduced(value: Any, leave_out: Collection[str]) -> Any:
+    """Replace the specs in a field's value by their `identity`."""
     if isinstance(value, BaseModel):
         return identity(value, leave_out)
     return [_reduced(one, leave_out) for one in value] if isinstance(value, tuple) else value
 
 
 def cache_key(*parts: object) -> str:
-    """Return 12 hexadecimal digits that change when a part does; a spec among the parts counts as its `identity`."""
+    """Return 12 hexadecimal digits that change if a part does; a spec counts as its `identity`."""
     text = json.dumps([KEY_VERSION, *parts], sort_keys=True, default=identity)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -9,44 +9,44 @@ from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
 
-Method = Literal["sgd", "edp", "dpsgd"]
 Device = Literal["auto", "cpu", "cuda"]
-Optimizer = Literal["adam", "adamw", "sgd", "momentum", "adam_bc"]
 Precision = Literal["auto", "float32", "bfloat16"]
-"""`auto` is bfloat16 where the device multiplies it in hardware, else float32. A processor that does not takes some
-fifty times as long for it (an EPYC with AVX2 alone: 1.3 against 63 GFLOP/s)."""
+"""`auto` is bfloat16 if the device multiplies it in hardware, else float32: others are some fifty times slower
+with it (an EPYC with only AVX2: 1.3 against 63 GFLOP/s)."""
 
 MAX_EPOCHS = 100_000
-"""Limit of epochs: each has an entry in the ledger, which is priced as a whole."""
-
-_MAX_WORKERS = 1024
-"""Largest number of workers that a message lists."""
+"""Largest number of epochs: each has an entry in the ledger, which is priced as a whole."""
 
 
 class NonPrivateSpec(Frozen):
-    """Settings of training without privacy that differ from the private ones: with a learning rate that suits clipped
-    gradients of full batches, training without a clip diverges.
+    """The settings of training without privacy that differ from the private ones.
 
-    A null setting is the private one, and with `model.features` the one of `NON_PRIVATE_HEADS`.
+    Training without a clip diverges at a learning rate that suits clipped gradients of full batches. A null setting is
+    the private one, or, with `model.features`, that of `NON_PRIVATE_HEADS`.
     """
 
-    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: the private one; of heads 15")] = None
-    batch_size: Annotated[int | None, Field(ge=1, description="null: the private one; of heads 64")] = None
+    epochs: Annotated[
+        int | None, Field(ge=1, le=MAX_EPOCHS, description="epochs; null: the private setting, 15 for heads")
+    ] = None
+    batch_size: Annotated[
+        int | None, Field(ge=1, description="utterances per step; null: the private setting, 64 for heads")
+    ] = None
     optimizer: Annotated[
         Literal["adam", "adamw", "sgd"] | None,
-        Field(description="with its default settings; null: the private one; of heads adam"),
+        Field(description="optimiser, with its default settings; null: the private setting, adam for heads"),
     ] = None
-    learning_rate: Annotated[float | None, Field(gt=0, description="null: the private one; of heads 0.03")] = None
+    learning_rate: Annotated[
+        float | None, Field(gt=0, description="learning rate; null: the private setting, 0.03 for heads")
+    ] = None
 
 
 NON_PRIVATE_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
-"""Settings of training without privacy for heads on the states of a frozen encoder."""
+"""The settings of training without privacy for heads on the states of a frozen encoder."""
 
 
 class TrainingSpec(Frozen):
     """The settings of training. `micro_batches` belongs to the mechanism, `workers` to the hardware."""
 
-    # Null is an optimiser's own default (`trainables.training.optimizers`).
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
         "momentum": ("optimizer", "momentum"),
         "weight_decay": ("optimizer", "adamw"),
@@ -54,35 +54,47 @@ class TrainingSpec(Frozen):
         "decay_epochs": ("learning_rate_decay", "linear"),
     }
 
-    method: Method = "edp"
-    epochs: Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = 15
+    method: Annotated[
+        Literal["sgd", "edp", "dpsgd"],
+        Field(description="sgd: no privacy; edp: clip each micro-batch; dpsgd: clip each utterance, or each user"),
+    ] = "edp"
+    epochs: Annotated[int, Field(ge=1, le=MAX_EPOCHS, description="passes over the training split")] = 15
     batch_size: Annotated[
         Annotated[int, Field(ge=1)] | Literal["full"],
         Field(
-            description="utterances a step, all workers together, or users with edp.unit = user; full: the training set"
+            description="utterances per step of all workers together, or users with edp.unit = user; full: the whole "
+            "training split"
         ),
     ] = 64
-    micro_batches: Annotated[int, Field(ge=1, description="N of the paper: clips a step")] = 8
-    workers: Annotated[int, Field(ge=1, description="processes; divides micro_batches")] = 8
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-3
+    micro_batches: Annotated[
+        int, Field(ge=1, description="micro-batches per step, each clipped once; the paper's N")
+    ] = 8
+    workers: Annotated[int, Field(ge=1, description="processes that train; a divisor of micro_batches")] = 8
+    learning_rate: Annotated[float, Field(gt=0, description="learning rate of the first epoch")] = 2e-3
     optimizer: Annotated[
-        Optimizer,
+        Literal["adam", "adamw", "sgd", "momentum", "adam_bc"],
         Field(
-            description="step rule for the gradient of `method`, noisy or not; momentum: heavy-ball; adam_bc: "
-            "Adam with the noise's variance taken out of its second moment"
+            description="optimiser, for private and other gradients alike; momentum: heavy-ball; adam_bc: Adam whose "
+            "second moment is corrected for the variance of the noise"
         ),
     ] = "adam"
     momentum: Annotated[
         float | None,
-        Field(ge=0, lt=1, description="with optimizer momentum: v = momentum v + g, w -= learning_rate v; null: 0.9"),
+        Field(ge=0, lt=1, description="with optimizer = momentum: v = momentum v + g, w -= learning_rate v; null: 0.9"),
     ] = None
     weight_decay: Annotated[
         float | None,
-        Field(ge=0, description="with optimizer adamw: a step takes learning_rate weight_decay w off w; null: 0.01"),
+        Field(
+            ge=0, description="with optimizer = adamw: a step subtracts learning_rate weight_decay w from w; null: 0.01"
+        ),
     ] = None
     noise_floor: Annotated[
         float | None,
-        Field(gt=0, description="with optimizer adam_bc: least second moment, over the noise's variance; null: 0.1"),
+        Field(
+            gt=0,
+            description="with optimizer = adam_bc: lower bound of the second moment, in units of the noise's variance; "
+            "null: 0.1",
+        ),
     ] = None
     average: Annotated[
         float | None,
@@ -90,52 +102,54 @@ class TrainingSpec(Frozen):
             ge=0,
             lt=1,
             description="decay of an exponential moving average of the weights, which is measured and released "
-            "in their place; costs no epsilon; 0 and null: the weights themselves",
+            "instead of them and costs no epsilon; 0 or null: the weights themselves",
         ),
     ] = None
     learning_rate_decay: Annotated[
-        Literal["none", "linear"], Field(description="linear: epoch t of T at learning_rate (1 - t/T)")
+        Literal["none", "linear"],
+        Field(description="linear: epoch t of T, counted from 0, has the rate learning_rate (1 - t/T)"),
     ] = "none"
     decay_epochs: Annotated[
-        int | None, Field(ge=1, description="T of learning_rate_decay for a training that ends earlier; null: epochs")
+        int | None, Field(ge=1, description="with learning_rate_decay = linear: T, if not `epochs`; null: epochs")
     ] = None
     precision: Annotated[
         Precision,
         Field(
-            description="precision of the products in training; auto: bfloat16 where the device multiplies it "
-            "in hardware (other processors are some fifty times slower with it). Weights, "
-            "gradients, clip and noise are always float32. Scores of bfloat16 have three digits: "
-            "heads with a small clip and a large rate need float32"
+            description="precision of matrix products in training; auto: bfloat16 if the device multiplies it in "
+            "hardware (other processors are some fifty times slower with it). Weights, gradients, clip and noise are "
+            "always float32. Scores in bfloat16 have three digits: heads with a small clip and a large learning rate "
+            "need float32"
         ),
     ] = "float32"
     memory_batch: Annotated[
         int | None,
         Field(
             ge=1,
-            description="most utterances that a worker runs at once; null: those that fit into memory. Changes "
-            "no result",
+            description="maximum of utterances that a worker processes at once; null: as many as fit into memory. "
+            "Does not change results",
         ),
     ] = None
     sub_chunks: Annotated[
-        int, Field(ge=1, description="number of length-sorted chunks of a worker's share of a step")
+        int, Field(ge=1, description="chunks, sorted by length, that a worker's share of a step is processed in")
     ] = 1
     validate_every: Annotated[
         int,
         Field(
-            ge=1, description="epochs from one validation, checkpoint and report to the next; the last epoch has all"
+            ge=1,
+            description="epochs from one validation, checkpoint and report to the next; the last epoch always has them",
         ),
     ] = 1
     non_private: Annotated[
         NonPrivateSpec | None,
         Field(
-            description="settings of the SGD baseline, the shadow and reference models; null: the settings above, and "
-            "with model.features those of heads"
+            description="settings of the SGD baseline, the shadow model and the reference models; null: the private "
+            "settings, or, with model.features, those for heads"
         ),
     ] = None
     seed: Annotated[
-        int, Field(ge=0, lt=2**32, description="seed of weights, dropout and data order; never of noise")
+        int, Field(ge=0, lt=2**32, description="seed of initial weights, dropout and data order, never of noise")
     ] = 0
-    device: Device = "auto"
+    device: Annotated[Device, Field(description="device to train on; auto: cuda if there is a GPU")] = "auto"
 
     @field_validator("batch_size", mode="before")
     @classmethod
@@ -150,7 +164,7 @@ class TrainingSpec(Frozen):
             if self.batch_size < self.clips:
                 raise ValueError(
                     f"micro_batches = {self.micro_batches} is more than batch_size = {self.batch_size}; "
-                    "allowed: at most one micro-batch an utterance"
+                    "allowed: at most one micro-batch per utterance"
                 )
             if self.batch_size % self.clips:
                 raise ValueError(
@@ -163,22 +177,13 @@ class TrainingSpec(Frozen):
         if self.clips is not None and self.clips % self.workers:
             what = "batch_size" if self.method == "dpsgd" else "micro_batches"
             raise ValueError(
-                f"workers = {self.workers} does not divide {what} = {self.clips}; "
-                f"allowed: {', '.join(str(d) for d in _divisors(self.clips))}"
+                f"workers = {self.workers} does not divide {what} = {self.clips}; allowed: {divisors(self.clips)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _non_private_batches_are_shared_evenly(self) -> TrainingSpec:
         if self.non_private is not None and (self.non_private.batch_size or 0) % self.workers:
             raise ValueError(
                 f"non_private.batch_size = {self.non_private.batch_size} is not a multiple of workers = "
                 f"{self.workers}; allowed: multiples of {self.workers}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _noise_is_there_to_be_taken_out(self) -> TrainingSpec:
         if self.optimizer == "adam_bc" and self.method == "sgd":
             raise ValueError(
                 "optimizer = adam_bc has no meaning with method sgd, which adds no noise; "
@@ -188,7 +193,7 @@ class TrainingSpec(Frozen):
 
     def without_privacy(self) -> TrainingSpec:
         """Return the same training without clip and noise; adam replaces adam_bc, which only corrects for noise."""
-        # SGD has no use for micro-batches, but workers must divide them.
+        # SGD does not use micro-batches, but workers must divide their number.
         changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers}
         if self.optimizer == "adam_bc":
             changes |= {"optimizer": "adam", "noise_floor": None}
@@ -198,7 +203,7 @@ class TrainingSpec(Frozen):
         """Return the training without privacy, with the settings of `non_private`.
 
         Args:
-            heads: True for heads on the states of a frozen encoder, whose private settings do not suit SGD.
+            heads: True for heads on the states of a frozen encoder: their private settings do not suit SGD.
         """
         changes: dict[str, Any] = {} if self.non_private is None else self.non_private.model_dump(exclude_none=True)
         if heads:
@@ -219,7 +224,7 @@ class TrainingSpec(Frozen):
 
     @property
     def clips(self) -> int | None:
-        """Micro-batches a step, as executed: DP-SGD clips every example. None: the number of examples."""
+        """The clips of a step: DP-SGD clips every example. None: as many as there are examples."""
         if self.method != "dpsgd":
             return self.micro_batches
         return None if self.batch_size == "full" else self.batch_size
@@ -231,20 +236,20 @@ class TrainingSpec(Frozen):
     def clips_in(self, examples: int, called: str = "utterances") -> int:
         """Return `clips`, the N that divides a step's clipped sum, for this number of training examples.
 
-        With shuffled epochs the number may be public: neighbours differ by an example that is replaced by nothing.
+        With shuffled epochs the number may be public: in neighbouring corpora an example is replaced by an empty one.
 
         Args:
-            examples: training utterances, or users where they are the unit.
+            examples: number of training utterances, or of users if they are the unit.
             called: the word for them in messages.
 
         Raises:
-            UserError: for more clips than examples, whose sum would be divided by more than it can hold.
+            UserError: for more clips than examples, since the sum would be divided by more than it can hold.
         """
         clips = examples if self.clips is None else self.clips
         if self.method == "edp" and clips > examples:
             raise UserError(
                 f"training.micro_batches = {clips}: the corpus has {examples} utterances to train on; allowed: at most "
-                "one micro-batch an utterance"
+                "one micro-batch per utterance"
             )
         if self.method == "dpsgd" and clips > examples:
             raise UserError(
@@ -253,7 +258,7 @@ class TrainingSpec(Frozen):
             )
         if clips < self.workers:
             raise UserError(
-                f"training.workers = {self.workers}: a step has {clips} clips; allowed: at most one worker a clip"
+                f"training.workers = {self.workers}: a step has {clips} clips; allowed: at most one worker per clip"
             )
         return clips
 
@@ -263,6 +268,6 @@ class TrainingSpec(Frozen):
         return self.learning_rate * (1 - decay)
 
 
-def _divisors(clips: int) -> list[int]:
-    """Return the numbers of workers, up to `_MAX_WORKERS`, that divide `clips`."""
-    return [workers for workers in range(1, min(clips, _MAX_WORKERS) + 1) if clips % workers == 0]
+def divisors(number: int) -> str:
+    """Return the divisors of a number up to 1,024, for a message."""
+    return ", ".join(str(one) for one in range(1, min(number, 1024) + 1) if number % one == 0)

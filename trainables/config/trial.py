@@ -18,29 +18,33 @@ class ShadowSpec(Frozen):
     """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
 
     corpus: CorpusSpec
-    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS, description="null: those of the attacked model")] = None
+    epochs: Annotated[
+        int | None, Field(ge=1, le=MAX_EPOCHS, description="epochs; null: those of the attacked model")
+    ] = None
 
 
 class CanariesSpec(Frozen):
-    """Utterances put in to audit a run: about half of them are trained on (`trainables.measure.attacks.canary`)."""
+    """Utterances that are added to audit a run: about half are trained on (`trainables.measure.attacks.canary`)."""
 
     count: Annotated[
         int, Field(ge=0, le=100_000, description="number of canaries; 0: none, and no audited epsilon")
     ] = 0
     kind: Annotated[
         CanaryKind,
-        Field(description="values: in slots; new_tokens: words that occur nowhere else; outliers: wrong labels"),
+        Field(description="values: new slot values; new_tokens: words that occur nowhere else; outliers: wrong labels"),
     ] = "values"
 
     @model_validator(mode="after")
-    def _kind_is_of_some(self) -> CanariesSpec:
+    def _kind_needs_canaries(self) -> CanariesSpec:
         if self.count == 0 and self.kind != "values":
-            raise ValueError(f"kind = {self.kind} has no meaning without any; allowed: a count of at least 1 beside it")
+            raise ValueError(
+                f"kind = {self.kind} has no meaning without any canary; allowed: with a count of at least 1"
+            )
         return self
 
 
 class TrialSpec(Frozen):
-    """One configuration: `edp-sweep train` and the trials of a sweep run it, `pick` writes it."""
+    """One configuration: trials of a sweep and `edp-sweep train` run it, and `edp-sweep pick` writes it."""
 
     corpus: CorpusSpec
     model: ModelSpec
@@ -50,19 +54,21 @@ class TrialSpec(Frozen):
     edp: EDPSpec = EDPSpec()
 
     def non_private_training(self) -> TrainingSpec:
-        """Return the training of the SGD baseline, the shadow and reference models: by `training.non_private`, or the
-        same without clip and noise. A training without privacy is returned as it is."""
+        """Return the training of the SGD baseline, the shadow model and the reference models.
+
+        It follows `training.non_private`. Training without privacy is returned unchanged.
+        """
         if self.training.method == "sgd":
             return self.training
         return self.training.non_private_training(isinstance(self.model, BERTSpec) and self.model.features is not None)
 
     def check_users(self, users: int | None) -> None:
-        """Raise where users are the unit and the corpus has none, or too few for `edp.delta`.
+        """Raise if users are the unit and the corpus names none, or too few for `edp.delta`.
 
-        Each canary is a user of its own. All of them count: the number of planted ones depends on their coins.
+        Each canary is a user of its own. All canaries count, since the number of planted ones is random.
 
         Args:
-            users: of the corpus without canaries; None: not known.
+            users: number of users in the corpus without canaries; None: not known.
 
         Raises:
             UserError: naming what is allowed.
@@ -71,36 +77,28 @@ class TrialSpec(Frozen):
             return
         if users is None:
             raise UserError(
-                f"edp.unit = user: corpus {self.corpus.name} does not say who said its utterances; allowed: example, "
-                "or a corpus with a user in every utterance"
+                f"edp.unit = user: corpus {self.corpus.name} does not name the users of its utterances; "
+                "allowed: example, or a corpus with a user in every utterance"
             )
         users += self.canaries.count
         if self.edp.delta * users >= 1:
             raise UserError(
-                f"edp.delta = {self.edp.delta:g}: the corpus has {users:,} users to train on, of whom one could be "
-                f"published with so large a delta; allowed with edp.unit = user: less than {1 / users:.3g}"
+                f"edp.delta = {self.edp.delta:g}: the corpus has {users:,} users to train on, and so large a delta "
+                f"would allow to publish one of them; allowed with edp.unit = user: less than {1 / users:.3g}"
             )
 
     @model_validator(mode="after")
-    def _users_are_clipped_one_by_one(self) -> TrialSpec:
+    def _fits_together(self) -> TrialSpec:
         if self.edp.unit == "user" and self.training.method == "edp":
             raise ValueError(
-                "edp.unit = user clips every user by itself, training.method = edp micro-batches of several; "
+                "edp.unit = user clips each user alone, but training.method = edp clips micro-batches of several; "
                 "allowed: training.method = dpsgd, whose batch_size then counts users"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_full_batch_is_not_drawn(self) -> TrialSpec:
         if self.training.batch_size == "full" and self.edp.sampling != "shuffle":
             raise ValueError(
                 f"training.batch_size = full leaves edp.sampling = {self.edp.sampling} nothing to draw; "
                 "allowed: edp.sampling=shuffle, or a number"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _public_scales_need_the_encoder(self) -> TrialSpec:
         if self.edp.alpha == "public" and isinstance(self.model, BERTSpec) and self.model.features is not None:
             raise ValueError(
                 "edp.alpha = public has no meaning with model.features, whose heads read no words; "
@@ -109,7 +107,7 @@ class TrialSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _public_means_another_corpus(self) -> TrialSpec:
+    def _public_corpora_are_not_the_private_one(self) -> TrialSpec:
         private = (self.corpus.name, self.corpus.path)
         public: dict[str, CorpusSpec | None] = {"shadow.corpus": self.shadow.corpus}
         if isinstance(self.model, CLCSpec):

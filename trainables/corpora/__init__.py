@@ -1,7 +1,7 @@
 """Corpora: from a `CorpusSpec` to train, valid and test utterances.
 
-`load_corpus` is the way in. A corpus is a public one (`PUBLIC`, of which `DOWNLOADED` can be), a generated one
-(`GENERATED`) or a user's own files in one of the formats of `read_corpus`. Must not import PyTorch models or encoders.
+`load_corpus` is the entry point. A corpus is public (`PUBLIC`; those in `DOWNLOADED` are fetched), generated
+(`GENERATED`), or a user's own files in a format of `read_corpus`. Must not import PyTorch models or encoders.
 """
 
 from trainables.corpora.generators import GENERATED, generate, stream

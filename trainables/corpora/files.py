@@ -1,4 +1,4 @@
-"""The files of a corpus: which format a path holds, and the strict reading of text."""
+"""The files of a corpus: the format of a path, and strict reading of text."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _STATE = "state.json"
 
 
 def detect_format(path: Path) -> str:
-    """Return the format of a file by its suffix, of a folder by what it holds.
+    """Return the format of a file by its suffix, or of a folder by its files.
 
     Raises:
-        UserError: where nothing tells, or two formats lie side by side.
+        UserError: for no known format, or several.
     """
     found = [format for format in FORMATS if _candidates(path, format)]
     if "csv" in found and "nlu_eval" in found:
@@ -43,10 +43,10 @@ def detect_format(path: Path) -> str:
 
 
 def corpus_files(path: Path, format: str) -> list[Path]:
-    """Return the files of a corpus of this format, sorted. A single file needs no particular suffix.
+    """Return the files of a corpus of this format, sorted; a single file may have any suffix.
 
     Raises:
-        UserError: where there is none, or one of the three files of a folder is missing.
+        UserError: for no file, the same file packed and unpacked, or a folder that lacks one of the three files.
     """
     if path.is_file() and format != "three_file":
         return [path]
@@ -61,15 +61,13 @@ def corpus_files(path: Path, format: str) -> list[Path]:
         for folder in sorted({file.parent for file in files}):
             missing = [name for name in THREE_FILES if not (folder / name).is_file()]
             if missing:
-                raise problem(
-                    folder,
-                    None,
-                    f"{' and '.join(missing)} missing; three_file needs {', '.join(THREE_FILES)}",
-                )
+                what = f"{' and '.join(missing)} missing; three_file needs {', '.join(THREE_FILES)}"
+                raise problem(folder, None, what)
     return files
 
 
 def _is_nlu_eval(file: Path) -> bool:
+    """Return True if the header of a CSV file has the columns of NLU-Evaluation-Data."""
     try:
         with file.open("rb") as opened:
             head = opened.readline(1 << 16)
@@ -79,7 +77,7 @@ def _is_nlu_eval(file: Path) -> bool:
 
 
 def _arrow_files(path: Path) -> list[Path]:
-    """Return the files of a data set or of its splits, not those of its cache, which lie beside them."""
+    """Return the files of a saved data set or of its splits, without those of its cache beside them."""
     files = []
     for state in [path / _STATE, *sorted(path.glob(f"*/{_STATE}"))]:
         if not state.is_file():
@@ -88,17 +86,18 @@ def _arrow_files(path: Path) -> list[Path]:
             names = [one["filename"] for one in json.loads(read_bytes(state))["_data_files"]]
             files += [state.parent / Path(name).name for name in names]
         except (ValueError, KeyError, TypeError):
-            raise problem(state, None, "is no state of a data set; allowed: a folder that save_to_disk wrote") from None
+            raise problem(state, None, "is not a data set's state; allowed: a folder that save_to_disk wrote") from None
     return files
 
 
 def _belongs(file: Path, root: Path, format: str) -> bool:
-    """Return whether a file is part of the corpus: editors leave hidden files and folders, which are not."""
+    """Return True if a file is part of the corpus; hidden ones, such as editors leave, are not."""
     hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
     return file.name.endswith(SUFFIXES[format]) and not hidden and file.is_file()
 
 
 def _candidates(path: Path, format: str) -> list[Path]:
+    """Return the files at or under `path` that a corpus of this format may consist of."""
     if format == "datasets" and path.is_dir():
         return _arrow_files(path)
     try:
@@ -108,18 +107,18 @@ def _candidates(path: Path, format: str) -> list[Path]:
         if path.is_file():
             return [path] if path.name.endswith(SUFFIXES[format]) else []
         return [file for file in sorted(path.rglob("*")) if _belongs(file, path, format)]
-    except OSError as error:  # a folder on the way that is not this user's
+    except OSError as error:  # such as a folder without read permission
         raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None
 
 
 def problem(path: Path, line: int | None, text: str) -> UserError:
-    """Return a one-line error about a corpus file; `line` counts from 1, None is the file as a whole."""
+    """Return a one-line error about a corpus file, or about its line (1 is the first)."""
     place = "row" if path.suffix in (".parquet", ".arrow") else "line"
     return UserError(f"{path}: {text}" if line is None else f"{path}, {place} {line}: {text}")
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the file's content, unpacked if its name ends in `.gz`.
+    """Return the content of a file, unpacked if its name ends in `.gz`.
 
     Raises:
         UserError: for a file that cannot be opened or unpacked.
@@ -133,14 +132,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text, with every line ended by `\\n`.
+    """Return the text of a file, with a line feed at the end of each line.
 
-    Only CR LF and LF end a line: the other characters that Unicode counts as line ends occur inside real
-    tokens.
+    Only CR LF and LF end a line: other characters that Unicode counts as line ends occur inside real tokens.
 
     Raises:
-        UserError: for a file that cannot be opened, is empty or blank, or is not UTF-8 (with the line of the
-            first bad byte).
+        UserError: for a file that cannot be opened, is empty or blank, or is not UTF-8 (with the line of the first bad
+            byte).
     """
     raw = read_bytes(path)
     try:
@@ -154,7 +152,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the file's lines without their ends and without blank lines at the end.
+    """Return the lines of a file, without their ends and without blank lines at the end of the file.
 
     Raises:
         UserError: as `read_text`.

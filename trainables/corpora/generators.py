@@ -1,15 +1,15 @@
 """The generated corpora: domains like the paper's private ones, each drawn from a grammar in `data/NAME.yaml`.
 
-A template is words, `{slot}`s, whose words are tagged, and `<phrase>`s, whose words are not. A slot has
-patterns of words and `<list>`s; a phrase has patterns of words, `{slot}`s and `<list>`s. Alternatives stand
-in order of frequency: the k-th weighs about 1/(k + 2), so that every list has a long tail.
-`data/shared.yaml` holds the slots, phrases and lists that all grammars share.
+A template consists of words, `{slot}`s, whose words are tagged, and `<phrase>`s, whose words are not. A slot has
+patterns of words and `<list>`s; a phrase has patterns of words, `{slot}`s and `<list>`s. Alternatives are in order of
+frequency: the k-th has a weight of about 1/(k + 2), so every list has a long tail. `data/shared.yaml` holds the slots,
+phrases and lists that all grammars share.
 
-A list is written out, or as `heads`, `tails` and `between` (every head with every tail), or as `count`, `step` and
-`digits` (the numbers below `count`, shuffled).
+A list is written out, or given by `heads`, `tails` and `between` (every head with every tail), or by `count`, `step`
+and `digits` (the numbers below `count`, shuffled).
 
-Everything is integers and Philox's raw bits, whose stream NumPy guarantees: the same seed gives the same
-utterances on every machine and in every version of Python.
+Only integers and Philox's raw bits are used, whose stream NumPy guarantees: the same seed gives the same utterances on
+every machine and with every version of Python.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from trainables.corpora.types import Utterance
 
 GENERATED = ("communication", "health", "video")
 MAX_GENERATED = 10_000_000
-"""Utterances of one corpus: they take two minutes and 4 GB of memory."""
+"""Largest number of utterances of one corpus: they take two minutes and 4 GB of memory."""
 
 T = TypeVar("T")
 Piece = tuple[tuple[str, ...], tuple[str, ...]]  # tokens, tags
-Leaf = list[Piece]  # pieces, each as often as it weighs
-Node = list[tuple[Leaf, ...]]  # alternatives, each as often as it weighs
+Leaf = list[Piece]  # pieces, repeated in proportion to their weights
+Node = list[tuple[Leaf, ...]]  # alternatives, repeated in proportion to their weights
 
 _UNIT = 1 << 20
 _SPELLING = (1 << 32) // 25  # one utterance in 25 has a misspelt word
-_GIVE_UP = 100_000  # draws in a row that bring nothing new
+_GIVE_UP = 100_000  # draws in a row that repeat earlier utterances
 
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """A domain. `intents` maps an intent to its templates; intents, templates and patterns stand by frequency."""
+    """A domain; intents, their templates, and all patterns are in order of frequency."""
 
     name: str
     intents: dict[str, tuple[str, ...]]
@@ -53,19 +53,19 @@ class Grammar:
 
 
 def stream(name: str, seed: int) -> Iterator[Utterance]:
-    """Yield distinct utterances of the generated corpus `name`, without end.
+    """Yield distinct utterances of the generated corpus `name`.
 
-    They are the same for the same seed on every machine. About 200 bytes of memory an utterance hold what was already
-    said.
+    The same seed gives the same utterances on every machine. Memory grows by about 200 bytes per utterance, to
+    recognise repetitions.
 
     Raises:
-        UserError: for an unknown name; once the grammar has nothing new to say, beyond a million.
+        UserError: for an unknown name, or when the grammar has no more utterances, beyond a million.
     """
     return stream_grammar(_grammar(name), seed)
 
 
 def generate(name: str, count: int, seed: int) -> list[Utterance]:
-    """Return the first `count` utterances of `stream`: a larger `count` only adds to the end.
+    """Return the first `count` utterances of `stream`; a larger `count` only adds to the end.
 
     Raises:
         UserError: as `stream`.
@@ -74,7 +74,7 @@ def generate(name: str, count: int, seed: int) -> list[Utterance]:
 
 
 def grammar_digest(name: str) -> str:
-    """Return a digest that changes with every change to the grammar's words.
+    """Return a digest that changes with every change to the grammar.
 
     Raises:
         UserError: for an unknown name.
@@ -84,12 +84,13 @@ def grammar_digest(name: str) -> str:
 
 @functools.cache
 def shared_words(name: str) -> tuple[str, ...]:
-    """Return a list that all grammars share, such as `first`, the first names."""
+    """Return a list that all grammars share, such as `first` (first names)."""
     return _expanded(_read("shared")["lists"][name])
 
 
 @functools.cache
 def _grammar(name: str) -> Grammar:
+    """Return a grammar by its name, together with what all grammars share."""
     if name not in GENERATED:
         raise UserError(f"corpus {name} is not a generated one; allowed: {', '.join(GENERATED)}")
     shared, own = _read("shared"), _read(name)
@@ -109,21 +110,22 @@ def _read(name: str) -> Any:
 
 
 def _expanded(entries: Any) -> tuple[str, ...]:
-    """Return the entries of a list, in whichever of the three forms it is written."""
+    """Return the entries of a list, which is written in one of three forms."""
     if isinstance(entries, list):
         return tuple(entries)
-    if "count" in entries:  # `count` and `step` have no common divisor
+    if "count" in entries:
+        # As `count` and `step` have no common divisor, every number occurs once.
         count, step = entries["count"], entries["step"]
         return tuple(f"{(number * step + step // 3) % count:0{entries['digits']}d}" for number in range(count))
-    # Tails outside, so that neighbours, whose weights are alike, differ in their heads.
+    # Tails are the outer loop, so that neighbours, whose weights are similar, differ in their heads.
     return tuple(head + entries.get("between", "") + tail for tail in entries["tails"] for head in entries["heads"])
 
 
 def stream_grammar(grammar: Grammar, seed: int) -> Iterator[Utterance]:
-    """Yield utterances with distinct tokens, without end.
+    """Yield utterances with distinct tokens.
 
     Raises:
-        UserError: once the grammar brings nothing new any more.
+        UserError: when the grammar has no more utterances.
     """
     templates = _compiled(grammar)
     draw = _draws(f"{grammar.name} {seed}")
@@ -153,7 +155,7 @@ def stream_grammar(grammar: Grammar, seed: int) -> Iterator[Utterance]:
 
 
 def _draws(key: str) -> Callable[[], int]:
-    """Return a function that returns the next 32 random bits of the stream named `key`."""
+    """Return a function that gives the next 32 random bits of the stream named `key`."""
     bits = np.random.Philox(key=int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "little"))
 
     def blocks() -> Iterator[list[int]]:
@@ -164,7 +166,7 @@ def _draws(key: str) -> Callable[[], int]:
 
 
 def _misspell(tokens: list[str], draw: Callable[[], int]) -> None:
-    """Swap, drop or double a letter of one random word, if that word has four letters or more."""
+    """Swap, drop or double a letter of one random word, if that word has at least four letters."""
     position = draw() * len(tokens) >> 32
     word = tokens[position]
     if len(word) < 4:
@@ -186,17 +188,18 @@ def weight(rank: int) -> int:
 
 
 def _repeat(items: list[tuple[T, int]], size: int) -> list[T]:
-    """Return a list with every item in it about `size` x its share of the weight times, at least once."""
+    """Repeat each item in proportion to its weight, at least once, for about `size` items in all."""
     total = sum(share for _, share in items)
     return [item for item, share in items for _ in range(max(1, share * size // total))]
 
 
 @functools.cache
 def _compiled(grammar: Grammar) -> list[tuple[str, list[Node]]]:
+    """Return the templates with their intents, repeated by weight, so that a uniform draw of an index is weighted."""
     leaves: dict[tuple[str, str, bool], Leaf] = {}
 
     def leaf(part: str, slot: str, first: bool) -> Leaf:
-        """Return the pieces of a word or a <list>, tagged as the first of `slot` or as what follows."""
+        """Return the pieces of a word or a <list>, tagged as the first or a later part of `slot`."""
         key = (part, slot, first)
         if key not in leaves:
             entries = grammar.lists[part[1:-1]] if part.startswith("<") else (part,)
@@ -205,7 +208,7 @@ def _compiled(grammar: Grammar) -> list[tuple[str, list[Node]]]:
         return leaves[key]
 
     def alternatives(part: str) -> list[tuple[tuple[Leaf, ...], int]]:
-        """Return everything that a part of a template can become, with weights."""
+        """Return the alternatives of a template's part, with weights."""
         if part.startswith("{"):
             slot = part[1:-1]
             patterns = [_parts(pattern) for pattern in grammar.slots[slot]]
@@ -242,6 +245,7 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _tagged(words: str, slot: str, first: bool) -> Piece:
+    """Return words as tokens, with the BIO tags of `slot`, or O if it is empty."""
     tokens = tuple(words.split())
     if not slot:
         return tokens, ("O",) * len(tokens)

@@ -1,4 +1,4 @@
-"""The labels of a corpus: its tags and intents, in a fixed order, and the task that they make."""
+"""The labels of a corpus, its tags and intents in a fixed order, and the task that they define."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from edp.spec import UserError
 from trainables.corpora.types import NO_INTENT, Splits, Utterance
 
 Task = Literal["joint", "intents", "slots"]
-"""What there is to learn: intents and slots, intents alone (text classification), slots alone (NER)."""
+"""A corpus' task: intents and slots, intents alone (text classification), or slots alone (NER)."""
 MAX_LABELS = 10_000
-"""Intents, or slot types, of a corpus."""
+"""Largest number of intents, and of slot types, of a corpus."""
 TASKS: dict[Task, str] = {"joint": "intents and slots", "intents": "intents alone", "slots": "slots alone"}
-"""Tasks in words."""
+"""The tasks in words."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The public schema: intents, and tags with `O` first and then B-x, I-x of each slot type x in turn."""
+    """The public schema: intents, and tags, which are `O` and then B-x, I-x of each slot type x."""
 
     intents: tuple[str, ...]
     tags: tuple[str, ...]
@@ -32,12 +32,12 @@ class Labels:
 
     @property
     def has_intents(self) -> bool:
-        """True with several intents: one for all utterances is nothing to learn."""
+        """True if there are several intents; a single one leaves nothing to learn."""
         return len(self.intents) > 1
 
     @property
     def has_slots(self) -> bool:
-        """True with a tag other than `O`."""
+        """True if there is a tag other than `O`."""
         return len(self.tags) > 1
 
     @property
@@ -45,12 +45,12 @@ class Labels:
         """The task of a corpus with these labels.
 
         Raises:
-            UserError: where there is nothing to learn, or too much.
+            UserError: for nothing to learn, or too many labels.
         """
         for kind, count in (("intents", len(self.intents)), ("slot types", len(self.tags) // 2)):
             if count > MAX_LABELS:
                 raise UserError(
-                    f"corpus: it has {count:,} {kind}, as a column of text or numbers would; "
+                    f"corpus: it has {count:,} {kind}, as if a column of text or numbers were its labels; "
                     f"allowed: at most {MAX_LABELS:,}"
                 )
         if self.has_intents:
@@ -61,7 +61,7 @@ class Labels:
 
     @classmethod
     def of(cls, utterances: Iterable[Utterance]) -> Labels:
-        """Return every intent and slot type of the utterances, sorted."""
+        """Return the labels of utterances, with intents and slot types sorted."""
         intents: set[str] = set()
         tags: set[str] = set()
         for utterance in utterances:
@@ -83,18 +83,18 @@ def task_of(splits: Splits) -> Task:
     """Return the task of a corpus.
 
     Raises:
-        UserError: where there is nothing to learn.
+        UserError: for nothing to learn, or too many labels.
     """
     return labels_of(splits).task
 
 
 def labels_of(splits: Splits) -> Labels:
     """Return the labels of train, valid and test together."""
-    return Labels.of(utterance for part in (splits.train, splits.valid, splits.test) for utterance in part)
+    return Labels.of(splits.utterances)
 
 
 def for_task(splits: Splits, task: Task, field: str) -> Splits:
-    """Return the splits with the labels of `task` alone, for a shadow model of such a corpus.
+    """Return the splits with only the labels of `task`, for the shadow model of a corpus with that task.
 
     Args:
         field: the recipe's name of the corpus, for error messages.
@@ -105,7 +105,7 @@ def for_task(splits: Splits, task: Task, field: str) -> Splits:
     labels = labels_of(splits)
     for has, lacking, kind in ((labels.has_intents, "slots", "intents"), (labels.has_slots, "intents", "slots")):
         if not has and task != lacking:
-            raise UserError(f"{field}: it has no {kind}, and the corpus has; allowed: a corpus with {kind}")
+            raise UserError(f"{field}: it has no {kind}, unlike the private corpus; allowed: a corpus with {kind}")
 
     def cut(utterances: list[Utterance]) -> list[Utterance]:
         if task == "slots":
@@ -118,9 +118,10 @@ def for_task(splits: Splits, task: Task, field: str) -> Splits:
 
 
 def _tags_of(types: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags of slot types."""
     return ("O", *(prefix + name for name in types for prefix in ("B-", "I-")))
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a label's name, in lower case: `toloc.city_name` has toloc, city, name."""
+    """Return the words of a label's name in lower case, such as toloc, city, name of `toloc.city_name`."""
     return re.findall(r"[^\W_]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())

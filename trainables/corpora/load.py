@@ -1,10 +1,9 @@
-"""From a `CorpusSpec` to its splits, to its counts, to the key that a cache knows it by."""
+"""Load the corpus of a `CorpusSpec`: its splits, its counts, and its digest, which names it in caches."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from itertools import chain
 from pathlib import Path
 
 from edp.spec import UserError
@@ -18,8 +17,8 @@ from trainables.corpora.readers import read_records
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
-GENERATED_UTTERANCES = 10_000  # where a spec of a generated corpus names no number
-_SPLIT_VERSION = "45:5:50 v2"  # part of every digest: change it when the same utterances would be split otherwise
+GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
+_SPLIT_VERSION = "45:5:50 v2"  # part of every digest; change it if the same utterances would be split differently
 _PARTS = ("train", "valid", "test")
 
 
@@ -27,20 +26,30 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
     """Read or generate a corpus, and split it 45:5:50 by `spec.seed`.
 
     Published splits are pooled, unless `spec.split` asks for them: they may have an utterance in two parts, and labels
-    that train lacks.
-
-    `spec.utterances` is how many a generated corpus has (10,000 if unset); of any other corpus it is the
-    size of a random sample.
+    that train lacks. `spec.utterances` is the number of utterances to generate, or the size of a random sample of any
+    other corpus.
 
     Args:
         field: the recipe's name of the corpus, for error messages.
 
     Raises:
-        UserError: for every fault in the corpus: one line that names the file and the line it stands on.
+        UserError: for every fault in the corpus, with its file and line.
     """
     if spec.split == "published":
         return _published(spec, field)
-    records, utterances = _all_utterances(spec, field)
+    records: list[Record] = []
+    if is_generated(spec):
+        utterances = generate(spec.name, _generated(spec, field), spec.seed)
+    else:
+        records = read_records(find_corpus(spec, field), spec.format, spec.columns)
+        utterances = [record.utterance for record in records]
+        if spec.utterances is not None:
+            if spec.utterances > len(utterances):
+                raise UserError(
+                    f"{field}.utterances = {spec.utterances}: {spec.name} has {len(utterances)}; allowed: at most "
+                    "that many, or null for all"
+                )
+            utterances = sample_corpus(utterances, spec.utterances, spec.seed)
     try:
         return split_corpus(utterances, spec.seed)
     except LabelWithoutTrainError as error:
@@ -53,20 +62,19 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
 
 
 def check_corpus(spec: CorpusSpec) -> CorpusSummary:
-    """Load a corpus with every check that training makes, and count its utterances and labels.
+    """Load a corpus with all checks that training makes, and count its utterances and labels.
 
     Raises:
-        UserError: as `load_corpus`, and where there is nothing to learn.
+        UserError: as `load_corpus`, and for nothing to learn.
     """
     splits = load_corpus(spec)
     labels = labels_of(splits)
-    everything = list(chain(splits.train, splits.valid, splits.test))
     users = splits.train_users
     return CorpusSummary(
         name=spec.name,
         task=labels.task,
-        utterances=len(everything),
-        distinct=len({utterance.tokens for utterance in everything}),
+        utterances=len(splits.utterances),
+        distinct=len({utterance.tokens for utterance in splits.utterances}),
         intents=len(labels.intents) if labels.has_intents else 0,
         slot_types=len(labels.tags) // 2,
         train=len(splits.train),
@@ -78,13 +86,12 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
 
 
 def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
-    """Return a key of the splits that `load_corpus(spec)` returns.
+    """Return a digest of the splits that `load_corpus(spec)` returns.
 
-    It changes with the content of the files or the grammar, with the sample and with the seed; it does not change with
-    the folder of the files.
+    It depends on the content of the files or the grammar, on the sample and on the seed, but not on the files' folder.
 
     Args:
-        field: as for `load_corpus`.
+        field: the recipe's name of the corpus, for error messages.
 
     Raises:
         UserError: for a corpus that is not found.
@@ -107,13 +114,15 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
 
 
 def _published(spec: CorpusSpec, field: str) -> Splits:
-    """Return the parts as the corpus is published: folders of that name, or files."""
+    """Return the published parts of a corpus: folders or files named train, valid and test."""
     parts: dict[str, list[Utterance]] = {name: [] for name in _PARTS}
     wanted = f"{field}.split = published: {spec.name}"
     if is_generated(spec):
-        raise UserError(f"{wanted} is generated, and was published nowhere; allowed: paper")
+        raise UserError(f"{wanted} is a generated corpus, which has no published split; allowed: paper")
     if spec.utterances is not None:
-        raise UserError(f"{wanted} is to be a sample of {spec.utterances}; allowed: paper, or no {field}.utterances")
+        raise UserError(
+            f"{wanted} has {field}.utterances = {spec.utterances}; allowed: paper, or {field}.utterances = null"
+        )
     for record in read_records(find_corpus(spec, field), spec.format, spec.columns):
         part = _part_of(record.path)
         if part is None:
@@ -125,36 +134,20 @@ def _published(spec: CorpusSpec, field: str) -> Splits:
 
 
 def _part_of(file: Path) -> str | None:
-    """Return the published part that a file, or else its folder, is named after; None if there is none."""
+    """Return the published part that a file or its folder is named after, None if there is none."""
     return next((name for name in (file.name.partition(".")[0], file.parent.name) if name in _PARTS), None)
 
 
 def is_generated(spec: CorpusSpec) -> bool:
-    """Return whether the corpus comes from a grammar, and so holds no person's words."""
+    """Return True if the corpus comes from a grammar, and so holds no person's words."""
     return spec.path is None and spec.name in GENERATED
-
-
-def _all_utterances(spec: CorpusSpec, field: str) -> tuple[list[Record], list[Utterance]]:
-    """Return the records of a corpus of files (with file and line), and the utterances of any corpus."""
-    if is_generated(spec):
-        return [], generate(spec.name, _generated(spec, field), spec.seed)
-    records = read_records(find_corpus(spec, field), spec.format, spec.columns)
-    utterances = [record.utterance for record in records]
-    if spec.utterances is None:
-        return records, utterances
-    if spec.utterances > len(utterances):
-        raise UserError(
-            f"{field}.utterances = {spec.utterances}: {spec.name} has {len(utterances)}; allowed: at most "
-            "that many, or null for all"
-        )
-    return records, sample_corpus(utterances, spec.utterances, spec.seed)
 
 
 def _generated(spec: CorpusSpec, field: str) -> int:
     """Return the number of utterances of a generated corpus.
 
     Raises:
-        UserError: for more than memory may hold.
+        UserError: for more than fit into memory.
     """
     count = spec.utterances or GENERATED_UTTERANCES
     if count > MAX_GENERATED:

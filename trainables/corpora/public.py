@@ -1,9 +1,9 @@
-"""The public corpora: where each one is published, the digests that it must have, and how it is found.
+"""The public corpora: where each is published, which digests it must have, and how it is found.
 
-Digests are in `data/registry.txt`, in the form of a pooch registry: of ATIS and SNIPS those of the files at the pinned
-commit, of converted corpora those of the converted file. NLU-Evaluation-Data is published as 128 files, one for an
-intent of its cross-validation fold 1; pinned is the digest of what is read from them (`digest_of_rows`), computed from
-a copy of the rows and not from the 128 files themselves, of which only some were compared.
+`data/registry.txt` holds the digests in the form of a pooch registry: of the files of ATIS and SNIPS at the pinned
+commit, and of each converted corpus. NLU-Evaluation-Data is published as 128 files, two for each intent, of which fold
+1 of its cross-validation is used. Here the digest of the rows is pinned (`digest_of_rows`). It was computed from a copy
+of the rows; only some of the 128 files were compared with that copy.
 """
 
 from __future__ import annotations
@@ -26,23 +26,28 @@ from trainables.records.files import atomic_write, one_line, why_not
 
 DATA_DIR = "EDP_DATA_DIR"
 FOLDER = "public"
-"""Where converted corpora lie, in `$EDP_DATA_DIR` and in the cache."""
+"""The folder of converted corpora, in `$EDP_DATA_DIR` and in the cache."""
 ROW = ("scenario", "intent", "answer_annotation")
-_REGISTRY = files("trainables.corpora").joinpath("data", "registry.txt")
+
+
+def _data(name: str) -> list[list[str]]:
+    """Return the words of each line of a file in `data/`."""
+    text = files(__package__).joinpath("data", name).read_text(encoding="utf-8")
+    return [line.split() for line in text.splitlines()]
 
 
 def _pinned(prefix: str) -> dict[str, str]:
-    """Return the SHA-256 of each file in the registry whose name begins with `prefix`, by the rest of its name."""
-    # pooch reads the same file, but takes a sixth of a second to import.
-    pins = dict(line.split() for line in _REGISTRY.read_text(encoding="utf-8").splitlines())
-    return {name.removeprefix(prefix): sha256 for name, sha256 in pins.items() if name.startswith(prefix)}
+    """Return the SHA-256 of the files in the registry whose names begin with `prefix`, by the rest of the name."""
+    # pooch could read this file, but takes a sixth of a second to import.
+    pins = _data("registry.txt")
+    return {name.removeprefix(prefix): sha256 for name, sha256 in pins if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class PublicCorpus:
     """A published corpus: `files` maps a path under `url` to its SHA-256.
 
-    `rows_sha256` is set where the files are CSV files whose rows become one file; they have no digests.
+    If `rows_sha256` is set, the files are CSV files without digests, whose rows become one file with that digest.
     """
 
     name: str
@@ -54,41 +59,21 @@ class PublicCorpus:
 def _slot_gated(name: str) -> PublicCorpus:
     commit = "61f0307c729b1fad479ef1de94aa5ac5dee601b0"
     url = f"https://raw.githubusercontent.com/MiuLab/SlotGated-SLU/{commit}/data/{name}"
-    return PublicCorpus(name, url, {**_pinned(f"{name}/")})
+    return PublicCorpus(name, url, dict(_pinned(f"{name}/")))
 
 
 _NLU_EVAL_URL = (
     "https://raw.githubusercontent.com/xliuhw/NLU-Evaluation-Data/4356cd6db2c7d8cb21789d6203e57c580a91de44/"
     "CrossValidation/autoGeneFromRealAnno/autoGene_2018_03_22-13_01_25_169/CrossValidation/KFold_1"
 )
-_NLU_EVAL_INTENTS = {
-    "alarm": "query remove set",
-    "audio": "volume_down volume_mute volume_up",
-    "calendar": "query remove set",
-    "cooking": "recipe",
-    "datetime": "convert query",
-    "email": "addcontact query querycontact sendemail",
-    "general": "affirm commandstop confirm dontcare explain joke negate praise quirky repeat",
-    "iot": "cleaning coffee hue_lightchange hue_lightdim hue_lightoff hue_lighton hue_lightup wemo_off wemo_on",
-    "lists": "createoradd query remove",
-    "music": "likeness query settings",
-    "news": "query",
-    "play": "audiobook game music podcasts radio",
-    "qa": "currency definition factoid maths stock",
-    "recommendation": "events locations movies",
-    "social": "post query",
-    "takeaway": "order query",
-    "transport": "query taxi ticket traffic",
-    "weather": "query",
-}
 _NLU_EVAL = PublicCorpus(
     "nlu_eval",
     _NLU_EVAL_URL,
     {
         f"{folder}/{scenario}_{intent}.csv": None
         for folder in ("trainset", "testset/csv")
-        for scenario, intents in _NLU_EVAL_INTENTS.items()
-        for intent in intents.split()
+        for scenario, *intents in _data("nlu_eval.txt")
+        for intent in intents
     },
     "b196d2de55b58f0512c1de8771638f3c5eddb3c5674ecb4bb10e85d380d01abd",
 )
@@ -97,29 +82,25 @@ _PUBLISHED = {corpus.name: corpus for corpus in (_slot_gated("atis"), _slot_gate
 
 @dataclass(frozen=True)
 class ConvertedCorpus:
-    """A corpus in one file, `STEM.jsonl.gz` or the same unpacked.
+    """A corpus that was converted to one file, `STEM.jsonl.gz` or the same unpacked.
 
-    It has one utterance a line, all published splits pooled, English, lower-case, distinct. A corpus of intents alone
-    has the tag `O` throughout; one of slots alone has one intent for all. The digests of the files that it was made of
-    are not known, so nothing is downloaded.
+    The file has one utterance per line, English, lower-case and distinct, with all published splits pooled. A corpus
+    that has only intents has the tag `O` throughout; one that has only slots has one intent. The digests of the
+    original files are not known, so nothing is downloaded.
     """
 
     name: str
     stem: str
     origin: str
-    """The repository and commit that it was made of."""
+    """The repository and commit that it was made from."""
     sha256: dict[str, str]
-    """By suffix: packed, and unpacked."""
-
-    def path(self, folder: Path, suffix: str) -> Path:
-        """Return the path of the file in a folder of converted ones."""
-        return folder / f"{self.stem}{suffix}"
+    """The digests of the packed and the unpacked file, by suffix."""
 
     def where(self) -> str:
-        """Say where it comes from, and what the converted file must be."""
+        """Return a text on where the corpus comes from, and which converted file is needed."""
         files = " or ".join(f"{self.stem}{suffix} with SHA-256 {sha256}" for suffix, sha256 in self.sha256.items())
         return (
-            f"it was made of https://github.com/{self.origin}; needed is {files}, "
+            f"it was made from https://github.com/{self.origin}; needed: {files}, "
             f"in {FOLDER}/ of EDP_DATA_DIR or by edp-sweep data fetch {self.name} --from FILE"
         )
 
@@ -149,33 +130,31 @@ PUBLIC: tuple[str, ...] = (*DOWNLOADED, *CONVERTED)
 
 
 def find_corpus(spec: CorpusSpec, field: str = "corpus") -> Path:
-    """Return where a corpus is: `spec.path`, else in `$EDP_DATA_DIR`, else downloaded, once.
+    """Return the path of a corpus: `spec.path`, or else in `$EDP_DATA_DIR`, or else in the cache, after a download.
 
     Args:
         field: the recipe's name of the corpus, for error messages.
 
     Raises:
-        UserError: for a path that is not there, an unknown name, a converted file that is not there or not the pinned
-            one, or a download that fails.
+        UserError: for a missing path, an unknown name, a converted file that is missing or not the pinned one, or a
+            download that fails.
     """
     if spec.path is not None:
         path = Path(spec.path).expanduser()
         if not path.exists():
-            raise UserError(f"{field}.path = {spec.path}: there is no such file or folder; allowed: one that is there")
+            raise UserError(f"{field}.path = {spec.path}: there is no such file or folder; allowed: one that exists")
         return path
     folder = os.environ.get(DATA_DIR)
     if folder and (found := corpus_in(Path(folder), spec.name)) is not None:
         return found
     cache = user_cache_path("edp-sweeps")
     if spec.name in CONVERTED:
-        corpus = CONVERTED[spec.name]
-        kept = find_converted(corpus, cache / FOLDER)
-        if kept is None:
-            raise UserError(
-                f"{field} {spec.name}: {field}.path is not set, and it is not in {DATA_DIR} "
-                f"({f'= {folder}' if folder else 'not set'}); {corpus.where()}"
-            )
-        return kept
+        if (found := corpus_in(cache, spec.name)) is not None:
+            return found
+        raise UserError(
+            f"{field} {spec.name}: {field}.path is not set, and it is not in {DATA_DIR} "
+            f"({f'= {folder}' if folder else 'not set'}); {CONVERTED[spec.name].where()}"
+        )
     if spec.name not in _PUBLISHED:
         raise UserError(
             f"{field}.name = {spec.name} is unknown and has no path; "
@@ -185,40 +164,55 @@ def find_corpus(spec: CorpusSpec, field: str = "corpus") -> Path:
 
 
 def corpus_in(folder: Path, name: str) -> Path | None:
-    """Return a corpus by its name in a folder of corpora, None if it is not there.
+    """Return the path of a corpus in a folder of corpora, None if it is not there.
 
     Raises:
         UserError: for a converted file that is not the pinned one.
     """
-    if name in CONVERTED:  # never whatever else is called so: what is public is so by its digest
-        return find_converted(CONVERTED[name], folder / FOLDER)
-    return folder / name if (folder / name).exists() else None
+    if name not in CONVERTED:
+        return folder / name if (folder / name).exists() else None
+    # Another file with this name does not count: only the digest shows that a file is the public corpus.
+    corpus = CONVERTED[name]
+    paths = (folder / FOLDER / f"{corpus.stem}{suffix}" for suffix in corpus.sha256)
+    path = next((path for path in paths if path.is_file()), None)
+    if path is not None:
+        _checked(corpus, path)
+    return path
 
 
 def keep(name: str, file: Path) -> Path:
-    """Check a converted file, and copy it to where `find_corpus` finds it.
+    """Check a converted file, and copy it into the cache, where `find_corpus` finds it.
 
     Raises:
-        UserError: for a name of no converted corpus, or a file that is not the pinned one.
+        UserError: for a name that is not a converted corpus, or a file that cannot be read or copied, or is not the
+            pinned one.
     """
     if name not in CONVERTED:
         raise UserError(f"corpus = {name!r}: --from takes a converted file; allowed: {', '.join(CONVERTED)}")
-    return keep_converted(CONVERTED[name], file, user_cache_path("edp-sweeps"))
+    content, suffix = _checked(CONVERTED[name], file)
+    kept = user_cache_path("edp-sweeps") / FOLDER / f"{CONVERTED[name].stem}{suffix}"
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(kept) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"--from = {file}: it cannot be copied to {kept.parent} ({why_not(error)})") from None
+    return kept
 
 
 def fetch(corpus: PublicCorpus, cache: Path, field: str = "corpus") -> Path:
-    """Return the corpus in `cache`, downloaded if it is not there.
+    """Return the folder of a corpus in `cache`, downloaded if it is not there.
 
-    It appears there whole and with the right digests or not at all, also when several processes fetch it
-    at once.
+    It appears there whole and with the right digests or not at all, even if several processes fetch it at once.
 
     Args:
-        field: as for `find_corpus`.
+        field: the recipe's name of the corpus, for error messages.
 
     Raises:
-        UserError: for a download that fails, and for files that are not those that were pinned.
+        UserError: for a download that fails, or files that are not the pinned ones.
     """
-    target = cache / f"{corpus.name}-{_pin(corpus)[:16]}"
+    pin = hashlib.sha256(repr((corpus.files, corpus.rows_sha256)).encode()).hexdigest()
+    target = cache / f"{corpus.name}-{pin[:16]}"
     if target.is_dir():
         return target
     try:
@@ -232,9 +226,9 @@ def fetch(corpus: PublicCorpus, cache: Path, field: str = "corpus") -> Path:
             try:
                 whole.rename(target)
             except OSError:
-                if not target.is_dir():  # another process was first otherwise
+                if not target.is_dir():  # if it is there, another process was faster
                     raise
-    except (OSError, ValueError) as error:  # those of requests are OSErrors
+    except (OSError, ValueError) as error:  # errors of requests are OSErrors
         folder = os.environ.get(DATA_DIR)
         raise UserError(
             f"{field} {corpus.name}: {field}.path is not set, it is not in {DATA_DIR} "
@@ -245,12 +239,9 @@ def fetch(corpus: PublicCorpus, cache: Path, field: str = "corpus") -> Path:
     return target
 
 
-def _pin(corpus: PublicCorpus) -> str:
-    return hashlib.sha256(repr((corpus.files, corpus.rows_sha256)).encode()).hexdigest()
-
-
 def _download(url: str, sha256: str | None, target: Path) -> None:
-    import pooch  # slow to import, and needed for downloads alone
+    """Download a file, and check its digest if one is given."""
+    import pooch  # slow to import, and needed only for downloads
 
     pooch.get_logger().setLevel("WARNING")  # it would report each of the 128 files of NLU-eval
     pooch.retrieve(
@@ -266,7 +257,7 @@ def _merge(files: Iterable[Path], rows_sha256: str, folder: Path) -> Path:
     """Write the annotated rows of all files into one file, sorted, and return its folder.
 
     Raises:
-        ValueError: for rows other than those that were pinned.
+        ValueError: for rows that are not the pinned ones.
     """
     rows: list[tuple[str, ...]] = []
     for file in files:
@@ -283,46 +274,15 @@ def _merge(files: Iterable[Path], rows_sha256: str, folder: Path) -> Path:
 
 
 def digest_of_rows(rows: Iterable[tuple[str, ...]]) -> str:
-    """Return the SHA-256 of rows of scenario, intent and annotation, which does not depend on order and quoting."""
+    """Return the SHA-256 of rows of scenario, intent and annotation, whatever their order and quoting."""
     return hashlib.sha256("\n".join(";".join(row) for row in sorted(rows)).encode()).hexdigest()
-
-
-def find_converted(corpus: ConvertedCorpus, folder: Path) -> Path | None:
-    """Return the converted file in a folder of them, None if there is none.
-
-    Raises:
-        UserError: for a file with another digest than the pinned one.
-    """
-    for suffix in corpus.sha256:
-        path = corpus.path(folder, suffix)
-        if path.is_file():
-            _checked(corpus, path)
-            return path
-    return None
-
-
-def keep_converted(corpus: ConvertedCorpus, file: Path, cache: Path) -> Path:
-    """Copy a converted file to where it is found from then on, whole or not at all.
-
-    Raises:
-        UserError: for a file that cannot be read, has another digest than the pinned one, or cannot be kept.
-    """
-    content, suffix = _checked(corpus, file)
-    kept = corpus.path(cache / FOLDER, suffix)
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(kept) as partial:
-            partial.write_bytes(content)
-    except OSError as error:
-        raise UserError(f"--from = {file}: it cannot be kept in {kept.parent} ({why_not(error)})") from None
-    return kept
 
 
 def _checked(corpus: ConvertedCorpus, path: Path) -> tuple[bytes, str]:
     """Return the file's content and the suffix that its digest is pinned for.
 
     Raises:
-        UserError: for a file that cannot be read, or has no pinned digest.
+        UserError: for a file that cannot be read, or whose digest is not pinned.
     """
     try:
         content = path.read_bytes()

@@ -1,23 +1,19 @@
-"""From files to utterances, one function a format; which format a path holds is found out when nobody says
-it.
+"""Read utterances from files, with a function for each format; `auto` detects the format.
 
 | format | files | one utterance |
 |---|---|---|
-| `three_file` | `seq.in`, `seq.out`, `label` in a folder, or in its sub-folders `train`, `valid`, `test` |
-line n of each file |
-| `nlu_eval` | a CSV file, `;` between columns, with a header | a row: `scenario`, `intent`,
-`answer_annotation` |
-| `jsonl` | one file or a folder of them, also packed with gzip | a line: `{"tokens": [...], "tags": [...], "intent":
-"...", "user": "..."}` |
+| `three_file` | `seq.in`, `seq.out`, `label` in a folder, or in its sub-folders | line n of each file |
+| `nlu_eval` | a CSV file, `;` between columns, with a header | a row, see `_nlu_eval` |
+| `jsonl` | one file or a folder of them, also packed with gzip | a line, see `_jsonl` |
 | `conll` | one file or a folder of them | a block of lines, see `_conll` |
 | `csv`, `parquet` | one file or a folder of them | a row, see `trainables.corpora.tables` |
 | `datasets` | a folder that `save_to_disk` of Hugging Face's `datasets` wrote | a row, likewise |
 
-Who said an utterance is optional: the key `user`, a column, or a comment `# user: NAME`. Every utterance of a corpus
-has one, or none has. Likewise the intent, in `jsonl`, `conll` and tables, and in `jsonl` and tables the tags: who has
-no intents has slots alone, who has no tags intents alone.
+The user of an utterance is optional: the key `user`, a column, or a comment `# user: NAME`. Either all utterances of a
+corpus have a user, or none has. The same holds for the intent in `jsonl`, `conll` and tables, and for the tags in
+`jsonl` and tables: a corpus without intents has only slots, one without tags only intents.
 
-Blanks at the end of a line, CR LF and blank lines at the end of a file are normal.
+Blanks at the end of a line, CR LF, and blank lines at the end of a file are allowed.
 """
 
 from __future__ import annotations
@@ -31,14 +27,14 @@ from edp.spec import UserError
 from trainables.config import ColumnsSpec
 from trainables.corpora.files import FORMATS, THREE_FILES, corpus_files, detect_format, problem, read_lines, read_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
-from trainables.corpora.types import NO_INTENT, Record, Utterance, all_or_none, checked, split_blanks
+from trainables.corpora.types import NO_INTENT, SURROGATE, Record, Utterance, all_or_none, checked, split_blanks
 
 
 def read_corpus(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Utterance]:
-    """Return all utterances under `path`, published splits pooled, copies kept, in the order of the files' names.
+    """Return all utterances under `path`, with published splits pooled, in the order of the files' names.
 
     Raises:
-        UserError: for a path that holds no corpus, and for every fault in it, naming file and line.
+        UserError: for a path without a corpus, and for every fault in it, with file and line.
     """
     return [record.utterance for record in read_records(path, format, columns)]
 
@@ -86,7 +82,10 @@ _ANNOTATION = re.compile(r"\[\s*([^\s\[\]:]+)\s*:\s*([^\[\]]*?)\s*\]")
 
 
 def _nlu_eval(path: Path) -> Iterator[Record]:
-    """Read rows of NLU-Evaluation-Data: `[type : words]` marks a slot; `scenario` and `intent` make the intent."""
+    """Read rows of NLU-Evaluation-Data, with columns `scenario`, `intent` and `answer_annotation`.
+
+    Scenario and intent together are the intent; `[type : words]` in the annotation marks a slot.
+    """
     header, rows = read_csv(path, read_text(path), ";")
     needed = ("scenario", "intent", "answer_annotation")
     missing = [name for name in needed if name not in header]
@@ -102,6 +101,7 @@ def _nlu_eval(path: Path) -> Iterator[Record]:
 
 
 def _annotated(text: str, path: Path, line: int) -> tuple[list[str], list[str]]:
+    """Return the tokens and tags of an annotation."""
     tokens: list[str] = []
     tags: list[str] = []
     position = 0
@@ -122,14 +122,15 @@ def _annotated(text: str, path: Path, line: int) -> tuple[list[str], list[str]]:
     return tokens, tags
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell half a character; nothing can store it
 _NOT_IN_A_WORD = re.compile("[ \t\r\n\ud800-\udfff]")
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    """Read one object a line with `tokens`, `tags`, `intent`, perhaps `user`; skip other keys and blank lines.
+    """Read one object per line, and ignore blank lines and other keys.
 
-    If the first has only one of tags and intent, none has both.
+        {"tokens": ["to", "york"], "tags": ["O", "B-city"], "intent": "book_flight", "user": "u17"}
+
+    The first line decides whether the lines of a file have tags, an intent, or both.
     """
     needed: tuple[str, ...] = ()
     for line, text in enumerate(read_lines(path), start=1):
@@ -142,8 +143,8 @@ def _jsonl(path: Path) -> Iterator[Record]:
         except RecursionError:
             raise problem(path, line, "not an utterance: JSON nested too deep") from None
         except _DoubleKeyError as error:
-            raise problem(path, line, f"the key {error} stands twice") from None
-        except ValueError:  # Python's own limit, against numbers that take for ever to read
+            raise problem(path, line, f"the key {error} occurs twice; allowed: once") from None
+        except ValueError:  # Python refuses numbers with thousands of digits, which take too long to read
             raise problem(path, line, "not an utterance: a number of thousands of digits") from None
         if not isinstance(row, dict):
             raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
@@ -163,19 +164,20 @@ def _jsonl(path: Path) -> Iterator[Record]:
                 raise problem(path, line, f"{key} must be a list of strings")
             for word in row[key]:
                 if not word or _NOT_IN_A_WORD.search(word):
-                    raise problem(path, line, f"{key} holds {word!r}; needed: one word a string, without blanks")
+                    raise problem(path, line, f"{key} holds {word!r}; needed: one word per string, without blanks")
         intent = row.get("intent", NO_INTENT)
-        if not isinstance(intent, str) or _SURROGATE.search(intent):
+        if not isinstance(intent, str) or SURROGATE.search(intent):
             raise problem(path, line, "intent must be a string")
         intent = intent.strip() if "intent" in row else None
         yield checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get("user"))
 
 
 class _DoubleKeyError(Exception):
-    pass
+    """A key that occurs twice in a JSON object."""
 
 
 def _without_double_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the object of these keys and values, each key once; Python's own reader would keep the last one."""
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -185,31 +187,30 @@ def _without_double_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 _COMMENT = re.compile(r"#\s*(intent|user)\s*[:=]\s*(.*?)\s*$", re.IGNORECASE)
 _TAG = re.compile(r"O|[BI]-\S+")
-_NEW_DOCUMENT = "-DOCSTART-"  # of CoNLL-2003: a line that is nobody's words
+_NEW_DOCUMENT = "-DOCSTART-"  # a line of CoNLL-2003 that is no token
 
 
 def _conll(path: Path) -> Iterator[Record]:
-    """Read blocks of lines with blank lines between: first the intent, if there are intents, then a token a line.
+    """Read blocks of lines, separated by blank lines: the intent if there are intents, then a token per line.
 
-        # intent: book_flight        (or: # intent = book_flight; if there are intents)
+        # intent: book_flight        (if there are intents; or: # intent = book_flight)
         # user: u17                  (if users are known)
         to      O
         new     B-city
         york    I-city
 
-    A token's line holds at least two columns, separated by tabs or blanks; the first is the token, the last
-    its tag. Before a block's first token a line that starts with `#` is a comment, unless it is a word such as `#now`
-    and its tag, or `#` and its tag; after it, `#` is a token like any other.
+    The line of a token has at least two columns, separated by tabs or blanks: the first is the token, the last its tag.
+    Before the first token of a block, a line that starts with `#` is a comment, unless it is a tagged word such as
+    `#now`, or a tagged `#`. After the first token, `#` is a token like any other.
     """
     tokens: list[str] = []
     tags: list[str] = []
     intent, first = "", 0
     user: str | None = None
     for line, text in enumerate([*read_lines(path), ""], start=1):
-        if line == 1 and text.startswith('{"'):  # its words and its user are nobody's to read in a message
-            raise problem(
-                path, line, "JSON; needed: a token and its tag, or corpus.format = jsonl (data check: --format)"
-            )
+        if line == 1 and text.startswith('{"'):  # other messages would quote its words and its user
+            what = "JSON; needed: a token and its tag, or corpus.format = jsonl (data check: --format)"
+            raise problem(path, line, what)
         columns = split_blanks(text)
         comment = _COMMENT.match(text) if not tokens else None
         if comment:
@@ -236,12 +237,12 @@ def _conll(path: Path) -> Iterator[Record]:
             yield checked(tokens, tags, intent or None, path, first, a_tag_a_line=True, user=user)
             tokens, tags, intent, user = [], [], "", None
         elif intent or user is not None:
-            raise problem(
-                path, first, f"empty utterance: no tokens after {f'the intent {intent}' if intent else 'a user'}"
-            )
+            what = f"the intent {intent}" if intent else "a user"
+            raise problem(path, first, f"empty utterance: no tokens after {what}")
 
 
 def _is_comment(text: str, columns: list[str]) -> bool:
+    """Return True if a line before the first token of a block is a comment."""
     word_and_tag = len(columns) > 1 and _TAG.fullmatch(columns[-1]) and (columns[0] != "#" or len(columns) == 2)
     return text.startswith("#") and not word_and_tag
 

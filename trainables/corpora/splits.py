@@ -1,14 +1,14 @@
 """The paper's split, 45:5:50 into train, valid and test, by a seeded hash: the same on every machine.
 
-The published splits of a corpus play no part: ATIS has 295 utterances more than once, also across its
-published splits, and a membership attack is meaningless where an utterance is member and non-member. So
-utterances are grouped by their tokens, in whatever case, since encoders that lower their case read the same; a
-group goes to one split whole, and so do Unicode's several forms of a word.
+The published splits of a corpus are not used: ATIS has 295 utterances more than once, also across its published
+splits, and a membership attack is meaningless if an utterance is both member and non-member. So utterances are grouped
+by their tokens, and a group goes to one split as a whole. Case and Unicode form do not count, since an encoder may read
+them alike.
 
-A label (an intent or a tag) that train lacks cannot be learned. After the plain random split, every such
-label has one of its groups exchanged for a group that train can spare. ATIS needs it: seven of its intents
-occur once. An exchange is a bias, since a label's only utterance is then always a member; there are at most
-as many as there are labels, and none in a corpus whose labels are frequent.
+A label (an intent or a tag) that train lacks cannot be learned. So, after the random split, one group of every such
+label is exchanged for a group that train can spare. ATIS needs it: seven of its intents occur once. An exchange is a
+bias, since a label's only utterance is then always a member. There are at most as many exchanges as labels, and none in
+a corpus whose labels are frequent.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from edp.spec import UserError
 from trainables.corpora.types import Splits, Utterance
 
 TRAIN_PERCENT, VALID_PERCENT = 45, 5
-MIN_DISTINCT = 20  # below it, valid would be empty
+MIN_DISTINCT = 20  # with fewer, valid would be empty
 
 
 class LabelWithoutTrainError(UserError):
-    """A label that the split cannot give train: `utterance` is one that has it."""
+    """A label that train cannot have; `utterance` is an utterance with that label."""
 
     def __init__(self, label: str, utterance: Utterance) -> None:
         super().__init__(
-            f"{label} would stand in valid or test only and could not be learned: the corpus has too many "
+            f"{label} would be in valid or test only and could not be learned: the corpus has too many "
             "labels for its number of utterances; add utterances or drop the label"
         )
         self.utterance = utterance
@@ -42,12 +42,11 @@ class LabelWithoutTrainError(UserError):
 def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
     """Split 45:5:50, counted in distinct utterances; copies go to the same part, also those in another case.
 
-    The result depends on the utterances and the seed alone, not on the utterances' order. Every intent and
-    every tag occurs in train.
+    The result depends only on the utterances and the seed, not on the order of the utterances. Every intent and every
+    tag occurs in train.
 
     Raises:
-        UserError: for fewer than 20 distinct utterances, or (`LabelWithoutTrainError`) more labels than
-            train can hold.
+        UserError: for fewer than 20 distinct utterances, or (`LabelWithoutTrainError`) more labels than train can hold.
     """
     groups = _by_tokens(utterances, f"split {seed}")
     distinct = np.cumsum([len({utterance.tokens for utterance in group}) for group in groups])
@@ -58,7 +57,7 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
         int(np.searchsorted(distinct, count)) + 1
         for count in accumulate((percent * total + 50) // 100 for percent in (TRAIN_PERCENT, VALID_PERCENT))
     )
-    # One group, many spellings of the same words, may be larger than a part.
+    # A single group, such as many spellings of the same words, may be larger than a part.
     n_train = min(n_train, len(groups) - 2)
     n_both = min(max(n_both, n_train + 1), len(groups) - 1)
     _give_train_every_label(groups, n_train)
@@ -74,9 +73,9 @@ def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> lis
 
 
 def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance]]:
-    """Group utterances with the same tokens but for case and Unicode form, in the order of a keyed hash."""
+    """Group utterances whose tokens differ at most in case and Unicode form, in the order of a keyed hash."""
     groups: dict[tuple[str, ...], list[Utterance]] = {}
-    first: dict[tuple[str, ...], tuple[str, ...]] = {}  # of a group, whatever the utterances' order
+    first: dict[tuple[str, ...], tuple[str, ...]] = {}  # the least of a group, which does not depend on the order
     for utterance in utterances:
         folded = tuple(map(_folded, utterance.tokens))
         groups.setdefault(folded, []).append(utterance)
@@ -92,26 +91,22 @@ def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance
 
 
 def _folded(word: str) -> str:
-    """Return a word in one case and one Unicode form: an encoder may read all of them alike."""
+    """Return a word in one case and one Unicode form."""
     if word.isascii():
         return word.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
-def _labels(group: Iterable[Utterance]) -> set[str]:
-    """Return a group's intents and tags as strings; no tag begins with `intent`."""
-    return {label for utterance in group for label in (f"intent {utterance.intent}", *utterance.tags)}
-
-
-def _all_labels(groups: Iterable[Iterable[Utterance]]) -> set[str]:
-    """Return `_labels` of all groups together, fast for a million: few sequences of tags are distinct."""
+def _labels(*groups: Iterable[Utterance]) -> set[str]:
+    """Return the intents and tags of all groups as strings; no tag begins with `intent`."""
+    # Few sequences of tags are distinct, so this is fast for a million utterances.
     labelled = {(utterance.tags, utterance.intent) for group in groups for utterance in group}
     return {label for tags, intent in labelled for label in (f"intent {intent}", *tags)}
 
 
 def _give_train_every_label(groups: list[list[Utterance]], n_train: int) -> None:
     """Exchange groups in place until the first `n_train` have every label."""
-    if _all_labels(groups[:n_train]) == _all_labels(groups):
+    if _labels(*groups[:n_train]) == _labels(*groups):
         return
     in_train = Counter(label for group in groups[:n_train] for label in _labels(group))
     for outside in range(n_train, len(groups)):

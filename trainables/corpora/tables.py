@@ -1,13 +1,13 @@
-"""Tables with an utterance a row: CSV, Parquet, and the Arrow files in folders of Hugging Face's `datasets`.
+"""Read tables with an utterance per row: CSV, Parquet, and the Arrow files of Hugging Face's `datasets`.
 
-| column | what stands in it |
+| column | content |
 |---|---|
-| text | words with blanks between, or a list of words |
+| text | words separated by blanks, or a list of words |
 | intent | a string or a number |
-| tags | strict BIO, one a word, with blanks between or as a list |
-| user | who said it, a string or a number |
+| tags | strict BIO, one tag per word, separated by blanks or as a list |
+| user | the user who said the utterance, a string or a number |
 
-Text and at least one of intent and tags are needed. Numbers are names where the file says which (`ClassLabel`).
+Text is needed, and intent or tags. Numbers are replaced by their names if the file has names for them (`ClassLabel`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from trainables.config import ColumnsSpec
 from trainables.corpora.files import problem, read_text
-from trainables.corpora.types import Record, checked
+from trainables.corpora.types import SURROGATE, Record, checked
 
 NAMES = {
     "text": ("tokens", "words", "text", "utterance", "sentence", "query"),
@@ -30,16 +30,15 @@ NAMES = {
     "tags": ("tags", "ner_tags", "slot_tags", "slots"),
     "user": ("user", "userid", "user_id"),
 }
-"""What a column may be called where `corpus.columns` does not say: the first of these that is there, in any case."""
+"""The usual names of columns, in any case; without `corpus.columns`, the first one that a table has is used."""
 
 _LIST = re.compile(r"""\s*\[\s*['"].*['"]\s*\]\s*""", re.DOTALL)
-"""What a list of strings becomes where a column of lists is written as CSV."""
+"""A list of strings that was written to CSV as text."""
 _BLANKS = re.compile(r"[ \t\r\n]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def csv_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
-    """Read a CSV file with a header; of comma, semicolon and tab, the most frequent in the header separates columns."""
+    """Read a CSV file; its separator is the most frequent of comma, semicolon and tab in the header."""
     text = read_text(path)
     header, rows = read_csv(path, text, max(",;\t", key=text.partition("\n")[0].count))
     chosen = _chosen(header, columns, path)
@@ -48,10 +47,10 @@ def csv_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
 
 
 def read_csv(path: Path, text: str, delimiter: str) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """Return the header, and rows by its columns with the line that each ends on.
+    """Return the header, and the rows by column, each with the line that it ends on.
 
     Raises:
-        UserError: for what is not CSV, or a row of another length than the header.
+        UserError: for text that is not CSV, or a row of another length than the header.
     """
     reader = csv.DictReader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     try:
@@ -62,13 +61,14 @@ def read_csv(path: Path, text: str, delimiter: str) -> tuple[list[str], Iterator
 
 
 def _why(error: csv.Error) -> str:
-    """Return the fault; for a lone carriage return Python only says how to open the file."""
+    """Return the text of an error; for a lone carriage return, Python's own text is about opening files."""
     if "new-line character" in str(error):
         return "a line ends with a carriage return alone; save it with line feeds"
     return str(error)
 
 
 def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows with the line that each ends on."""
     while True:
         begins = reader.line_num + 1
         try:
@@ -85,7 +85,7 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[s
 
 def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
     """Read a Parquet file, or an Arrow stream as `datasets` writes it."""
-    import pyarrow  # takes half a second, and only who has such a file needs it
+    import pyarrow  # takes half a second to import
     import pyarrow.parquet
 
     try:
@@ -108,10 +108,7 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Return the names of the numbers in a column or in its lists, as `datasets` notes them in the schema.
-
-    A number without a name is an error of its row.
-    """
+    """Return the names of the numbers in each column or in its lists, as `datasets` stores them in the schema."""
     if not metadata or b"huggingface" not in metadata:
         return {}
     try:
@@ -131,13 +128,17 @@ def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
 
 
 def _chosen(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: bool = True) -> dict[str, str]:
-    """Return the column of each kind that the table has; `in_lines`: the header is the first line of a text.
+    """Return the column of each kind that the table has.
+
+    Args:
+        in_lines: True if the header is the first line of a text.
 
     Raises:
-        UserError: for a column that is asked for and not there or there twice, no text, or neither intent nor tags.
+        UserError: for a chosen column that is missing, occurs twice or has two kinds, for no text, or for neither
+            intent nor tags.
     """
     known = {name for names in NAMES.values() for name in names} | set(columns.model_dump().values())
-    # Of a file without a header the first line is an utterance, and may name who said it.
+    # Without a header, the first line is an utterance and may name its user, so it is not quoted.
     there = f"it has {', '.join(map(repr, header))}"
     if in_lines and not any(name in known or name.strip().lower() in known for name in header):
         there = f"none of the {len(header)} names in its first line is known: is that a header?"
@@ -149,7 +150,7 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: bo
             raise problem(path, None, f"corpus.columns.{kind} = {wanted}: there is no such column; {there}")
         found = wanted or next((lowered[name] for name in names if name in lowered), None)
         if found is not None and header.count(found) > 1:
-            raise problem(path, None, f"the column {found!r} stands twice; {there}")
+            raise problem(path, None, f"the column {found!r} occurs twice; {there}")
         if found is not None:
             chosen[kind] = found
     lacking = [kind for kind in ("text", "intent", "tags") if kind not in chosen]
@@ -160,13 +161,13 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: bo
     if "text" in lacking or len(lacking) == 2:
         allowed = "; ".join(f"corpus.columns.{kind}, or {', '.join(NAMES[kind])}" for kind in lacking)
         what = "text" if "text" in lacking else "intent or tags"
-        raise problem(
-            path, None, f"no column of {what}; {there}; allowed: {allowed} (of data check: --column KIND=NAME)"
-        )
+        how = f"allowed: {allowed} (data check: --column KIND=NAME)"
+        raise problem(path, None, f"no column of {what}; {there}; {how}")
     return chosen
 
 
 def _record(row: dict[str, Any], chosen: dict[str, str], names: dict[str, list[str]], path: Path, line: int) -> Record:
+    """Return the utterance of a row, given the column of each kind and the names of numbers."""
     try:
         tokens = _words(row, chosen["text"], {})
         tags = _words(row, chosen["tags"], names) if "tags" in chosen else None
@@ -178,11 +179,14 @@ def _record(row: dict[str, Any], chosen: dict[str, str], names: dict[str, list[s
 
 
 class _BadCellError(Exception):
+    """A cell that does not hold what its column needs."""
+
     def __init__(self, column: str, fault: str, allowed: str) -> None:
         super().__init__(f"column {column!r} {fault}; allowed: {allowed}")
 
 
 def _words(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> list[str]:
+    """Return the words or tags in a cell."""
     cell = row[column]
     if isinstance(cell, str) and _LIST.fullmatch(cell):
         allowed = "words with blanks between, or a list in Parquet or JSON lines"
@@ -194,25 +198,26 @@ def _words(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> lis
     else:
         raise _BadCellError(column, f"holds {_shown(cell)}", "words with blanks between, or a list of words")
     for word in words:
-        if not word or _BLANKS.search(word) or _SURROGATE.search(word):
-            raise _BadCellError(column, f"holds {word!r}", "one word a string, without blanks")
+        if not word or _BLANKS.search(word) or SURROGATE.search(word):
+            raise _BadCellError(column, f"holds {word!r}", "one word per string, without blanks")
     return words
 
 
 def _label(row: dict[str, Any], column: str, names: dict[str, list[str]]) -> str:
+    """Return the intent in a cell."""
     cell = row[column]
     if isinstance(cell, int) and not isinstance(cell, bool) and column not in names:
         return str(cell)
     if not isinstance(cell, str) and column not in names:
         raise _BadCellError(column, f"holds {_shown(cell)}", "a string or a whole number")
     label = _named(cell, column, names).strip()
-    if not label or _SURROGATE.search(label):
+    if not label or SURROGATE.search(label):
         raise _BadCellError(column, f"holds {label!r}", "an intent in every row")
     return label
 
 
 def _named(item: Any, column: str, names: dict[str, list[str]]) -> str:
-    """Return a string as it is, and a number's name."""
+    """Return a string as it is, or the name of a number."""
     if isinstance(item, str):
         return item
     known = names.get(column, [])
@@ -223,4 +228,5 @@ def _named(item: Any, column: str, names: dict[str, list[str]]) -> str:
 
 
 def _shown(cell: object) -> str:
+    """Return a cell as it is quoted in a message."""
     return "nothing" if cell is None else repr(cell)[:80]

@@ -1,4 +1,4 @@
-"""The one shape of every corpus, and the checks that each of its utterances must pass."""
+"""The types that every corpus is read into, and the checks that each utterance must pass."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import NamedTuple
 from trainables.corpora.files import problem
 
 NO_INTENT = ""
-"""The intent of an utterance in a corpus of slots alone."""
+"""The intent of utterances in a corpus that has only slots."""
 
 
 class Utterance(NamedTuple):
-    """One labelled utterance: `tokens` and `tags` have the same length; `tags` are strict BIO, all `O` where a corpus
-    has intents alone.
+    """One labelled utterance: as many `tags` as `tokens`, strict BIO, all `O` in a corpus that has only intents.
 
-    `user` is who said it, "" where the corpus does not say. It is a name: no file, log or message may hold it, and an
-    encoded corpus has numbers in its place.
+    `user` is the name of the user who said it, "" if the corpus does not tell. No file, log or message may hold the
+    name; an encoded corpus holds numbers instead.
     """
 
     tokens: tuple[str, ...]
@@ -31,28 +30,33 @@ class Utterance(NamedTuple):
 
 @dataclass(frozen=True)
 class Splits:
-    """A corpus split into train, valid and test; no utterance (its tokens) stands in two of them."""
+    """A corpus split into train, valid and test; no utterance (by its tokens) is in two of them."""
 
     train: list[Utterance]
     valid: list[Utterance]
     test: list[Utterance]
     canaries: list[Utterance] = field(default_factory=list)
-    """Canaries and their siblings (`trainables.measure.attacks.canary`); the trained ones stand in train too."""
+    """Canaries and their siblings (`trainables.measure.attacks.canary`); the trained ones are also in train."""
     planted: int = 0
-    """How many of the last utterances of train are canaries."""
+    """The number of canaries in train, which are its last utterances."""
+
+    @property
+    def utterances(self) -> list[Utterance]:
+        """The utterances of all parts."""
+        return [*self.train, *self.valid, *self.test]
 
     @property
     def train_users(self) -> Counter[str]:
-        """Training utterances of each user; empty where users are not known."""
+        """The number of training utterances of each user; empty if users are not known."""
         return Counter(utterance.user for utterance in self.train if utterance.user)
 
 
 @dataclass(frozen=True)
 class CorpusSummary:
-    """What a corpus holds, counted: `distinct` counts utterances by their tokens, copies once.
+    """The counts of a corpus; `distinct` is the number of utterances without copies, which have the same tokens.
 
-    `train_users` is how many users the training split has, and `most_of_a_user` how many of its utterances are one
-    user's at most; None where users are not known.
+    `train_users` is the number of users in the training split, and `most_of_a_user` the largest number of utterances
+    that one of them has there; both are None if users are not known.
     """
 
     name: str
@@ -70,29 +74,33 @@ class CorpusSummary:
 
 
 class Record(NamedTuple):
-    """An utterance and its place, so that an error can name file and line."""
+    """An utterance with its file and line, for errors."""
 
     utterance: Utterance
     path: Path
     line: int
     tagged: bool = True
-    """Whether the file says what its tags are."""
+    """True if the file has tags."""
+
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character, which JSON can spell but no file can store."""
 
 
 def split_blanks(line: str) -> list[str]:
-    """Return the words of a line. Blanks and tabs separate; a no-break space, say, is part of a word."""
+    """Return the words of a line, separated by blanks and tabs only: a no-break space is part of a word."""
     return [word for word in re.split(r"[ \t]+", line) if word]
 
 
 MAX_USER_NAME = 200
-"""Characters of a user's name."""
+"""Largest number of characters of a user's name."""
 
 
 def checked_user(user: object, path: Path, line: int) -> str:
-    """Return the user of an utterance, a string or a whole number, as a string. Errors do not quote it.
+    """Return the user of an utterance, a string or a whole number, as a string; errors do not quote it.
 
     Raises:
-        UserError: for one that is empty, too long, does not print, or is neither.
+        UserError: for a user of another type, or a name that is empty, too long or not printable.
     """
     name = str(user) if isinstance(user, int) and not isinstance(user, bool) else user
     if not isinstance(name, str):
@@ -116,15 +124,16 @@ def checked(
     a_tag_a_line: bool = False,
     user: object = None,
 ) -> Record:
-    """Check one utterance by itself, and return its record.
+    """Check one utterance, and return its record.
 
     Args:
-        tags, intent: None where the file has none.
-        user: who said it, a string or a whole number; None where the file does not say.
+        tags: the tags; None if the file has none.
+        intent: the intent; None if the file has none.
+        a_tag_a_line: True if each tag has a line of its own, `line` being the first.
+        user: the user, a string or a whole number; None if the file does not tell.
 
     Raises:
-        UserError: for no tokens, not one tag a token, no intent, or tags that are not strict BIO (with the
-            line of the tag itself where each tag has its own).
+        UserError: for no tokens, another number of tags than tokens, no intent, or tags that are not strict BIO.
     """
     if not tokens:
         raise problem(path, line, "empty utterance: it has no tokens")
@@ -133,7 +142,7 @@ def checked(
     tagged = tags is not None
     tags = ["O"] * len(tokens) if tags is None else tags
     if len(tags) != len(tokens):
-        raise problem(path, line, f"{len(tags)} tags for {len(tokens)} tokens; one tag a token is needed")
+        raise problem(path, line, f"{len(tags)} tags for {len(tokens)} tokens; needed: one tag per token")
     if intent == "":
         raise problem(path, line, "the utterance has no intent")
     fault = bio_fault(tags)
@@ -145,10 +154,10 @@ def checked(
 
 
 def all_or_none(records: list[Record]) -> list[Record]:
-    """Return `records` if all or none of them have a user, and likewise an intent, and tags.
+    """Return `records` if all of them or none have a user, and likewise an intent, and tags.
 
     Raises:
-        UserError: for the first one that lacks what others have.
+        UserError: for the first record that lacks what others have.
     """
     for what, has in (
         ("user", lambda record: record.utterance.user),
@@ -167,7 +176,7 @@ def all_or_none(records: list[Record]) -> list[Record]:
 
 
 def bio_fault(tags: Sequence[str]) -> tuple[int, str] | None:
-    """Return the position and description of the first fault of a tag sequence, as strict BIO, or None."""
+    """Return the position and description of the first tag that breaks strict BIO, or None."""
     previous = "O"
     for position, tag in enumerate(tags):
         kind, dash, slot = tag.partition("-")

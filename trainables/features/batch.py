@@ -1,4 +1,4 @@
-"""A batch of utterances as tensors: the input of a model, without anything that needs a vocabulary.
+"""Batches of utterances as tensors, the input of models.
 
 Shapes: b utterances, t tokens, u unique words of the batch, c characters, d embedding, s sub-words.
 """
@@ -14,28 +14,28 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class WordInputs:
-    """CLC's inputs: each token names a row of the batch's table of unique words, so that each is looked at
-    once.
-    """
+    """The inputs of CLC: a table of the batch's unique words, so that each is processed once, and rows of it."""
 
-    word_bt: Tensor  # int64, rows of the two tables; 0 where padded
+    word_bt: Tensor  # int64, the row of each token in the two tables; 0 in the padding
     chars_uc: Tensor  # int64, 0 beyond the word
     vectors_ud: Tensor  # float32
 
     def to(self, device: torch.device | str) -> WordInputs:
+        """Return the inputs on `device`."""
         return WordInputs(self.word_bt.to(device), self.chars_uc.to(device), self.vectors_ud.to(device))
 
 
 @dataclass(frozen=True)
 class PieceInputs:
-    """BERT's inputs: sub-words between [CLS] and [SEP], and the place of each token's first one."""
+    """The inputs of an encoder: sub-words between [CLS] and [SEP], and the position of each token's first one."""
 
     piece_bs: Tensor  # int64
     piece_mask_bs: Tensor  # bool
-    first_bt: Tensor  # int64, positions in S; 0 where padded
-    pieces_b: Tensor  # int64, how many each utterance has, at least 2; always on the CPU
+    first_bt: Tensor  # int64, positions in S; 0 in the padding
+    pieces_b: Tensor  # int64, number of sub-words of each utterance, at least 2; always on the CPU
 
     def to(self, device: torch.device | str) -> PieceInputs:
+        """Return the inputs on `device`."""
         return PieceInputs(
             self.piece_bs.to(device), self.piece_mask_bs.to(device), self.first_bt.to(device), self.pieces_b
         )
@@ -43,13 +43,14 @@ class PieceInputs:
 
 @dataclass(frozen=True)
 class StateInputs:
-    """The inputs of heads on a frozen encoder: whitened states, and a constant after them."""
+    """The inputs of heads on a frozen encoder: whitened states, each followed by a constant."""
 
-    token_nd: Tensor  # float32, the tokens of all utterances, one after the other: no padding
+    token_nd: Tensor  # float32, the tokens of all utterances in turn, without padding
     sentence_bd: Tensor  # float32
-    kept: dict[str, Any] = field(default_factory=dict)  # results that a repeated batch need not compute again
+    kept: dict[str, Any] = field(default_factory=dict)  # a cache of results, for batches that are repeated
 
     def to(self, device: torch.device | str) -> StateInputs:
+        """Return the inputs on `device`."""
         if self.token_nd.device == torch.device(device):
             return self
         return StateInputs(self.token_nd.to(device), self.sentence_bd.to(device))
@@ -57,20 +58,20 @@ class StateInputs:
 
 @dataclass(frozen=True)
 class Batch:
-    """Utterances padded to the longest; labels are None where utterances came without."""
+    """Utterances, padded to the longest; labels are None if they are unknown."""
 
     inputs: WordInputs | PieceInputs | StateInputs
-    lengths_b: Tensor  # int64, at least 1; always on the CPU, where packing wants them: no wait for a GPU
+    lengths_b: Tensor  # int64, at least 1; always on the CPU: packing needs them there, and need not wait for a GPU
     mask_bt: Tensor  # bool, True on tokens
-    tags_bt: Tensor | None = None  # int64, 0 where padded
+    tags_bt: Tensor | None = None  # int64, 0 in the padding
     intent_b: Tensor | None = None  # int64
-    key_b: Tensor | None = None  # int32, keys of each utterance's dropout; None: PyTorch's generator draws
+    key_b: Tensor | None = None  # int32, keys of each utterance's dropout; None: use PyTorch's generator
 
     def __len__(self) -> int:
         return len(self.lengths_b)
 
     def to(self, device: torch.device | str) -> Batch:
-        """Return the same batch on `device`."""
+        """Return the batch on `device`."""
         return replace(
             self,
             inputs=self.inputs.to(device),

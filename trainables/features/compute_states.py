@@ -1,58 +1,128 @@
 """Compute states of a frozen encoder: of an encoded corpus, their moments on public corpora, and of new utterances.
 
-Functions import the encoder themselves: `transformers` takes seconds to import.
+A state's name says what it is: `token_first_2` is the state of a word's first sub-word after layer 2, and
+`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words.
+
+Functions import `transformers` themselves, since that takes seconds.
+
+Shapes: b utterances, t tokens, s sub-words, h hidden.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edp.spec import UserError
 from trainables.config import BERTSpec, CorpusSpec, ModelSpec
-from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch, StateInputs
+from trainables.features.batch import Batch, PieceInputs, StateInputs
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.states import Moments, moments_file, state_names, whitened
-from trainables.features.token_features import Features, encode_utterances
+from trainables.features.states import Moments, has_states, moments_file, state_names, whitened
+from trainables.features.token_features import Features, encode_utterances, public_tokens
 from trainables.records.files import atomic_write
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 BLOCK = 4096
-"""Utterances that one call of `write_block` takes: what a process is given at a time."""
-
-
+"""The utterances of one block, which a process computes at a time."""
+UTTERANCES = 4_000
+"""The most utterances that are read of a public corpus. They are enough to estimate the scale of 384 directions to
+within a sixth."""
 _PIECES_AT_ONCE = 4096
 
 
+def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
+    """Load the encoder in `folder`, or else the one that `spec.pretrained` names, for evaluation.
+
+    Raises:
+        UserError: for an encoder that is not available, or has fewer layers than the spec's features need.
+    """
+    from trainables.features.encoder_architecture import load_encoder, read_config
+    from trainables.features.pretrained import check_states, frozen_folder
+
+    assert spec.pretrained is not None, "features need a pretrained encoder"
+    folder = folder or frozen_folder(spec)
+    check_states(spec, read_config(folder, spec.pretrained))
+    return load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers).eval()
+
+
+@lru_cache(maxsize=1)
+def frozen_encoder(spec: BERTSpec) -> PreTrainedModel:
+    """Return the encoder that `spec` names, on a GPU if there is one; it is kept for the next block of this process."""
+    encoder: Any = load_frozen(spec)
+    return encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def encoder_digest(encoder: nn.Module) -> str:
+    """Return the SHA-256 of an encoder's weights and their names, whatever files they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(encoder.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@torch.inference_mode()
+def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) -> list[Tensor]:
+    """Return the named states, float32: (B, T, H) for tokens, 0 beyond the utterance, and (B, H) for sentences."""
+    from trainables.features.encoder_architecture import mean_state
+
+    inputs = batch.inputs
+    assert isinstance(inputs, PieceInputs), "an encoder reads sub-words"
+    device = next(encoder.parameters()).device
+    piece_bs, mask_bs, first_bt = (x.to(device) for x in (inputs.piece_bs, inputs.piece_mask_bs, inputs.first_bt))
+    output = encoder(input_ids=piece_bs, attention_mask=mask_bs.long(), output_hidden_states=True)
+    real_bt1 = batch.mask_bt.to(device)[:, :, None]
+    found = []
+    for name in names:
+        kind, read, layer = name.split("_")
+        state_bsh = output.hidden_states[-1 if layer == "last" else int(layer)]
+        if kind == "sentence":
+            found.append(mean_state(state_bsh, mask_bs) if read == "mean" else state_bsh[:, 0])
+        else:
+            index_bth = first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2])
+            found.append(state_bsh.gather(1, index_bth) * real_bt1)
+    return found
+
+
+def alike(lengths_n: np.ndarray) -> list[np.ndarray]:
+    """Group the indices of utterances by length, for little padding, in batches that fit into a CPU's caches."""
+    order = np.argsort(lengths_n, kind="stable")
+    size_n = lengths_n[order] + 2
+    found, first = [], 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or size_n[end] * (end + 1 - first) > _PIECES_AT_ONCE:
+            found.append(order[first:end])
+            first = end
+    return found
+
+
 def all_state_names(models: Iterable[ModelSpec], labels: Labels) -> list[str]:
-    """Return the names of all states that the models may read, in every combination of their layers and sentences."""
-    chosen = [m for m in models if isinstance(m, BERTSpec) and m.features is not None]
+    """Return the names of all states that the models may read, in any combination of their settings."""
     found = set()
-    for model in chosen:
-        for layers in chosen:
-            assert model.features is not None
-            assert layers.features is not None
-            both = model.model_copy(
-                update={"features": model.features.model_copy(update={"layers": layers.features.layers})}
-            )
-            tokens, sentence = state_names(both, labels)
+    for model in models:
+        if has_states(model):
+            tokens, sentence = state_names(model, labels)
             found |= {*tokens, sentence}
     return sorted(found)
 
 
 def missing_states(folder: Path, names: Sequence[str]) -> list[str]:
-    """Return those of `names` that are not, or not whole, in an encoded corpus' folder."""
+    """Return those of `names` whose states or moments are not in the folder of an encoded corpus."""
     return [
         name
         for name in names
@@ -61,7 +131,7 @@ def missing_states(folder: Path, names: Sequence[str]) -> list[str]:
 
 
 def blocks(sizes: dict[str, int]) -> list[tuple[str, int, int]]:
-    """Split, first and last utterance (excluded) of each block of a corpus."""
+    """Return the split, first and last utterance (excluded) of each block of a corpus."""
     return [(s, a, min(a + BLOCK, size)) for s, size in sizes.items() for a in range(0, size, BLOCK)]
 
 
@@ -71,10 +141,9 @@ def write_block(
     """Compute the states of a block of an encoded corpus; return its number of utterances.
 
     Args:
-        out: where `NAME-NUMBER.npy` goes, for each name and for `read`, the tokens that the encoder had room for.
+        out: the folder for `NAME-NUMBER.npy`, for each name and for `read`, the number of tokens of each utterance that
+            fit into the encoder.
     """
-    from trainables.features.frozen_encoder import hidden_states
-
     corpus, encoder = EncodedCorpus.open(folder), frozen_encoder(model)
     split: Any = block[0]
     rows = np.arange(block[1], block[2])
@@ -101,35 +170,8 @@ def write_block(
     return len(rows)
 
 
-def alike(lengths_n: np.ndarray) -> list[np.ndarray]:
-    """Group the places of utterances by length: little padding, and batches that fit into caches."""
-    order = np.argsort(lengths_n, kind="stable")
-    size_n = lengths_n[order] + 2
-    found, first = [], 0
-    for end in range(1, len(order) + 1):
-        if end == len(order) or size_n[end] * (end + 1 - first) > _PIECES_AT_ONCE:
-            found.append(order[first:end])
-            first = end
-    return found
-
-
-_loaded: dict[str, Any] = {}
-
-
-def frozen_encoder(model: BERTSpec) -> Any:
-    """Return the encoder, kept for the next block of this process."""
-    from trainables.features.frozen_encoder import load_frozen
-
-    key = f"{model.pretrained} {model.layers}"
-    if key not in _loaded:
-        _loaded.clear()
-        encoder: Any = load_frozen(model)
-        _loaded[key] = encoder.to("cuda" if torch.cuda.is_available() else "cpu")
-    return _loaded[key]
-
-
 RunBlocks = Callable[[Callable[[int], int], int], Iterable[int]]
-"""Runs a function of 0 to n - 1 and yields what it returns, in any order: in this process, or spread over others."""
+"""A function that calls another with 0 to n - 1, in this process or others, and yields the results in any order."""
 
 
 def in_turn(work: Callable[[int], int], blocks: int) -> Iterable[int]:
@@ -145,10 +187,10 @@ def write_states(
     progress: Callable[[int, int], None] | None = None,
     run: RunBlocks = in_turn,
 ) -> None:
-    """Add states to an encoded corpus' folder, each whole or not at all; a block at a time is in memory.
+    """Add states to the folder of an encoded corpus, each whole or not at all, with one block at a time in memory.
 
     Raises:
-        UserError: for an encoder that cannot be had, or lacks a layer.
+        UserError: for an encoder that is not available, or lacks a layer.
     """
     sizes = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["sizes"]
     todo, total, done = blocks(sizes), sum(sizes.values()), 0
@@ -172,27 +214,22 @@ def write_states(
 
 
 def _join(parts: list[Path], whole: Path) -> None:
-    """Join arrays by way of the disk. They are written, not mapped: where a mapped file finds no room the system kills
-    the process without a message."""
+    """Join arrays on disk."""
     opened = [np.load(part, mmap_mode="r") for part in parts]
     shape = (sum(len(part) for part in opened), *opened[0].shape[1:])
     descr = np.lib.format.dtype_to_descr(opened[0].dtype)
+    # Written, not mapped: if a disk fills up under a mapped file, the system kills the process without a message.
     with whole.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
         for part in opened:
             file.write(np.ascontiguousarray(part).data)
 
 
-UTTERANCES = 4_000
-"""Most of a public corpus that are read: its sentences then give 384 directions their scale to within a sixth."""
-
-
 def write_moments(
     folder: Path, model: BERTSpec, names: Sequence[str], progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Add the public moments of states to an encoded corpus' folder, and `features/encoder.json`."""
+    """Add the public moments of states to the folder of an encoded corpus, and `features/encoder.json`."""
     from trainables.features.encoder_architecture import config_to_json
-    from trainables.features.frozen_encoder import encoder_digest
 
     features = folder / "features"
     (features / "moments").mkdir(exist_ok=True)
@@ -211,7 +248,7 @@ def write_moments(
 
 
 def copy_moments(source: Path, folder: Path, names: Sequence[str]) -> None:
-    """Copy the files that `write_moments` wrote to another corpus' folder for the same model."""
+    """Copy the files of `write_moments` from one encoded corpus to another one for the same model."""
     (folder / "features" / "moments").mkdir(exist_ok=True)
     files = [moments_file(Path("features"), name) for name in names]
     for file in (*files, Path("features/encoder.json")):
@@ -222,11 +259,8 @@ def copy_moments(source: Path, folder: Path, names: Sequence[str]) -> None:
 def public_moments(
     model: BERTSpec, names: Sequence[str], features: Features, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Moments]:
-    """Return the moments by the state's name, each public corpus with equal weight; of a large one, a sample is
-    read."""
-    from trainables.features.frozen_encoder import hidden_states
-
-    assert model.features is not None, "asked for"
+    """Return the moments of each state over the public corpora, which have equal weights; large ones are sampled."""
+    assert model.features is not None, "the model has features"
     corpora = [_sample(spec, f"model.features.public.{i}") for i, spec in enumerate(model.features.public)]
     total, done = sum(len(corpus) for corpus in corpora), 0
     encoder = frozen_encoder(model)
@@ -236,7 +270,7 @@ def public_moments(
         for places in alike(np.array([len(tokens) for tokens in corpus])):
             batch = encode_utterances([corpus[place] for place in places], features)
             for name, state in zip(names, hidden_states(encoder, batch, names), strict=True):
-                # As they are kept: in half precision.
+                # Rounded to half precision, as the states of the private corpus are kept.
                 x_nh = (state.cpu()[batch.mask_bt] if name.startswith("token") else state.cpu()).half().float()
                 n, sum_h, sum_hh = added[name]
                 added[name] = n + len(x_nh), sum_h + x_nh.sum(0).double(), sum_hh + (x_nh.t() @ x_nh).double()
@@ -249,18 +283,18 @@ def public_moments(
 
 
 def _sample(spec: CorpusSpec, field: str) -> list[tuple[str, ...]]:
-    splits = load_corpus(spec, field)
-    tokens = [utterance.tokens for part in (splits.train, splits.valid, splits.test) for utterance in part]
+    """Return the tokens of a public corpus' utterances, or of a random sample of them."""
+    tokens = public_tokens(spec, field)
     if len(tokens) <= UTTERANCES:
         return tokens
     return [tokens[i] for i in np.random.default_rng(0).permutation(len(tokens))[:UTTERANCES]]
 
 
 class NewStates:
-    """The same of utterances that are in no corpus: what a server needs beside the heads."""
+    """The states of utterances that are in no corpus, for a server of heads."""
 
     def __init__(self, model: BERTSpec, features: Path, encoder: Any, labels: Labels) -> None:
-        assert model.features is not None, "asked for"
+        assert model.features is not None, "the model has features"
         names, sentence = state_names(model, labels)
         self._names, self._encoder = [*names, sentence], encoder
         self._whiteners = [
@@ -268,9 +302,7 @@ class NewStates:
         ]
 
     def __call__(self, batch: Batch) -> Batch:
-        """Turn a batch of sub-words into one of states."""
-        from trainables.features.frozen_encoder import hidden_states
-
+        """Turn a batch of sub-words into a batch of states."""
         found = [state.half().float().cpu() for state in hidden_states(self._encoder, batch, self._names)]
         tokens = [state[batch.mask_bt] for state in found[:-1]]
         token_nd = whitened(self._whiteners[:-1], tokens) if tokens else torch.empty(int(batch.lengths_b.sum()), 0)
@@ -278,14 +310,11 @@ class NewStates:
 
 
 def served_states(model: BERTSpec, bundle: Path, labels: Labels) -> NewStates:
-    """Return the maker of states of new utterances, with the encoder in the bundle, or else the one that the spec
-    names.
+    """Return the states of new utterances, by the encoder in the bundle or else the one that the spec names.
 
     Raises:
-        UserError: for an encoder that cannot be had, or is not the one that the heads were trained on.
+        UserError: for an encoder that is not available, or is not the one that the heads were trained on.
     """
-    from trainables.features.frozen_encoder import encoder_digest, load_frozen
-
     about = encoder_of(bundle / "features")
     taken = bundle / "encoder"
     encoder = load_frozen(model, taken if taken.is_dir() else None)
@@ -299,13 +328,13 @@ def served_states(model: BERTSpec, bundle: Path, labels: Labels) -> NewStates:
 
 
 def encoder_of(features: Path) -> dict[str, Any]:
-    """Return the identity of the encoder beside these features: `pretrained`, `digest`, `weights`, `architecture`."""
+    """Return what `features/encoder.json` tells of the encoder: `pretrained`, `digest`, `weights`, `architecture`."""
     about: dict[str, Any] = json.loads((features / "encoder.json").read_text(encoding="utf-8"))
     return about
 
 
 def take_encoder(model: BERTSpec, folder: Path) -> None:
-    """Save the encoder that `model` names, as a folder that `served_states` reads."""
+    """Save the encoder that `model` names to a folder that `served_states` reads."""
     from trainables.features.encoder_architecture import quiet
 
     with quiet():

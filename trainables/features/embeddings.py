@@ -1,7 +1,7 @@
 """Word vectors that are a public function of a word's string: fastText, never trained on the private corpus.
 
-A word that the public corpus lacks gets a vector of its character n-grams, or, where there are none, one
-drawn from a hash of its string; so the table of a private corpus' words says nothing that its words do not.
+A word that the public corpus lacks has a vector from its character n-grams or else from a hash of its string. So a
+table of vectors for the words of a private corpus reveals no more than the words themselves.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ import numpy as np
 
 from edp.spec import UserError
 
-_MAGIC = 793712314  # of fastText's binary format
-_NGRAM_BUCKETS = 20_000  # 24 MB at 300 dimensions; a small public corpus has fewer n-grams than that
-_WHITENING_WORDS = 50_000  # of a file's millions: enough for a 300 x 300 covariance
-_WHITENING_FLOOR = 0.1  # of the mean deviation: directions with next to none are not blown up without bound
+_MAGIC = 793712314  # the first number of fastText's binary format
+_NGRAM_BUCKETS = 20_000  # 24 MB at 300 dimensions; a small public corpus has fewer n-grams
+_WHITENING_WORDS = 50_000  # the most frequent words of a file, enough for a 300 x 300 covariance
+_WHITENING_FLOOR = 0.1  # a share of the mean deviation: directions with little variance are not blown up
 
 
 class WordVectors:
-    """fastText vectors for any string, whitened, of one length.
+    """Vectors of fastText for any string, whitened and scaled to the same length.
 
     Args:
         words: the public vocabulary, most frequent first.
-        vectors_vd: their vectors, (V, D) float32.
-        ngrams_nd: vectors of the hashed character n-grams, (N, D) float32; without them unknown words are
-            hashed.
-        ngram_lengths: shortest and longest n-gram.
-        whitening: mean (D,) and matrix (D, D), where they were computed before.
+        vectors_vd: the vectors of `words`, (V, D) float32.
+        ngrams_nd: the vectors of hashed character n-grams, (N, D) float32; None: unknown words are hashed.
+        ngram_lengths: the lengths of the shortest and longest n-gram.
+        whitening: a mean (D,) and matrix (D, D); None: compute them.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class WordVectors:
 
     @property
     def size(self) -> int:
-        """D, the dimensions of a vector."""
+        """The dimensions of a vector, D."""
         return int(self._vectors_vd.shape[1])
 
     @classmethod
@@ -60,7 +59,7 @@ class WordVectors:
         Raises:
             UserError: for utterances without a word.
         """
-        from gensim.models import FastText  # slow to import, and only a sweep's first minute needs it
+        from gensim.models import FastText  # slow to import, and needed only at the start of a sweep
 
         sentences = [[word.lower() for word in tokens] for tokens in utterances]
         if not any(sentences):
@@ -73,20 +72,20 @@ class WordVectors:
             bucket=_NGRAM_BUCKETS,
             epochs=epochs,
             seed=seed,
-            workers=1,  # threads race, and then a seed no longer fixes the result
+            workers=1,  # with several threads, results differ from run to run
         )
         wv = model.wv
         return cls(wv.index_to_key, wv.vectors, wv.vectors_ngrams, (wv.min_n, wv.max_n))
 
     @staticmethod
     def check(path: Path, size: int) -> list[str | int]:
-        """Check the head of a file that `read` will be given, before anything else is done.
+        """Check the beginning of a file for `read` before other work.
 
         Returns:
-            What tells this file from another one at the same place.
+            Parts of a cache key that identify the file.
 
         Raises:
-            UserError: as `read`, for what the head shows.
+            UserError: as `read`, for faults that the beginning shows.
         """
         _check_name(path)
         with path.open("rb") as file:
@@ -95,7 +94,7 @@ class WordVectors:
             # fastText's .bin: magic number, version, dimensions, each of 4 bytes; its .vec: "WORDS DIMENSIONS".
             found = struct.unpack("<iii", head[:12]) if path.suffix == ".bin" else head.split(b"\n")[0].split()
             if path.suffix == ".bin" and found[0] != _MAGIC:
-                raise ValueError("no magic number of fastText's at its start")
+                raise ValueError("it does not begin with fastText's magic number")
             dimensions = int(found[2] if path.suffix == ".bin" else found[1])
         except (struct.error, ValueError, IndexError) as error:
             raise UserError(f"model.embeddings.path = {path} cannot be read as fastText vectors ({error})") from None
@@ -108,7 +107,7 @@ class WordVectors:
         """Read fastText's `.vec` (text, no n-grams) or `.bin` (with n-grams).
 
         Raises:
-            UserError: for a file that is missing, is neither, cannot be read, or is not of `size` dimensions.
+            UserError: for a file that is missing, of another kind, unreadable, or not of `size` dimensions.
         """
         from gensim.models import KeyedVectors
         from gensim.models.fasttext import load_facebook_vectors
@@ -121,17 +120,17 @@ class WordVectors:
             else:
                 wv = KeyedVectors.load_word2vec_format(str(path))
                 vectors = cls(wv.index_to_key, wv.vectors)
-        except Exception as error:  # gensim raises whatever its parser stumbles over
+        except Exception as error:  # gensim has no error of its own for a damaged file
             raise UserError(f"model.embeddings.path = {path} cannot be read as fastText vectors ({error})") from error
         _check_size(path, vectors.size, size)
         return vectors
 
     def vectors(self, words: Sequence[str]) -> np.ndarray:
-        """Return vectors of any words, (W, D) float32, of length sqrt(D): entries of about unit size.
+        """Return the vectors of any words, (W, D) float32, whitened and of length sqrt(D).
 
-        Whitened, because in a small corpus' fastText nearly all variance lies in a few directions, and an
-        unseen word's n-gram average is far shorter than a frequent word's vector: to a network all words look
-        alike. After five epochs of CLC on ATIS with SNIPS' vectors, SER was 24 % without whitening and 5 %
+        Without whitening, all words look alike to a network: trained on a small corpus, fastText has nearly all its
+        variance in a few directions, and the n-gram average of an unseen word is far shorter than the vector of a
+        frequent one. After five epochs of CLC on ATIS with vectors from SNIPS, SER was 24 % without whitening and 5 %
         with it.
         """
         raw_wd = np.empty((len(words), self.size), np.float32)
@@ -141,6 +140,7 @@ class WordVectors:
         return _unit(white_wd) * np.float32(np.sqrt(self.size))
 
     def _raw(self, word: str) -> np.ndarray:
+        """Return the vector of a word before whitening, (D,)."""
         row = self._row.get(word, self._row.get(word.lower()))
         if row is not None:
             return np.asarray(self._vectors_vd[row])
@@ -153,7 +153,7 @@ class WordVectors:
         return _hashed(word, self.size)
 
     def save(self, folder: Path) -> None:
-        """Write the vectors to a new folder, from which `load` maps them."""
+        """Write the vectors to a new folder that `load` reads."""
         folder.mkdir(parents=True)
         np.save(folder / "vectors.npy", self._vectors_vd)
         np.savez(folder / "whitening.npz", mean=self._mean_d, matrix=self._whiten_dd)
@@ -164,7 +164,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, folder: Path) -> WordVectors:
-        """Read what `save` wrote; the tables stay on disk until a word asks for them."""
+        """Read the vectors that `save` wrote; the tables are mapped, not read."""
         about = json.loads((folder / "words.json").read_text(encoding="utf-8"))
         ngrams = folder / "ngrams.npy"
         whitening = np.load(folder / "whitening.npz")
@@ -178,13 +178,15 @@ class WordVectors:
 
 
 def _check_name(path: Path) -> None:
+    """Raise if a file is missing, or not called .vec or .bin."""
     if path.suffix not in (".vec", ".bin"):
-        raise UserError(f"model.embeddings.path = {path} is no .vec or .bin file; allowed: one of the two")
+        raise UserError(f"model.embeddings.path = {path} is not a .vec or .bin file; allowed: one of the two")
     if not path.is_file():
-        raise UserError(f"model.embeddings.path = {path} is not there; allowed: a fastText .vec or .bin file")
+        raise UserError(f"model.embeddings.path = {path} is missing; allowed: a fastText .vec or .bin file")
 
 
 def _check_size(path: Path, found: int, size: int) -> None:
+    """Raise if the vectors in a file are not of `size` dimensions."""
     if found != size:
         raise UserError(
             f"model.embeddings.path = {path} has vectors of {found} dimensions and "
@@ -193,22 +195,23 @@ def _check_size(path: Path, found: int, size: int) -> None:
 
 
 def _hashed(word: str, size: int) -> np.ndarray:
-    """Return a direction drawn from the word's hash, (D,): the same with every version of NumPy."""
+    """Return a direction drawn from the hash of a word, (D,); no version of NumPy changes it."""
     digest = hashlib.shake_256(word.encode("utf-8", "surrogatepass")).digest(2 * size)
     return np.frombuffer(digest, "<u2").astype(np.float32) - np.float32(32767.5)
 
 
 def _unit(vectors_wd: np.ndarray) -> np.ndarray:
+    """Scale vectors to length 1."""
     length_w1: np.ndarray = np.linalg.norm(vectors_wd, axis=1, keepdims=True)
     return np.asarray(vectors_wd / np.maximum(length_w1, 1e-12))
 
 
 def _whitening(vectors_vd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean, (D,), and the symmetric matrix, (D, D), that evens out the variance of all directions."""
+    """Return the mean (D,) and the symmetric matrix (D, D) that give all directions about the same variance."""
     unit_vd = _unit(np.asarray(vectors_vd, np.float64))
     mean_d = unit_vd.mean(0)
     variances_d, directions_dd = np.linalg.eigh((unit_vd - mean_d).T @ (unit_vd - mean_d) / len(unit_vd))
     deviations_d = np.sqrt(np.maximum(variances_d, 0))
     gains_d = 1 / (deviations_d + max(_WHITENING_FLOOR * deviations_d.mean(), 1e-6))
-    # symmetric, so that it does not depend on the signs that eigh happens to choose
+    # Symmetric, so that it does not depend on the signs that eigh chooses.
     return mean_d.astype(np.float32), ((directions_dd * gains_d) @ directions_dd.T).astype(np.float32)

@@ -11,29 +11,30 @@ import numpy as np
 import torch
 
 from edp.spec import Unit, UserError
-from trainables.config import BERTSpec, ModelSpec
+from trainables.config import ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
 from trainables.features.batch import Batch
-from trainables.features.states import States
+from trainables.features.states import States, has_states
 from trainables.features.token_features import Features, load_features, make_batch, open_table, pad
 from trainables.records.files import load_array, read_json, reading
 
 Split = Literal["train", "valid", "test", "canaries"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-"""Those that every corpus has; `canaries` only where some were made."""
+"""The splits that every corpus has; some have `canaries` too."""
 
 
 class EncodedCorpus:
-    """A folder that `encode` wrote, mapped into memory; cheap to open, and to pickle as its path."""
+    """A folder that `encode` wrote, mapped into memory; cheap to open, and pickled as its path."""
 
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
         self.folder = folder
         self.labels = Labels.from_dict(meta["labels"])
         self.digest: str = meta["digest"]
         self.planted: int = meta.get("planted", 0)
-        """Number of canaries, which are the last utterances of train."""
-        self.vocabulary_size: int | None = meta["vocabulary_size"]  # pieces, for `build_model`; None for CLC
+        """The number of canaries, which are the last utterances of train."""
+        self.vocabulary_size: int | None = meta["vocabulary_size"]
+        """The number of sub-words, for `build_model`; None for CLC."""
         self._table = open_table(folder)
         self._states: States | None = None
         kinds = ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))
@@ -46,20 +47,20 @@ class EncodedCorpus:
         """Map a folder.
 
         Raises:
-            UserError: for a folder that holds no whole corpus.
+            UserError: for a folder without a whole corpus.
         """
         meta = folder / "meta.json"
         if not meta.is_file():
-            raise UserError(f"encoded corpus = {folder} is not there or not whole; allowed: a folder that encode wrote")
+            raise UserError(f"encoded corpus = {folder} is missing or not whole; allowed: a folder that encode wrote")
         with reading(meta):
             return cls(folder, json.loads(meta.read_text(encoding="utf-8")))
 
     def for_model(self, model: ModelSpec) -> EncodedCorpus:
-        """Return the corpus as `model` reads it: batches of a frozen encoder's states where the model has features.
+        """Return the corpus as `model` reads it: with batches of a frozen encoder's states if the model has features.
 
-        It is for the process that it is made in, as that of `with_train`.
+        Like that of `with_train`, it is only for this process.
         """
-        if not isinstance(model, BERTSpec) or model.features is None:
+        if not has_states(model):
             return self
         other = self._copy()
         other._states = States(self.folder, model, self.labels)
@@ -73,12 +74,12 @@ class EncodedCorpus:
 
     @property
     def state_sizes(self) -> tuple[int, int] | None:
-        """Width of a token's vector and of a sentence's, for `build_model`; None where batches hold no states."""
+        """The width of a token's vector and of a sentence's, for `build_model`; None if batches hold no states."""
         return self._states.sizes if self._states is not None else None
 
     @property
     def states_in_memory(self) -> bool:
-        """True where batches hold states, of a corpus so small that it is whitened whole."""
+        """True if batches hold states that were all whitened beforehand, since the corpus is small."""
         return self._states is not None and self._states.in_memory
 
     def __reduce__(self) -> tuple[Callable[[Path], EncodedCorpus], tuple[Path]]:
@@ -87,20 +88,19 @@ class EncodedCorpus:
     def with_valid_in_train(self) -> EncodedCorpus:
         """Return the corpus with the validation utterances before the training ones, and an empty validation split.
 
-        Before, since the last ones of train may be canaries. It is for the process that it is made in: pickled, it
-        travels as the folder, which knows nothing of it.
+        They come before, since canaries must stay the last ones of train. Like that of `with_train`, it is only for
+        this process.
         """
-        joined = self._copy()
+        chosen: tuple[Split, ...] = ("valid", "train")
+        joined = self.with_train({split: np.arange(self.size(split)) for split in chosen})
+        joined.planted = self.planted
         for kind in self._kinds("tokens", "tags", "intents", "users", "rows", "numbers"):
-            joined._arrays["train", kind] = np.concatenate([self._arrays[s, kind] for s in ("valid", "train")])
             joined._arrays["valid", kind] = self._arrays["valid", kind][:0]
-        first, second = self._arrays["valid", "offsets"], self._arrays["train", "offsets"]
-        joined._arrays["train", "offsets"] = np.concatenate([first, first[-1] + second[1:]])
-        joined._arrays["valid", "offsets"] = first[:1]
+        joined._arrays["valid", "offsets"] = self._arrays["valid", "offsets"][:1]
         return joined
 
     def features(self) -> Features:
-        """Return the features that words were encoded with, for serving and for encoding another corpus alike."""
+        """Return the features that words were encoded with, to serve a model or to encode another corpus with them."""
         with reading(self.folder / "features"):
             return load_features(self.folder / "features")
 
@@ -109,7 +109,7 @@ class EncodedCorpus:
         return read_json(self.folder / "words.json", list[str])
 
     def size(self, split: Split) -> int:
-        """Return the number of utterances; 0 for the split `canaries` where there is none."""
+        """Return the number of utterances in a split; 0 if there is none."""
         return len(self._arrays[split, "intents"]) if (split, "intents") in self._arrays else 0
 
     def lengths(self, split: Split) -> np.ndarray:
@@ -118,39 +118,35 @@ class EncodedCorpus:
 
     @property
     def train_users(self) -> np.ndarray | None:
-        """The user of each training utterance, numbers from 0 without gaps, (size,) int64; None: users are not known.
-
-        Equal numbers are one user, in train and in what `with_valid_in_train` puts before it.
-        """
+        """The user of each training utterance, a number from 0 without gaps, (size,) int64; None if not known."""
         if ("train", "users") not in self._arrays:
             return None
         return np.unique(self._arrays["train", "users"], return_inverse=True)[1]
 
     @property
     def most_of_a_user(self) -> int | None:
-        """Largest number of training utterances of one user; None where users are not known."""
+        """The largest number of training utterances of one user; None if users are not known."""
         users = self.train_users
         return None if users is None else int(np.bincount(users).max())
 
     @property
     def number_of_users(self) -> int | None:
-        """Users of the training split; None where they are not known."""
+        """The number of users in the training split; None if they are not known."""
         users = self.train_users
         return None if users is None else int(users.max()) + 1
 
     @property
     def own_users(self) -> int | None:
-        """Users of the training split without the canaries; each canary is a user of its own."""
+        """The number of users in the training split, without canaries: each canary is a user of its own."""
         users = self.number_of_users
         return None if users is None else users - self.planted
 
     def units(self, unit: Unit) -> int:
-        """Return the number of units that training draws from: users where they are the unit, and known, else
-        utterances."""
+        """Return the number of units in the training split: users if they are the unit and known, else utterances."""
         return (self.number_of_users if unit == "user" else None) or self.size("train")
 
     def batch(self, split: Split, indices: np.ndarray) -> Batch:
-        """Return the utterances at `indices`, in that order, with their labels."""
+        """Return the utterances at `indices`, in this order, with their labels."""
         if self._states is not None:
             return self._state_batch(self._states, split, indices)
         words_n, lengths_b = self._flat(split, "tokens", indices)
@@ -163,6 +159,7 @@ class EncodedCorpus:
         )
 
     def _state_batch(self, states: States, split: Split, indices: np.ndarray) -> Batch:
+        """Return a batch of states; tokens that the encoder had no room for are left out."""
         number_b = self._arrays[split, "numbers"][indices]
         first_b = self._arrays[split, "rows"][self._arrays[split, "offsets"][indices]]
         read_b = states.read_u[number_b]
@@ -178,11 +175,11 @@ class EncodedCorpus:
         )
 
     def token_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:
-        """Return the word ids of each utterance; equal words have equal ids, in every split."""
+        """Return the word ids of each utterance; a word has the same id in every split."""
         return self._rows(split, "tokens", indices)
 
     def tag_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:
-        """Return the tag ids of each utterance, of all its tokens, also those beyond a model's limit."""
+        """Return the tag ids of each utterance, also for tokens beyond a model's limit."""
         return self._rows(split, "tags", indices)
 
     def intent_ids(self, split: Split, indices: np.ndarray) -> np.ndarray:
@@ -190,7 +187,7 @@ class EncodedCorpus:
         return np.asarray(self._arrays[split, "intents"][indices])
 
     def utterances(self, split: Split, indices: np.ndarray) -> list[Utterance]:
-        """Return the utterances as they were read, without their users, of whom only numbers are kept."""
+        """Return the utterances as they were read, without users."""
         words, labels = self.words(), self.labels
         return [
             Utterance(tuple(words[w] for w in word_ids), tuple(labels.tags[t] for t in tag_ids), labels.intents[i])
@@ -205,7 +202,7 @@ class EncodedCorpus:
     def with_train(self, chosen: Mapping[Split, np.ndarray]) -> EncodedCorpus:
         """Return the corpus with another training split: the utterances at the given indices of its splits.
 
-        Held in this process's memory: pickled, it would be the corpus in its folder again.
+        It is only for this process: pickling keeps the folder alone, and so the original corpus.
         """
         other = self._copy()
         lengths_n = np.concatenate([self.lengths(split)[rows] for split, rows in chosen.items()])
@@ -222,16 +219,18 @@ class EncodedCorpus:
         return other
 
     def _copy(self) -> EncodedCorpus:
-        """Return a copy with the same arrays; pickling and other copies keep only the folder."""
-        other = object.__new__(EncodedCorpus)
+        """Return a copy with the same arrays."""
+        other = object.__new__(EncodedCorpus)  # `copy.copy` would open the folder again, as pickling does
         other.__dict__.update(self.__dict__)
         other._arrays = dict(self._arrays)
         return other
 
     def _kinds(self, *kinds: str) -> list[str]:
+        """Return those of `kinds` whose arrays this corpus has."""
         return [kind for kind in kinds if ("train", kind) in self._arrays]
 
     def _flat(self, split: Split, kind: str, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values of the tokens of utterances, in turn, and the number of tokens of each utterance."""
         offsets = self._arrays[split, "offsets"]
         starts_b = offsets[indices]
         lengths_b = offsets[np.asarray(indices) + 1] - starts_b
@@ -240,5 +239,6 @@ class EncodedCorpus:
         return self._arrays[split, kind][positions_n], lengths_b
 
     def _rows(self, split: Split, kind: str, indices: np.ndarray) -> list[np.ndarray]:
+        """Return the values of the tokens of each utterance."""
         values_n, lengths_b = self._flat(split, kind, indices)
         return np.split(values_n, lengths_b.cumsum()[:-1]) if len(lengths_b) else []

@@ -1,6 +1,7 @@
-"""Encoders of the `transformers` library, whatever their architecture: read from a folder, cut to their first layers,
-or empty for weights that are loaded afterwards. Their dropout is ours to set, their poolers are left out: no loss
-reaches them.
+"""Encoders of the `transformers` library, of any architecture: read from a folder, or empty for weights to come.
+
+They may be cut to their first layers. Their dropout follows the specification. Their poolers are left out, since no
+loss reaches them.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
     """Read the architecture of the model in a folder.
 
     Args:
-        name: the user's name for it.
+        name: the user's name for the model.
 
     Raises:
-        UserError: for a model that is no encoder, or unknown to `transformers`; a model's own code is never run.
+        UserError: for a model that is not an encoder or is unknown to `transformers`; code in the folder is never run.
     """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # a folder from elsewhere can be wrong in any way
+    except Exception as error:  # a folder from elsewhere can fail in any way
         raise _refused(name, f"its config.json cannot be read ({one_line(error)})") from None
     kind = config.model_type
     if config.is_encoder_decoder or getattr(config, "is_decoder", False) or not _is_encoder(config):
@@ -50,7 +51,7 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
 
 
 def _is_encoder(config: PreTrainedConfig) -> bool:
-    """Return True for models that can be trained to fill gaps; a decoder cannot, since it sees no later words."""
+    """Return True if the model can be trained to fill gaps: a decoder cannot, since it sees no later words."""
     return type(config) in MODEL_FOR_MASKED_LM_MAPPING and type(config) in MODEL_MAPPING
 
 
@@ -58,7 +59,7 @@ def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> Non
     """Raise if `layers` is more than the encoder has.
 
     Raises:
-        UserError: with the number that it has.
+        UserError: with the number of its layers.
     """
     if layers is not None and layers > config.num_hidden_layers:
         raise UserError(
@@ -68,10 +69,10 @@ def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> Non
 
 
 def check_top_layers(model: BERTSpec, layers: int) -> None:
-    """Raise if more of the last layers are to be trained than the encoder's `layers`.
+    """Raise if `model.top_layers` is more than the encoder's number of layers.
 
     Raises:
-        UserError: with the number that it has.
+        UserError: with the number of its layers.
     """
     if model.top_layers is not None and model.top_layers > layers:
         raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
@@ -80,7 +81,7 @@ def check_top_layers(model: BERTSpec, layers: int) -> None:
 def cut(config: PreTrainedConfig, layers: int) -> None:
     """Cut an architecture to its first `layers` layers."""
     config.num_hidden_layers = layers
-    if getattr(config, "layer_types", None):  # which layers look at all words, and which at those nearby
+    if getattr(config, "layer_types", None):  # whether a layer attends to all words, or to those nearby
         config.layer_types = config.layer_types[:layers]
 
 
@@ -108,26 +109,26 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     model, found = loaded
     wrong = {key for key in found["missing_keys"] if not key.startswith("pooler.")}
     wrong |= {mismatch[0] for mismatch in found["mismatched_keys"]}
-    if wrong:  # they would be random without a word
+    if wrong:  # Transformers would silently make them random
         others = f", and {len(wrong) - 1} more are" if len(wrong) > 1 else ""
         raise _refused(name, f"of its weights {min(wrong)} is missing or of another shape{others}")
     unusable = [key for key, weight in model.state_dict().items() if not weight.isfinite().all()]
     if unusable:
         raise _refused(name, f"of its weights {min(unusable)} is not finite")
-    model.config.name_or_path = ""  # a place on this machine, which goes nowhere with a released model
+    model.config.name_or_path = ""  # a path of this machine, which a released model must not contain
     return _ready(model)
 
 
 def empty_encoder(config: PreTrainedConfig) -> PreTrainedModel:
-    """Return an encoder of an architecture, its weights random."""
+    """Return an encoder of an architecture, with random weights."""
     kind = _class(config)
     return _ready(kind(config, **_without_pooler(kind)))
 
 
 def most_pieces(config: PreTrainedConfig, name: str) -> int:
-    """Return the number of sub-words that an encoder has positions for, the special ones too, at most `MAX_PIECES`.
+    """Return the number of sub-words, including special ones, that an encoder has positions for, up to `MAX_PIECES`.
 
-    RoBERTa and its kin count positions from the one after the padding's id.
+    RoBERTa and its relatives count positions from the one after the id of the padding.
 
     Raises:
         UserError: for an architecture that cannot be built.
@@ -136,55 +137,58 @@ def most_pieces(config: PreTrainedConfig, name: str) -> int:
         with torch.device("meta"):
             modules = dict(empty_encoder(config).named_modules())
     except Exception as error:  # a config.json from elsewhere can contradict itself in any way
-        raise _refused(name, f"its config.json says what cannot be built ({one_line(error)})") from None
+        raise _refused(name, f"the encoder of its config.json cannot be built ({one_line(error)})") from None
     tables = [m for n, m in modules.items() if n.endswith("position_embeddings") and isinstance(m, nn.Embedding)]
     taken = max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
     return min(MAX_PIECES, getattr(config, "max_position_embeddings", MAX_PIECES + taken) - taken)
 
 
 def config_to_json(config: PreTrainedConfig) -> str:
-    """Return an architecture as JSON for a released model; `config_from_json` reads it."""
+    """Return an architecture as JSON, for a released model."""
     return str(config.to_json_string(use_diff=False))
 
 
 def config_from_json(text: str) -> PreTrainedConfig:
-    """Read what `config_to_json` gave."""
+    """Return the architecture in the text that `config_to_json` returned."""
     values: dict[str, Any] = json.loads(text)
     return CONFIG_MAPPING[values["model_type"]].from_dict(values)
 
 
 def _refused(name: str, reason: str) -> UserError:
+    """Return the error for an encoder that cannot be used."""
     return UserError(f"model.pretrained = {name}: {reason}; allowed: an encoder such as BERT, with its weights")
 
 
 def _class(config: PreTrainedConfig) -> type[PreTrainedModel]:
+    """Return the class of an architecture's encoder."""
     found: Any = MODEL_MAPPING[type(config)]
     return found[0] if isinstance(found, tuple) else found
 
 
 def _without_pooler(kind: type[PreTrainedModel]) -> dict[str, bool]:
+    """Return the argument that leaves out the pooler, if the class has one."""
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind).parameters else {}
 
 
 def mean_state(state_bsh: Tensor, mask_bs: Tensor) -> Tensor:
-    """Return the mean state (B, H) of each utterance's sub-words, the special ones too."""
+    """Return the mean state (B, H) of each utterance's sub-words, including special ones."""
     mask_bs1 = mask_bs[:, :, None].to(state_bsh.dtype)
     return (state_bsh * mask_bs1).sum(1) / mask_bs1.sum(1)
 
 
 def _ready(model: PreTrainedModel) -> PreTrainedModel:
-    if getattr(model, "pooler", None) is not None:  # the class cannot do without
+    """Return the model without its pooler, and with a layer for each dropout."""
+    if getattr(model, "pooler", None) is not None:  # the class has no argument to leave it out
         model.pooler = nn.Identity()
     for module in model.modules():
         p = getattr(module, "attention_dropout", None)
         if isinstance(p, float) and not hasattr(module, "dropout"):
-            module.dropout = nn.Dropout(p)  # ModernBERT's has a number only, and `take_along` asks for a layer
+            module.dropout = nn.Dropout(p)  # ModernBERT has only a number, but `take_along` needs a layer
     return model
 
 
 def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
-    """Set every dropout of an architecture, whatever its name: `hidden_dropout_prob`, `attention_dropout`,
-    `mlp_dropout`, …"""
+    """Set every dropout of an architecture, whatever its name: `hidden_dropout_prob`, `attention_dropout`, …."""
     for field, value in config.to_dict().items():
         if "dropout" in field and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, field, dropout)
@@ -192,7 +196,7 @@ def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence Transformers within a block: it draws bars, and reports weights that are left out as intended."""
+    """Silence Transformers within a block: it draws bars, and reports weights that are left out on purpose."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

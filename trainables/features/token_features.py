@@ -1,6 +1,6 @@
-"""Turn words into a model's inputs: a table by word type for each kind of model, and batches looked up in it.
+"""Turn words into the inputs of a model: a table with the input of each unique word, and batches looked up in it.
 
-`Features` are public and go with a released model; a `Table` holds what they make of one corpus' words.
+`Features` are public and part of a released model. A `Table` holds the inputs that they give for the words of a corpus.
 
 Shapes: b utterances, t tokens of each, n tokens of all, one utterance after the other.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +17,23 @@ import torch
 
 from edp.spec import UserError
 from trainables.config import BERTSpec, CorpusSpec, ModelSpec
+from trainables.corpora import load_corpus
 from trainables.features.batch import Batch, PieceInputs, WordInputs
 from trainables.features.embeddings import WordVectors
 from trainables.features.word_pieces import WordPieces
 from trainables.records.files import load_array
 
 MAX_CHARS = 32  # longer words are cut; the longest word of ATIS, SNIPS and NLU-eval has 30
-
-
 _CHARACTERS = string.digits + string.ascii_letters + string.punctuation
-
-
-ALPHABET_SIZE = len(_CHARACTERS) + 1  # and one for every other character
-
-
+ALPHABET_SIZE = len(_CHARACTERS) + 1  # and one for all other characters
 _UNKNOWN_CHAR = 1
-
-
 _CHAR_IDS = {char: index for index, char in enumerate(_CHARACTERS, start=2)}
+
+Features = WordVectors | WordPieces
 
 
 def char_ids(words: Sequence[str]) -> np.ndarray:
-    """Return the characters of each word, (W, MAX_CHARS) uint8: 0 beyond it, 1 for one that is not printable ASCII."""
+    """Return the character ids of each word, (W, MAX_CHARS) uint8: 0 after its end, 1 for characters beyond ASCII."""
     ids_wc = np.zeros((len(words), MAX_CHARS), np.uint8)
     for row, word in enumerate(words):
         ids = [_CHAR_IDS.get(char, _UNKNOWN_CHAR) for char in word[:MAX_CHARS]]
@@ -46,71 +41,55 @@ def char_ids(words: Sequence[str]) -> np.ndarray:
     return ids_wc
 
 
-Features = WordVectors | WordPieces
-
-
 def features_for(model: ModelSpec) -> Features:
-    """Return word vectors or a vocabulary of sub-words, by the spec: read from disk, or trained on its public corpus.
+    """Return the word vectors or the sub-word vocabulary of a model, read from disk or trained on a public corpus.
 
     Raises:
         UserError: for a source that is missing or does not fit.
     """
     if isinstance(model, BERTSpec):
-        return _pieces_for(model)
+        from trainables.features.pretrained import pretrained_pieces  # transformers takes seconds to import
+
+        return pretrained_pieces(model.pretrained) or WordPieces.train(
+            public_tokens(model.vocabulary, "model.vocabulary")
+        )
     if model.embeddings.path is not None:
         return WordVectors.read(Path(model.embeddings.path), model.embedding_size)
     assert model.embeddings.corpus is not None, "the spec has one of the two"
     return WordVectors.train(
-        _public_tokens(model.embeddings.corpus, "model.embeddings.corpus"),
+        public_tokens(model.embeddings.corpus, "model.embeddings.corpus"),
         size=model.embedding_size,
         epochs=model.embeddings.epochs,
     )
 
 
-def _pieces_for(model: BERTSpec) -> WordPieces:
-    from trainables.features.pretrained import pretrained_pieces  # transformers takes seconds to import
-
-    return pretrained_pieces(model.pretrained) or WordPieces.train(_public_tokens(model.vocabulary, "model.vocabulary"))
-
-
-def _public_tokens(spec: CorpusSpec, field: str) -> list[tuple[str, ...]]:
-    from trainables.corpora import load_corpus
-
-    splits = load_corpus(spec, field)
-    return [utterance.tokens for part in (splits.train, splits.valid, splits.test) for utterance in part]
+def public_tokens(spec: CorpusSpec, field: str) -> list[tuple[str, ...]]:
+    """Return the tokens of each utterance of a public corpus, which the recipe calls `field`."""
+    return [utterance.tokens for utterance in load_corpus(spec, field).utterances]
 
 
 def load_features(folder: Path) -> Features:
-    """Read what `features.save(folder)` wrote."""
+    """Read the features that `features.save(folder)` wrote."""
     return WordPieces.load(folder) if (folder / "tokenizer.json").is_file() else WordVectors.load(folder)
 
 
 @dataclass(frozen=True)
 class WordTable:
-    """CLC: characters (W, C) uint8 and vectors (W, D) float32 of each word type."""
+    """The inputs of CLC for each unique word: characters (W, C) uint8 and vectors (W, D) float32."""
 
-    chars_wc: np.ndarray
-    vectors_wd: np.ndarray
-
-    def write(self, folder: Path) -> None:
-        np.save(folder / "word_chars.npy", self.chars_wc)
-        np.save(folder / "word_vectors.npy", self.vectors_wd)
-
-    @classmethod
-    def open(cls, folder: Path) -> WordTable:
-        return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("chars", "vectors")))
+    chars: np.ndarray
+    vectors: np.ndarray
 
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[WordInputs, np.ndarray]:
-        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read:
-        all."""
+        """Return the inputs of utterances, given in turn, and the number of tokens that are read of each: all."""
         unique_u, row_n = np.unique(words_n, return_inverse=True)
-        chars_uc = self.chars_wc[unique_u]
+        chars_uc = self.chars[unique_u]
         longest = int((chars_uc > 0).sum(1).max())
         return (
             WordInputs(
                 torch.from_numpy(pad(row_n, lengths_b)),
                 torch.from_numpy(chars_uc[:, :longest].astype(np.int64)),
-                torch.from_numpy(np.ascontiguousarray(self.vectors_wd[unique_u])),
+                torch.from_numpy(np.ascontiguousarray(self.vectors[unique_u])),
             ),
             lengths_b,
         )
@@ -118,29 +97,21 @@ class WordTable:
 
 @dataclass(frozen=True)
 class PieceTable:
-    """Encoders: the pieces of word w are `pieces[offsets[w]:offsets[w + 1]]`.
+    """The inputs of an encoder for each unique word: the pieces of word w are `pieces[offsets[w]:offsets[w + 1]]`.
 
-    `special` is (pad, start, end, most, initial): `most` pieces have positions, and the word that begins an utterance
-    stands `initial` rows further on (0 where it has the same pieces as within one).
+    `special` is (pad, start, end, most, initial). The encoder has positions for `most` pieces. At the beginning of an
+    utterance, word w has the pieces of row w + `initial` (0 if they are the same).
     """
 
     offsets: np.ndarray
     pieces: np.ndarray
     special: np.ndarray
 
-    def write(self, folder: Path) -> None:
-        for kind in ("offsets", "pieces", "special"):
-            np.save(folder / f"word_{kind}.npy", getattr(self, kind))
-
-    @classmethod
-    def open(cls, folder: Path) -> PieceTable:
-        return cls(*(load_array(folder / f"word_{kind}.npy") for kind in ("offsets", "pieces", "special")))
-
     def inputs(self, words_n: np.ndarray, lengths_b: np.ndarray) -> tuple[PieceInputs, np.ndarray]:
-        """Return the inputs of utterances given one after the other, and the number of tokens of each that are read.
+        """Return the inputs of utterances, given in turn, and the number of tokens that are read of each.
 
-        An encoder has positions for so many pieces: tokens from the first one that does not fit whole are not
-        read, get no loss and are predicted `O`. (The first token is read in any case, cut where it must be.)
+        An encoder has a limited number of positions. Tokens from the first one that does not fit whole are not read:
+        they have no loss and are predicted `O`. The first token is always read, cut if necessary.
         """
         pad_id, start_id, end_id, most, initial = self.special.tolist()
         room = most - 2
@@ -179,7 +150,7 @@ Table = WordTable | PieceTable
 
 
 def make_table(features: Features, words: Sequence[str]) -> Table:
-    """Return the inputs that the features give for each word."""
+    """Return the inputs that the features give for each of `words`."""
     if isinstance(features, WordVectors):
         return WordTable(char_ids(words), features.vectors(words))
     pieces, initial = features.pieces(words), features.pieces(words, initial=True)
@@ -192,33 +163,36 @@ def make_table(features: Features, words: Sequence[str]) -> Table:
     return PieceTable(offsets, flat, np.array(special))
 
 
+def write_table(table: Table, folder: Path) -> None:
+    """Write a table to files that `open_table` maps."""
+    for field in fields(table):
+        np.save(folder / f"word_{field.name}.npy", getattr(table, field.name))
+
+
 def open_table(folder: Path) -> Table:
-    """Map what `Table.write(folder)` wrote."""
-    return PieceTable.open(folder) if (folder / "word_pieces.npy").is_file() else WordTable.open(folder)
+    """Map the table that `write_table` wrote."""
+    kind = PieceTable if (folder / "word_pieces.npy").is_file() else WordTable
+    return kind(*(load_array(folder / f"word_{field.name}.npy") for field in fields(kind)))
 
 
 def pad(values_n: np.ndarray, lengths_b: np.ndarray) -> np.ndarray:
-    """Return rows of the given lengths, one after the other in `values_n`, as int64 (B, T), 0 beyond each."""
+    """Return rows of the given lengths, in turn in `values_n`, as int64 (B, T), padded with 0."""
     out_bt = np.zeros((len(lengths_b), int(lengths_b.max())), np.int64)
     out_bt[np.arange(out_bt.shape[1]) < lengths_b[:, None]] = values_n
     return out_bt
 
 
-def encode_utterances(tokens: Sequence[Sequence[str]], folder: Path | Features) -> Batch:
-    """Encode utterances that are in no corpus as an unlabelled batch.
+def encode_utterances(tokens: Sequence[Sequence[str]], features: Features) -> Batch:
+    """Encode utterances that are in no corpus, as a batch without labels.
 
-    Where an utterance is too long for an encoder (`WordPieces.max_pieces`), the batch's lengths say how many
-    tokens it reads.
-
-    Args:
-        folder: `features/` of an encoded corpus or a released model, or the features that `load_features` read there.
+    If an utterance is too long for an encoder (`WordPieces.max_pieces`), its length in the batch is the number of
+    tokens that are read.
 
     Raises:
         UserError: for no utterances, or one without tokens.
     """
     if not tokens or not all(tokens):
         raise UserError("utterances: one has no tokens, or there is none; allowed: at least one, each with a token")
-    features = load_features(folder) if isinstance(folder, Path) else folder
     ids: dict[str, int] = {}
     words_n = np.array([ids.setdefault(word, len(ids)) for utterance in tokens for word in utterance])
     return make_batch(make_table(features, list(ids)), words_n, np.array([len(utterance) for utterance in tokens]))
@@ -231,7 +205,7 @@ def make_batch(
     tags_n: np.ndarray | None = None,
     intent_b: np.ndarray | None = None,
 ) -> Batch:
-    """Return a batch of utterances given one after the other."""
+    """Return a batch of utterances, given in turn."""
     inputs, read_b = table.inputs(words_n, lengths_b)
     steps = int(read_b.max())
     mask_bt = np.arange(steps) < read_b[:, None]

@@ -1,6 +1,6 @@
-"""Turn words into pieces of a public vocabulary.
+"""Turn words into pieces (sub-words) of a public vocabulary.
 
-Pieces depend on the word's string alone, so a model that is released with them carries nothing of its private corpus.
+Pieces depend only on the string of a word, so a model that is released with them reveals nothing of its private corpus.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from edp.spec import UserError
 
+_NORMALIZER = normalizers.BertNormalizer(lowercase=True)
+_PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_WORDPIECES = 8_000  # of a vocabulary that we train ourselves, on a public corpus of thousands of utterances
-_PIECE_CHARS = 5  # longest part of a word that is no whole word
-MAX_PIECES = 512  # the special ones too; fewer where a pretrained encoder has fewer positions
+_WORDPIECES = 8_000  # the size of a vocabulary that is trained on a public corpus of thousands of utterances
+_PIECE_CHARS = 5  # the most characters of a piece that is not a whole word
+MAX_PIECES = 512  # of an utterance, including special ones; less if a pretrained encoder has fewer positions
 
 
 class WordPieces:
     """A vocabulary of sub-words (WordPiece, BPE or Unigram) and the special tokens around an utterance.
 
     Args:
-        tokenizer: of the `tokenizers` library; its post-processor, where it has one, says which tokens come first and
-            last.
-        source: its origin, in words.
-        pad: id of the padding, where its name does not tell ([PAD] or <pad>).
-        max_pieces: how many a model has positions for, the special ones too.
+        tokenizer: a tokenizer of the `tokenizers` library; its post-processor, if any, gives the first and last token.
+        source: its origin, for messages.
+        pad: the id of the padding; None: that of [PAD] or <pad>.
+        max_pieces: the number of pieces that a model has positions for, including special ones.
 
     Raises:
         UserError: for a vocabulary that lacks a special token.
@@ -49,6 +50,7 @@ class WordPieces:
         self.start, self.end = self._around()
 
     def _special(self, *names: str | None) -> int:
+        """Return the id of the first of `names` that the vocabulary has."""
         found = (self._tokenizer.token_to_id(name) for name in names if name)
         index = next((index for index in found if index is not None), None)
         if index is None:
@@ -59,6 +61,7 @@ class WordPieces:
         return index
 
     def _around(self) -> tuple[int, int]:
+        """Return the ids of the tokens before and after an utterance."""
         nothing = self._tokenizer.encode("")
         around = [index for index, special in zip(nothing.ids, nothing.special_tokens_mask, strict=True) if special]
         if not around:  # no post-processor
@@ -72,29 +75,28 @@ class WordPieces:
 
     @property
     def size(self) -> int:
-        """Number of pieces, the special ones too."""
+        """The number of pieces, including special ones."""
         return int(self._tokenizer.get_vocab_size())
 
     @property
     def mask(self) -> int | None:
-        """The piece for a word left out; None where the vocabulary has none."""
+        """The piece for a masked word; None if the vocabulary has none."""
         found = (self._tokenizer.token_to_id(name) for name in ("[MASK]", "<mask>"))
         return next((index for index in found if index is not None), None)
 
     @classmethod
     def train(cls, utterances: Iterable[Sequence[str]]) -> WordPieces:
-        """Train a lower-case vocabulary on public token sequences; the same sequences give the same vocabulary."""
-        tokenizer = Tokenizer(models.WordPiece(_vocabulary(utterances), unk_token="[UNK]"))
-        tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(), _pre_tokenizer()
+        """Make a lower-case vocabulary from public token sequences; the same sequences give the same vocabulary."""
+        tokenizer = lower_case_tokenizer(models.WordPiece(_vocabulary(utterances), unk_token="[UNK]"))
         return cls(tokenizer, "WordPiece trained on a public corpus")
 
     def pieces(self, words: Sequence[str], *, initial: bool = False) -> list[list[int]]:
-        """Return the piece ids of each word, at least one, as they stand in a text with a space between words.
+        """Return the piece ids of each word, at least one, as in a text with a space before the word.
 
-        Byte-level and SentencePiece vocabularies keep the space before a word as a part of it.
+        Byte-level and SentencePiece vocabularies treat the space before a word as a part of it.
 
         Args:
-            initial: the pieces of the words at the beginning of a text, where some vocabularies have no space.
+            initial: True for the pieces of a word without a space before it, at the beginning of a text.
         """
         texts = list(words) if initial else [f" {word}" for word in words]
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -108,37 +110,35 @@ class WordPieces:
         (folder / "pieces.json").write_text(json.dumps(about), encoding="utf-8")
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Write `tokenizer.json`, as beside an encoder's weights."""
+        """Write `tokenizer.json`, which belongs beside the weights of an encoder."""
         self._tokenizer.save(str(folder / "tokenizer.json"))
 
     @classmethod
     def load(cls, folder: Path) -> WordPieces:
-        """Read what `save` wrote."""
+        """Read the vocabulary that `save` wrote."""
         about: dict[str, Any] = json.loads((folder / "pieces.json").read_text(encoding="utf-8"))
         return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), **about)
 
 
-def _normalizer() -> normalizers.Normalizer:
-    return normalizers.BertNormalizer(lowercase=True)
-
-
-def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.BertPreTokenizer()
+def lower_case_tokenizer(model: models.WordPiece) -> Tokenizer:
+    """Return a tokenizer that prepares text as BERT does, in lower case."""
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = _NORMALIZER, _PRE_TOKENIZER
+    return tokenizer
 
 
 def _as_seen(word: str) -> list[str]:
-    """Return the words that WordPiece looks up: for most alphabets without accents, for Chinese each character."""
+    """Return the words that WordPiece looks up: without accents in most alphabets, single characters in Chinese."""
     if word.isascii():
         return [word.lower()]
-    return [part for part, _ in _pre_tokenizer().pre_tokenize_str(_normalizer().normalize_str(word))]
+    return [part for part, _ in _PRE_TOKENIZER.pre_tokenize_str(_NORMALIZER.normalize_str(word))]
 
 
 def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
-    """Return special tokens, characters, and the most frequent words, beginnings and later parts of words.
+    """Return special tokens, characters, and the most frequent words and parts of words.
 
-    Counted rather than merged pair by pair: the trainer of `tokenizers` breaks ties at random, and a
-    vocabulary that differs from run to run would make runs differ. WordPiece takes the longest piece that
-    fits, whatever they are.
+    Pieces are counted, not merged pair by pair: the trainer of `tokenizers` breaks ties at random, so its vocabulary,
+    and with it the whole run, would differ from run to run. WordPiece itself takes the longest piece that fits.
     """
     words = Counter(part for tokens in utterances for word in tokens for part in _as_seen(word))
     counts: Counter[str] = Counter()

@@ -1,6 +1,7 @@
 """The metrics of a trained model: utility, membership attack, audit and guarantee, measured by all workers at once.
 
-Accountants and attacks are imported where rank 0 needs them: the other workers start a third faster without.
+Accountants and attacks are imported in functions that only rank 0 runs: without them the other workers start a third
+faster.
 """
 
 from __future__ import annotations
@@ -14,28 +15,22 @@ import torch.distributed as dist
 
 from edp.ledger import Ledger
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.measure.predictions import (
-    MAX_MEMBERS,
-    Predictions,
-    collect_predictions,
-    membership_indices,
-    utility_metrics,
-)
+from trainables.measure.predictions import MAX_MEMBERS, collect_predictions, membership_indices, utility_metrics
 from trainables.models import JointModel
 from trainables.records.epochs import EpochLog, epoch_folder, read_ledger
 from trainables.records.files import save_arrays
 from trainables.records.job import EpochResult, TrialJob
 from trainables.records.pareto import Metrics
 
-# An epoch's attack costs as much as answering twice as many utterances, and its AUC is good to about 0.01 then.
+# Most members, and non-members, of the attack at a validated epoch. An AUC is accurate to about 0.01 then.
 _VALID_MEMBERS = 2_000
-# At a kept epoch before the last: with all of them the attack would take more than 5 % of a trial of `atis_clc`
-# (tests/benchmarks/results/attack-cost.json); its interval of AUC is 1.6 times as wide.
+# The same for a kept epoch before the last. With all members the attack would take more than 5 % of a trial of
+# `atis_clc` (tests/benchmarks/results/attack-cost.json). The interval of AUC is 1.6 times as wide.
 EARLIER_MEMBERS = 1_000
 
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
-    """Return the epsilons of all executed steps, that of a user where users are known, and the δ they hold for."""
+    """Return the epsilons of all executed steps, including that of a user if users are known, and their δ."""
     from edp.accounting.composition import composition_of, composition_of_user
     from edp.accounting.epsilon import epsilon_of, epsilon_paper
 
@@ -48,7 +43,7 @@ def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
 
 
 def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
-    """Return bounds on any attack on one example, or on one user where that is the unit (`edp.accounting.tradeoff`)."""
+    """Return bounds on any attack on one example, or on one user if that is the unit (`edp.accounting.tradeoff`)."""
     from edp.accounting.tradeoff import gaussian_mu, max_tpr
     from trainables.measure.attacks.auditing import of_examples
 
@@ -61,7 +56,7 @@ def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
 
 
 def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any) -> Metrics:
-    """Return utility on the validation split; with an attack, also its AUC and TPR on training utterances against it.
+    """Return utility on the validation split, and AUC and TPR of the attack with its utterances as non-members.
 
     The dictionary is empty on ranks other than 0.
     """
@@ -79,7 +74,7 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
         from trainables.measure.attacks.shadow import attack_scores, load_attack
 
         attack = load_attack(job.attack)
-        inside, outside = _seen(train)[0], _seen(valid)[0][non_members]
+        inside, outside = train.seen()[0], valid.seen()[0][non_members]
         scores = attack_scores(attack, inside), attack_scores(attack, outside)
         found["valid_mia_auc"], found["valid_mia_tpr_at_1pct_fpr"] = auc(*scores), rates_at_fpr(*scores, 0.01)[0]
     return found
@@ -88,9 +83,10 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
 def earlier_epochs(
     model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any, log: EpochLog | None
 ) -> list[EpochResult]:
-    """Return the metrics of the kept epochs before the last on rank 0, the attack measured on fewer utterances.
+    """Return the metrics of the kept epochs before the last, on rank 0, with an attack on fewer utterances.
 
-    Costs are those of training so far, without the measuring. `model` is left with the weights of one of the epochs.
+    Their costs are those of training up to the epoch, without this measurement. `model` ends up with the weights of one
+    of these epochs.
     """
     kept = [log.finish() if log is not None else []]
     dist.broadcast_object_list(kept, src=0, group=group)
@@ -126,11 +122,11 @@ def final_metrics(
 ) -> Metrics | None:
     """Return the test metrics, with an attack those of membership inference, and with canaries those of an audit.
 
-    Rank 0 writes what an attack sees of the model; the other ranks return None.
+    Rank 0 writes the arrays that an attack sees of the model. The other ranks return None.
 
     Args:
-        ledger: of the steps that made the model.
-        at_most: members that are attacked, and non-members.
+        ledger: the ledger of the steps that made the model.
+        at_most: most members to attack, and most non-members.
     """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
     test = collect_predictions(model, corpus, "test", None, **everybody)
@@ -147,16 +143,16 @@ def final_metrics(
     from trainables.measure.attacks.shadow import attack_metrics, attack_scores, load_attack
 
     metrics = utility_metrics(test, corpus.labels)
-    (inside, inside_losses), (outside, outside_losses) = _seen(train), _seen(test)
+    (inside, inside_losses), (outside, outside_losses) = train.seen(), test.seen()
     outside, outside_losses = outside[non_members], outside_losses[non_members]
-    seen = {
+    seen: dict[str, Any] = {
         "members": inside,
         "non_members": outside,
         "member_losses": inside_losses,
         "non_member_losses": outside_losses,
     }
     if canaries is not None and job.coins is not None:
-        seen["canary_losses"] = _seen(canaries)[1]
+        seen["canary_losses"] = canaries.seen()[1]
         audited = audit_of(seen["canary_losses"], read_coins(job.coins), ledger, job.spec.edp.delta)
         metrics |= audited.metrics()
     job.output.mkdir(parents=True, exist_ok=True)
@@ -167,15 +163,8 @@ def final_metrics(
     return metrics
 
 
-def _seen(predictions: Predictions) -> tuple[Any, Any]:
-    """Return features (n, F) and losses (n,) of predictions that were collected with them."""
-    assert predictions.features is not None
-    assert predictions.losses is not None
-    return predictions.features, predictions.losses
-
-
 def contents(model: torch.nn.Module, corpus: EncodedCorpus) -> dict[str, Any]:
-    """Return the content of `model.pt`: weights, labels, splits trained on, and a pretrained encoder's architecture."""
+    """Return the contents of `model.pt`: weights, labels, splits trained on, and the architecture of an encoder."""
     architecture = getattr(model, "architecture", None)
     return {
         "state_dict": {k: v.cpu() for k, v in model.state_dict().items()},

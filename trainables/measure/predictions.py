@@ -1,6 +1,6 @@
 """The predictions of a model on a split: one forward pass, spread over workers, shared by utility metrics and attacks.
 
-A membership attack sees features of the predicted scores, which are the same for every corpus and model.
+A membership attack sees features of the predicted scores, which have the same number for every corpus and model.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from trainables.models.joint import JointModel
 _BATCH = 256
 
 MAX_MEMBERS = 5_000
-"""Attacked of a large corpus, and as many non-members: an AUC is good to 0.01 then."""
+"""Most members to attack, and most non-members. With this many, an AUC is accurate to 0.01."""
 
 TOP = 3
 """Number of sorted scores that are kept: of the intents, and of the tags of a token."""
 
 WIDTH = 3 * TOP
-"""F: sorted intent scores, then the mean and the minimum over tokens of each sorted tag score."""
+"""F: number of features: sorted intent scores, then mean and minimum over tokens of each sorted tag score."""
 
-# Members differ from non-members in how close to 1 a score is: a logit spreads what a probability squeezes.
+# Members and non-members differ in how close to 1 a score is, which logits show and probabilities hide. Probabilities
+# are clipped, so that their logits are finite.
 _CLIP = 1e-6
 
 OUTCOME = np.dtype(
@@ -42,13 +43,14 @@ OUTCOME = np.dtype(
         ("spans_found", np.int32),
     ]
 )
-"""The result of one utterance: `semantic_errors` and `slot_matches` of `trainables.measure.ser`. It holds counts
-instead of tags, so that a split of a million utterances takes no more than 17 bytes of each."""
+"""The result of one utterance, from `semantic_errors` and `slot_matches` of `trainables.measure.ser`.
+
+These are counts and not tags, so that an utterance takes 17 bytes, also in a split of a million."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of n utterances of a split, in the order they were asked for; None: not asked for."""
+    """The predictions of n utterances of a split, in the order of the request; None: not requested."""
 
     outcomes: NDArray[np.void] | None
     """(n,) of `OUTCOME`, against the true intents and tags."""
@@ -56,6 +58,12 @@ class Predictions:
     """(n, F) of `attack_features`, which membership attacks see."""
     losses: NDArray[np.float64] | None
     """(n,) negative log-likelihood of the true intent and tags together."""
+
+    def seen(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Return features and losses, which must have been requested."""
+        assert self.features is not None
+        assert self.losses is not None
+        return self.features, self.losses
 
 
 def collect_predictions(
@@ -69,13 +77,13 @@ def collect_predictions(
     outcomes: bool = True,
     features: bool = False,
 ) -> Predictions | None:
-    """Return the predictions of all workers of `group` (gloo) together; each predicts its share. Call it on every rank.
+    """Return the predictions of a split. Every rank calls this and predicts its share.
 
     Args:
-        indices: of the split; None: all of it.
-        group: None: this process alone.
-        outcomes: compute what utility metrics need.
-        features: compute what membership attacks need, losses too, in the same forward pass.
+        indices: the utterances of the split; None: all.
+        group: a gloo group of the workers; None: this process alone.
+        outcomes: compute the outcomes, which utility metrics need.
+        features: compute features and losses, which membership attacks need, in the same forward pass.
 
     Returns:
         All predictions on rank 0, None on the others.
@@ -85,7 +93,7 @@ def collect_predictions(
     mine = _predict(model, corpus, split, chosen[rank::world], device, outcomes, features)
     if group is None:
         return mine
-    shares: list[Predictions] | None = [mine] * world if rank == 0 else None
+    shares = [mine] * world if rank == 0 else None
     dist.gather_object(mine, shares, dst=0, group=group)
     return _interleaved(shares, len(chosen)) if shares is not None else None
 
@@ -99,6 +107,7 @@ def _predict(
     outcomes: bool,
     features: bool,
 ) -> Predictions:
+    """Return the predictions of the `chosen` utterances, from this process alone."""
     found = np.zeros(len(chosen), OUTCOME) if outcomes else None
     rows = np.zeros((len(chosen), WIDTH), np.float32) if features else None
     losses = np.zeros(len(chosen)) if features else None
@@ -130,13 +139,14 @@ def _outcomes(
     intents_b: NDArray[np.int64],
     tags_bt: NDArray[np.int64],
 ) -> list[tuple[int, int, bool, int, int]]:
+    """Return an `OUTCOME` for each of the `chosen` utterances."""
     names, counted = corpus.labels.tags, True if corpus.labels.has_intents else None
     right_b = corpus.intent_ids(split, chosen) == intents_b
     gold = zip(corpus.tag_ids(split, chosen), corpus.token_ids(split, chosen), strict=True)
     found = []
     for (tag_ids, tokens), row, right in zip(gold, tags_bt.tolist(), right_b.tolist(), strict=True):
         reference = [names[tag] for tag in tag_ids]
-        # Tokens that a model has no room for are O.
+        # An encoder cuts long utterances, and the tokens that it has no room for count as predicted O.
         predicted = [names[tag] for tag in row[: len(reference)]] + ["O"] * (len(reference) - len(row))
         errors, slots = semantic_errors(reference, predicted, tokens.tolist(), counted, right)
         found.append((errors, slots, right, *slot_matches(reference, predicted)))
@@ -167,7 +177,7 @@ def utility_metrics(predictions: Predictions, labels: Labels) -> dict[str, float
     The last two are left out for a corpus without intents or without slots.
     """
     outcomes = predictions.outcomes
-    assert outcomes is not None, "asked for"
+    assert outcomes is not None, "they were requested"
     errors, slots = outcomes["errors"], outcomes["slots"]
     low, high = ser_interval(errors, slots)
     right, found = int(outcomes["spans_right"].sum()), int(outcomes["spans_found"].sum())
@@ -181,7 +191,7 @@ def utility_metrics(predictions: Predictions, labels: Labels) -> dict[str, float
 
 
 def by_length(lengths: NDArray[np.int64], batch_size: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the places of utterances of like length, `batch_size` at a time, each once: that needs little padding."""
+    """Yield the places of all utterances, `batch_size` of like length at a time, which needs little padding."""
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
@@ -190,15 +200,15 @@ def by_length(lengths: NDArray[np.int64], batch_size: int) -> Iterator[NDArray[n
 def attack_features(
     intent_probs: NDArray[np.float32], slot_marginals: NDArray[np.float32], lengths: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Return the sorted scores of a batch, as membership attacks see them.
+    """Return the features of a batch that membership attacks see: logits of sorted scores, (B, F).
+
+    Sorted scores are comparable between corpora, whose label sets differ. With fewer labels than `TOP`, scores of 0 are
+    added.
 
     Args:
         intent_probs: (B, I) probabilities of the intents.
         slot_marginals: (B, T, K) probabilities of the tags; padding is not read.
         lengths: (B,) tokens of each utterance.
-
-    Returns:
-        (B, F) logits of sorted scores, `WIDTH` of them; a model with fewer labels than `TOP` is padded.
     """
     batch, time, _ = slot_marginals.shape
     intents = _largest(intent_probs)
@@ -220,10 +230,11 @@ def _largest(scores: NDArray[np.float32]) -> NDArray[np.float32]:
 def membership_indices(
     train: int, test: int, *, seed: int, at_most: int = MAX_MEMBERS
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose equal numbers of members (of train) and non-members (of test), the same for every trial of a sweep.
+    """Choose equally many members and non-members, the same for every trial of a sweep, as sorted indices.
 
-    Returns:
-        Two sorted index arrays of one length. The splits share no utterance.
+    Args:
+        train: number of utterances that members are drawn from.
+        test: number of utterances that non-members are drawn from.
     """
     rng = np.random.default_rng([seed, 0x4D4941])
     n = min(train, test, at_most)

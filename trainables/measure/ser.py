@@ -1,10 +1,9 @@
 """The usefulness of a model: semantic error rate (SER) and slot F1.
 
-SER (Su et al. 2018): (S + I + D) / (C + S + D) over the corpus, slots aligned in order with the fewest edits,
-and the intent one more slot of every utterance, where the corpus has intents. For intents alone it is the error rate;
-for slots alone no intent is counted. With the fewest edits, S + I + D is the edit distance of the two slot lists, and
-C + S + D is the number of slots of the reference. Both are counted for each utterance, so that a bootstrap can redraw
-them.
+SER (Su et al. 2018) is (S + I + D) / (C + S + D) over the corpus. Slots are aligned in order with the fewest edits. The
+intent counts as one more slot of every utterance, if the corpus has intents; without slots, SER is then the error rate
+of the intents. With the fewest edits, S + I + D is the edit distance of the two slot lists, and C + S + D is the number
+of slots of the reference. Both are counted for each utterance, so that a bootstrap can redraw them.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ def semantic_errors(
     reference_intent: Hashable,
     predicted_intent: Hashable,
 ) -> tuple[int, int]:
-    """Count errors (S + I + D) and reference slots (C + S + D) of one utterance, its intent one of them.
+    """Count errors (S + I + D) and reference slots (C + S + D) of one utterance, including its intent.
 
     Args:
         reference_intent: None: the corpus has no intents, and none is counted.
     """
     reference = slots_of(reference_tags, tokens)
-    if list(reference_tags) == list(predicted_tags):  # most utterances, once a model is trained
+    if list(reference_tags) == list(predicted_tags):  # a shortcut that most utterances of a trained model take
         wrong = 0
     else:
         wrong = edit_distance(reference, slots_of(predicted_tags, tokens))
@@ -71,7 +70,7 @@ def semantic_errors(
 
 
 def semantic_error_rate(errors: np.ndarray, slots: np.ndarray) -> float:
-    """Return the SER of a corpus from its utterances' errors and reference slots; the errors if there are no slots."""
+    """Return the SER of a corpus from its utterances' errors and reference slots; without slots, the errors."""
     return float(errors.sum() / max(slots.sum(), 1))
 
 
@@ -82,22 +81,23 @@ def slot_matches(reference_tags: Sequence[str], predicted_tags: Sequence[str]) -
 
 
 def slot_f1(right: int, found: int, wanted: int) -> float:
-    """Return the micro-averaged F1 of a corpus' slots; 1 where there is nothing to find and nothing was found."""
+    """Return the micro-averaged F1 of the slots of a corpus; 1 if there are none and none was found."""
     return 2 * right / (found + wanted) if found + wanted else 1.0
 
 
 def ser_interval(errors: NDArray[np.int64], slots: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap of SER over utterances, with a fixed seed.
+    """Return the 95 % interval of SER by a percentile bootstrap over utterances, with a fixed seed.
 
-    Utterances of equal errors and slots are drawn together, as a multinomial: the same distribution as resampling
-    them one by one, at a cost that does not grow with their number. The interval says what other utterances would have
-    given with the same model.
+    It is an interval for other utterances with the same model. Utterances with equal errors and slots are drawn
+    together, as a multinomial. This is the same distribution as resampling them one by one, at a cost that does not
+    grow with their number.
 
     Args:
-        errors, slots: (n,) of each utterance, as `semantic_errors` returns them.
+        errors: (n,) as `semantic_errors` returns them.
+        slots: (n,) likewise.
     """
     kinds, counts = np.unique(np.stack([errors, slots]), axis=1, return_counts=True)
     drawn = np.random.default_rng(0).multinomial(len(errors), counts / len(errors), size=_RESAMPLES)
-    found = (drawn @ kinds[0]) / np.maximum(drawn @ kinds[1], 1)  # a small split of slots alone may have none
+    found = (drawn @ kinds[0]) / np.maximum(drawn @ kinds[1], 1)  # a resample of a small split may have no slot
     low, high = np.percentile(found, [2.5, 97.5])
     return float(low), float(high)

@@ -1,5 +1,7 @@
-"""Joint intent and slot models: `build_model` makes the one that a spec describes. Must not import attacks,
-evaluation or training."""
+"""Joint intent and slot models: `build_model` makes the model that a spec describes.
+
+Must not import attacks, evaluation or training.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ def build_model(
     vocabulary_size: int | None = None,
     state_sizes: tuple[int, int] | None = None,
 ) -> JointModel:
-    """Build the model of a spec on the CPU, its weights drawn from `seed`; the global generator is left as it was.
+    """Build the model of a spec on the CPU, with weights drawn from `seed`; do not change the global generator.
 
     Args:
-        vocabulary_size: pieces of the corpus' vocabulary (BERT only), `corpus.vocabulary_size`; None: that of
-            `spec.pretrained`, BERT's own 30,522 where the start is random.
-        state_sizes: where `spec.features` are given, `corpus.state_sizes`.
+        vocabulary_size: number of sub-words in the corpus' vocabulary (BERT only), `corpus.vocabulary_size`; None: that
+            of `spec.pretrained`, or BERT's 30,522 for a random start.
+        state_sizes: `corpus.state_sizes`, needed if `spec.features` is set.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,6 +1,7 @@
-"""A Transformer encoder with an intent head on its first piece ([CLS] or <s>), or on the mean of all, and the CRF on
-the first sub-word of each token (Dupuy et al., section 4.2, where it is BERT and its first piece); and the check that
-the gradients of several micro-batches can be told apart in one backward pass of it.
+"""A Transformer encoder with an intent head and a CRF; the check that its gradients can be clipped by micro-batch.
+
+The intent head reads the first sub-word of an utterance ([CLS] or <s>), or the mean of all. The CRF reads the first
+sub-word of each token. Dupuy et al., section 4.2, use BERT and its first sub-word.
 
 Shapes: b utterances, t tokens, s sub-words, h hidden.
 """
@@ -43,12 +44,12 @@ _BERT_VOCABULARY = 30_522
 
 
 class BERT(JointModel):
-    """A fine-tuned encoder; `pretrained_source` says what it started from."""
+    """An encoder with heads. Its `pretrained_source` names the weights that it started from."""
 
     def __init__(
         self, spec: BERTSpec, labels: Labels, vocabulary_size: int | None = None, config: PreTrainedConfig | None = None
     ) -> None:
-        """Build the model; a `config` gives an encoder of that architecture, for weights that are loaded afterwards."""
+        """Build the model. With a `config`, its encoder has that architecture, for weights that are loaded later."""
         encoder, source = (
             _encoder(spec, vocabulary_size) if config is None else (empty_encoder(config), "saved weights")
         )
@@ -62,10 +63,11 @@ class BERT(JointModel):
 
     @property
     def architecture(self) -> str:
-        """The encoder's, as JSON that `config_from_json` reads: kept with the weights, it needs no pretrained model."""
+        """The encoder's architecture as JSON, with which `config_from_json` makes it without a pretrained model."""
         return config_to_json(self.encoder.config)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return a vector of each utterance, (B, H), and of each token, (B, T, H)."""
         inputs = batch.inputs
         assert isinstance(inputs, PieceInputs), "BERT reads sub-words; encode the corpus for it"
         with self.padded(inputs.pieces_b):
@@ -78,7 +80,7 @@ class BERT(JointModel):
 
 
 def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedModel, str]:
-    """Return an encoder, and the name of its start."""
+    """Return an encoder, and the name of the weights that it starts from."""
     reason = "model.pretrained is null"
     if spec.pretrained is not None:
         folder, reason = pretrained_folder(spec.pretrained)
@@ -86,7 +88,7 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
         if folder is not None and pieces is not None:
             if vocabulary_size in (None, pieces.size):
                 return load_encoder(folder, spec.pretrained, dropout=spec.dropout, layers=spec.layers), spec.pretrained
-            # pieces of another vocabulary would mean other words to the pretrained rows
+            # The pretrained embeddings belong to the sub-words of their own vocabulary only.
             reason = f"its vocabulary has {pieces.size} pieces, the encoded corpus' has {vocabulary_size}"
             _log.warning("model.pretrained = %s does not fit (%s): the start is random", spec.pretrained, reason)
     config = BertConfig(
@@ -108,10 +110,9 @@ def _intermediate_size(hidden_size: int) -> int:
 
 
 def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
-    """Raise for a pretrained encoder without the layers that a trial takes, or whose micro-batches a worker could not
-    clip.
+    """Raise if a pretrained encoder lacks layers that a trial trains, or if its micro-batches cannot be clipped.
 
-    DeBERTa is one of these: its relative positions are the same tensor for all utterances.
+    DeBERTa cannot be clipped by micro-batch: its relative positions are one tensor for all utterances.
 
     Raises:
         UserError: naming the allowed settings.
@@ -125,10 +126,10 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
     check_top_layers(model, model.layers or config.num_hidden_layers)
     check_states(model, config)
     if model.trainable == "heads":
-        return  # what is frozen is not clipped
+        return  # a frozen encoder has no gradients to clip
     one_each = training.clips == training.workers and spec.edp.sampling == "shuffle" and spec.edp.alpha != "private"
     if training.method == "sgd" or one_each:
-        return  # a worker's only micro-batch is clipped from its gradient, whatever the encoder
+        return  # a worker with one micro-batch a step clips its whole gradient, whatever the encoder
     fault = _fault_of(folder, name)
     if fault is not None:
         raise UserError(
@@ -141,13 +142,14 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
 
 @functools.cache
 def _fault_of(folder: Path, name: str) -> str | None:
+    """Return `clipping_fault` of the encoder in a folder, tried once a process."""
     return clipping_fault(read_config(folder, name))
 
 
 def clipping_fault(config: PreTrainedConfig) -> str | None:
-    """Return the reason why `edp.per_example` cannot separate two examples' gradients, found by trial; else None.
+    """Return the reason why `edp.per_example` cannot separate two examples' gradients, or None if a trial shows it can.
 
-    Two layers of an architecture are enough: what layers share is shared by two.
+    The trial takes two layers of the architecture, which also shows parameters that layers share.
     """
     small = copy.deepcopy(config)
     cut(small, min(2, config.num_hidden_layers))

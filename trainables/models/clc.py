@@ -1,5 +1,4 @@
-"""CLC (Ma and Hovy 2016; Dupuy et al., section 4.2): character CNN and frozen word vectors, bi-LSTM, two
-heads.
+"""CLC: character CNN and frozen word vectors, bi-LSTM, two heads (Ma and Hovy 2016; Dupuy et al., section 4.2).
 
 Shapes: b utterances, t tokens, u unique words of the batch, c characters, e embedding, f filters, h hidden.
 """
@@ -26,9 +25,7 @@ from trainables.models.trainable import train_part
 
 
 class CLC(JointModel):
-    """Intent and slot scores from words' spellings and frozen vectors; nothing in it was read off a
-    vocabulary.
-    """
+    """A model of words' spellings and frozen word vectors. No part of it depends on the vocabulary of a corpus."""
 
     def __init__(self, spec: CLCSpec, labels: Labels) -> None:
         super().__init__(
@@ -54,9 +51,10 @@ class CLC(JointModel):
         train_part(self, spec)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return a vector of each utterance, (B, 2·H), and of each token, (B, T, 2·H)."""
         inputs = batch.inputs
         assert isinstance(inputs, WordInputs), "CLC reads words; encode the corpus for it"
-        # packed, because a bi-LSTM over padding starts its way back in the padding
+        # Tokens are packed, because the backward direction of an LSTM over padding would start in the padding.
         packing = Packing.of(batch.lengths_b, inputs.word_bt.device)
         word_n = inputs.word_bt.flatten()[packing.flat_n]
         chars_nf = self.chars(inputs.chars_uc, word_n, packing.utterance_n)
@@ -70,7 +68,7 @@ class CLC(JointModel):
 
 
 class CharCNN(nn.Module):
-    """A word's spelling as one vector: width-3 convolution, maximum over the word's characters."""
+    """The spelling of a word as one vector: a convolution of width 3, and the maximum over the word's characters."""
 
     def __init__(self, embedding_size: int, filters: int) -> None:
         super().__init__()
@@ -78,14 +76,14 @@ class CharCNN(nn.Module):
         self.convolution = nn.Conv1d(embedding_size, filters, kernel_size=3, padding=1)
 
     def forward(self, chars_uc: Tensor, word_n: Tensor, utterance_n: Tensor) -> Tensor:
-        """Map char ids (U, C), 0 for padding, to the spelling of each token's word, (N, F).
+        """Map character ids (U, C), 0 for padding, to a vector for the spelling of each token, (N, F).
 
         Args:
             word_n: the word of each token.
-            utterance_n: its utterance, on the CPU: whose gradient is whose, where it is clipped.
+            utterance_n: the utterance of each token, on the CPU. Only recorders of gradients by micro-batch read it.
         """
         real_u1c = (chars_uc > 0)[:, None, :]
-        # padding has no row of its own: it would get noise and no gradient
+        # Padding has no row in the embedding: that row would get noise and no gradient.
         embedded_uec = self.embedding((chars_uc - 1).clamp_min(0)).transpose(1, 2) * real_u1c
         found_ufc = self.convolution(embedded_uec.contiguous())
         words_uf = F.relu(found_ufc.masked_fill(~real_u1c, -torch.inf).amax(2))
@@ -96,7 +94,7 @@ class CharCNN(nn.Module):
 def _record_chars(
     recorder: GradientRecorder, cnn: CharCNN, chars_uc: Tensor, word_n: Tensor, utterance_n: Tensor
 ) -> Tensor:
-    """Words are looked at once a batch, but the gradient of a token's spelling is its utterance's own."""
+    """Apply the CNN once to each distinct word of a batch, and record gradients by the utterances of its tokens."""
     if not all(p.requires_grad for p in cnn.parameters()):
         raise RuntimeError("a character CNN is trained whole or not at all")
     micro_batch_n = recorder.micro_batch_of_example[utterance_n].to(word_n.device, non_blocking=True)
@@ -108,9 +106,9 @@ def _record_chars(
 class _Spelling(torch.autograd.Function):
     """`CharCNN.forward`, with records.
 
-    The maximum over a word's characters takes one window a filter, so a token's gradient touches three letters a
-    filter. All that a micro-batch needs is how much gradient it puts on each letter at each of the three places, counts
-    (M, 3·F, L), of which products with the letters' rows and with the filters give its two gradients.
+    The maximum over a word's characters takes one window for each filter, so a token's gradient touches three letters
+    for each filter. A micro-batch needs only the sum of its gradient on each letter at each of the three places: counts
+    (M, 3·F, L). Their products with the letters' rows and with the filters give its two gradients.
     """
 
     @staticmethod

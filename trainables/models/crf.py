@@ -1,12 +1,11 @@
 """A linear-chain CRF whose cost is one small matrix product a time step.
 
-The sum over paths is taken in probabilities: `(a @ exp(T)) * exp(emission - max)`, scaled to a sum of 1 whose
-logarithm is kept (Rabiner 1989), a (B, K) x (K, K) product a step where a logsumexp would cost (B, K, K). The
-gradient is written out, as the posterior probabilities of forward-backward, which is twice as fast as
-autograd's.
+The sum over paths is taken in probabilities: `(a @ exp(T)) * exp(emission - max)`, scaled to a sum of 1 whose logarithm
+is kept (Rabiner 1989). A step is then a (B, K) x (K, K) product, where a logsumexp would need (B, K, K). The gradient
+is written out, as the posterior probabilities of forward-backward, which is twice as fast as autograd.
 
-A transition's factor is at least `tiny ** 0.4` of the largest one's (35 nats below it in float32), so that no
-sum is ever zero and no quotient overflows, whatever the scores.
+The factor of a transition is at least `tiny ** 0.4` of the largest one (35 nats below it in float32), so that no sum is
+zero and no quotient overflows, whatever the scores.
 
 Shapes: b utterances, t time, k or j tags. A mask is True on real tokens, which come first; every row has one.
 """
@@ -23,17 +22,19 @@ from torch.autograd.function import once_differentiable
 from edp.per_example import GradientRecorder, register_layer
 from trainables.models.tags import UNLIKELY, bio_marginals, bio_nll, bio_path_score, bio_viterbi
 
+Record = Callable[[Tensor, Tensor, Tensor], None]
+
 FORBIDDEN = -1e4
-"""Score of a forbidden transition, where paths are compared: no emission makes up for it."""
+"""Score of a forbidden transition when paths are compared. No emission makes up for it."""
 
 
 class CRF(nn.Module):
     """The scores of transitions between tags, of the first tag and of the last.
 
     Args:
-        allowed: which tag may follow which (K, K), and which may be the first (K,), bool; None: all, so that the scores
-            of pairs that BIO forbids are learnt too.
-        learnt: False: the scores stay 0: they only forbid transitions, and get no noise.
+        allowed: which tag may follow which (K, K), and which may be the first (K,), bool; None: all, so that scores of
+            pairs that BIO forbids are learnt too.
+        learnt: False: all scores stay 0, so they only forbid transitions and get no noise.
     """
 
     allowed_jk: Tensor | None
@@ -64,8 +65,7 @@ class CRF(nn.Module):
         return viterbi(emissions_btk, mask_bt, *self.scores(FORBIDDEN))
 
     def scores(self, forbidden: float = UNLIKELY) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores of one tag after another (K, K), first (K,) and last (K,), `forbidden` where that is not
-        allowed."""
+        """Return scores of transitions (K, K), first tags (K,) and last tags (K,), plus `forbidden` if not allowed."""
         if self.allowed_jk is None or self.first_k is None:
             return self.transitions_jk, self.start_k, self.end_k
         transitions_jk = self.transitions_jk + torch.where(self.allowed_jk, 0.0, forbidden)
@@ -74,29 +74,28 @@ class CRF(nn.Module):
     def certainty(self, emissions_btk: Tensor, tags_bt: Tensor | None, mask_bt: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return posterior tag probabilities (B, T, K), 0 beyond the utterance, and the loss (B,); None without tags.
 
-        In the precision of the emissions.
+        Both are computed in the precision of the emissions.
         """
         if not self.learnt:
             marginals_btk, log_z_b = bio_marginals(emissions_btk, mask_bt)
             gold_b = None if tags_bt is None else bio_path_score(emissions_btk, tags_bt, mask_bt)
             return marginals_btk, None if gold_b is None else log_z_b - gold_b
-        transitions_jk, start_k, end_k = (score.to(emissions_btk.dtype) for score in self.scores())
-        marginals_btk, log_z_b = marginals(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
-        if tags_bt is None:
-            return marginals_btk, None
-        return marginals_btk, log_z_b - path_score(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k)
+        scores = [score.to(emissions_btk.dtype) for score in self.scores()]
+        marginals_btk, log_z_b = marginals(emissions_btk, mask_bt, *scores)
+        gold_b = None if tags_bt is None else path_score(emissions_btk, tags_bt, mask_bt, *scores)
+        return marginals_btk, None if gold_b is None else log_z_b - gold_b
 
 
 def crf_nll(
-    emissions_btk: Tensor,
-    tags_bt: Tensor,
-    mask_bt: Tensor,
-    transitions_jk: Tensor,
-    start_k: Tensor,
-    end_k: Tensor,
+    emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor, *scores: Tensor, record: Record | None = None
 ) -> Tensor:
-    """Return the log of the sum over all paths less the score of the given one, (B,); once differentiable."""
-    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k, None)
+    """Return the log of the sum over all paths minus the score of the given one, (B,); once differentiable.
+
+    Args:
+        scores: those of `CRF.scores`.
+        record: called in the backward pass with gradients of the scores by utterance, instead of returning their sums.
+    """
+    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, record, *scores)
     return nll_b
 
 
@@ -104,7 +103,7 @@ def crf_nll(
 def _record_nll(
     recorder: GradientRecorder, crf: CRF, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor
 ) -> Tensor:
-    """Compute the same, and record each utterance's gradients of transitions, first and last scores."""
+    """Return `CRF.nll`, and record each utterance's gradients of transitions, first and last scores."""
 
     def record(*gradients: Tensor) -> None:
         for parameter, gradient_b in zip(parameters, gradients, strict=True):
@@ -112,19 +111,12 @@ def _record_nll(
                 recorder.record_gradient(parameter, recorder.by_micro_batch(gradient_b))
 
     parameters = (crf.transitions_jk, crf.start_k, crf.end_k)
-    nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt, *crf.scores(), record)
-    return nll_b
+    return crf_nll(emissions_btk, tags_bt, mask_bt, *crf.scores(), record=record)
 
 
-def path_score(
-    emissions_btk: Tensor,
-    tags_bt: Tensor,
-    mask_bt: Tensor,
-    transitions_jk: Tensor,
-    start_k: Tensor,
-    end_k: Tensor,
-) -> Tensor:
+def path_score(emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor, *scores: Tensor) -> Tensor:
     """Return the score of one path, (B,)."""
+    transitions_jk, start_k, end_k = scores
     emitted_bt = emissions_btk.gather(2, tags_bt[:, :, None]).squeeze(2).masked_fill(~mask_bt, 0)
     moved_bt = transitions_jk[tags_bt[:, :-1], tags_bt[:, 1:]].masked_fill(~mask_bt[:, 1:], 0)
     last_b = tags_bt.gather(1, mask_bt.sum(1, keepdim=True) - 1).squeeze(1)
@@ -142,8 +134,7 @@ def viterbi(emissions_btk: Tensor, mask_bt: Tensor, transitions_jk: Tensor, star
         bests.append(best_bk)
     tag_b = (best_bk + end_k).argmax(1)
     tags = [tag_b]
-    # where a path came from is asked only along the best one: an argmax at every tag costs three times the
-    # maxima
+    # Predecessors are found only along the best path: an argmax at every tag costs three times the maxima.
     for t in range(mask_bt.shape[1] - 1, 0, -1):
         from_b = (bests[t - 1] + transitions_kj[tag_b]).argmax(1)
         tag_b = torch.where(mask_bt[:, t], from_b, tag_b)
@@ -161,7 +152,7 @@ def marginals(
 
 
 class _Forward(NamedTuple):
-    """The forward pass, in probabilities, each time step scaled to a sum of 1."""
+    """The forward pass in probabilities, each time step scaled to a sum of 1."""
 
     exp_jk: Tensor  # exp(transitions - their maximum), floored
     weight_btk: Tensor  # exp(emissions - their maximum over tags), start and end scores added
@@ -218,26 +209,19 @@ def _posterior(forward: _Forward, beta_btk: Tensor, mask_bt: Tensor) -> tuple[Te
 
 
 class _NLL(torch.autograd.Function):
-    """Its gradient by a score is how often the paths use it, expected less observed.
+    """The negative log-likelihood. Its gradient by a score is how often paths use it, expected minus observed.
 
-    With `record`, it is called with the scores' gradients of each utterance.
+    If there is a `record`, it gets the gradients of each utterance instead.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        emissions_btk: Tensor,
-        tags_bt: Tensor,
-        mask_bt: Tensor,
-        transitions_jk: Tensor,
-        start_k: Tensor,
-        end_k: Tensor,
-        record: Callable[..., None] | None,
+        ctx: Any, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor, record: Record | None, *scores: Tensor
     ) -> Tensor:
-        forward, log_z_b = _forward(emissions_btk, mask_bt, transitions_jk, start_k, end_k)
+        forward, log_z_b = _forward(emissions_btk, mask_bt, *scores)
         ctx.record = record
         ctx.save_for_backward(tags_bt, mask_bt, *forward)
-        return log_z_b - path_score(emissions_btk, tags_bt, mask_bt, transitions_jk, start_k, end_k)
+        return log_z_b - path_score(emissions_btk, tags_bt, mask_bt, *scores)
 
     @staticmethod
     @once_differentiable
@@ -251,10 +235,9 @@ class _NLL(torch.autograd.Function):
         last_b11 = (mask_bt.sum(1) - 1)[:, None, None].expand(-1, 1, grad_btk.shape[2])
         end_bk = grad_btk.gather(1, last_b11).squeeze(1)
 
-        if not any(ctx.needs_input_grad[3:6]):
+        if not any(ctx.needs_input_grad[4:7]):
             return grad_btk, *(None,) * 6
-        # P(j at t - 1, k at t) = alpha_j exp(T_jk) weight_k beta_k / (scale total): one matrix product over
-        # all t
+        # P(j at t - 1, k at t) = alpha_j exp(T_jk) weight_k beta_k / (scale total): one matrix product over all t
         share_bt1 = mask_bt[:, 1:, None] * grad_b[:, None, None] / (forward.scale_bt[:, 1:, None] * total_bt1[:, 1:])
         from_btk = forward.alpha_btk[:, :-1] * share_bt1
         to_btk = forward.weight_btk[:, 1:] * beta_btk[:, 1:]
@@ -262,7 +245,7 @@ class _NLL(torch.autograd.Function):
         if ctx.record is None:
             expected_jk = (from_btk.flatten(0, 1).t() @ to_btk.flatten(0, 1)).mul_(forward.exp_jk)
             expected_jk.view(-1).index_add_(0, pair_bt.flatten(), observed_bt1[:, 1:, 0].flatten())
-            return grad_btk, None, None, expected_jk, grad_btk[:, 0].sum(0), end_bk.sum(0), None
+            return grad_btk, None, None, None, expected_jk, grad_btk[:, 0].sum(0), end_bk.sum(0)
         expected_bjk = (from_btk.transpose(1, 2) @ to_btk).mul_(forward.exp_jk)
         expected_bjk.view(-1, tags * tags).scatter_add_(1, pair_bt, observed_bt1[:, 1:, 0])
         ctx.record(expected_bjk, grad_btk[:, 0], end_bk)

@@ -1,8 +1,8 @@
 """Dropout by utterance: an utterance's own key decides what is dropped, not the other utterances of the batch.
 
-So a step gives the same weights however many workers share it and in what pieces they run it. Each number's fate is a
-hash of (utterance, layer, position), which also takes less time on a CPU than PyTorch's generator. Dropout guarantees
-nothing, so that no secret is needed here.
+So a step gives the same weights however many workers share it, and in whatever chunks they run it. A hash of
+(utterance, layer, position) decides whether a number is dropped, which takes less time on a CPU than PyTorch's
+generator. No privacy guarantee depends on dropout, so the keys need not be secret.
 
 Shapes: b utterances, j the last axis.
 """
@@ -20,18 +20,18 @@ _ATTENTION = "keyed_dropout"
 
 
 class DropoutKeys:
-    """The keys of a batch's utterances: one object that all dropout layers of a model share.
+    """The keys of a batch's utterances, in one object that all dropout layers of a model share.
 
-    `key_b`, (B,) int32 on the model's device, is None where no keys were given: then PyTorch's generator draws.
+    `key_b` is (B,) int32 on the model's device. If it is None, PyTorch's generator draws.
     """
 
     key_b: Tensor | None = None
 
     def rows(self, number: int, *positions: int) -> Tensor | None:
-        """Return a key for each row: of utterance b at each position, (B, *positions).
+        """Return a key for each row, of utterance b at each position: (B, *positions).
 
         Args:
-            number: the layer's.
+            number: the number of the layer.
             positions: sizes of the axes between the utterance and the last one.
         """
         if self.key_b is None:
@@ -43,10 +43,10 @@ class DropoutKeys:
 
 
 class KeyedDropout(nn.Dropout):
-    """`nn.Dropout` of a model whose `dropout_keys` identify the utterances of a batch.
+    """An `nn.Dropout` of a model whose `dropout_keys` identify the utterances of a batch.
 
     Args:
-        number: sets a model's layers apart.
+        number: the number of the layer, different for all layers of a model.
     """
 
     def __init__(self, p: float, keys: DropoutKeys, number: int) -> None:
@@ -54,7 +54,7 @@ class KeyedDropout(nn.Dropout):
         self.dropout_keys, self.number = keys, number
 
     def forward(self, input: Tensor, flat_n: Tensor | None = None, steps: int = 0) -> Tensor:
-        """Drop numbers of (B, …, J), or of rows (N, J) that stand at `flat_n` of a flattened (B, `steps`)."""
+        """Drop numbers of (B, …, J), or of rows (N, J) at the places `flat_n` of a flattened (B, `steps`)."""
         if not self.training or self.p == 0:
             return input
         row = self.dropout_keys.rows(self.number, *(input.shape[1:-1] if flat_n is None else (steps,)))
@@ -64,9 +64,9 @@ class KeyedDropout(nn.Dropout):
 
 
 def keyed_dropout(x: Tensor, p: float, row: Tensor) -> Tensor:
-    """Return `x` (…, J) with each number set to 0 with probability `p`, decided by its row's key (…) and its place."""
+    """Return `x` (…, J) with each number set to 0 with probability `p`, decided by its row's key (…) and its column."""
     column_j = _mix(_int32(0x7FEB352D) + torch.arange(x.shape[-1], dtype=torch.int32, device=x.device))
-    # In place: this is a hash of every number of the batch.
+    # The hash is computed in place, since it has one number for every number of the batch.
     hashed = row[..., None] + column_j
     for _ in range(2):
         hashed.bitwise_xor_(hashed >> 16).mul_(_ODD)
@@ -74,7 +74,7 @@ def keyed_dropout(x: Tensor, p: float, row: Tensor) -> Tensor:
 
 
 def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
-    """Key the dropout layers of a Hugging Face encoder, numbered from `first`."""
+    """Replace the dropout layers of a Hugging Face encoder by keyed ones, numbered from `first`."""
     number = first
     for module in list(encoder.modules()):
         for name, child in module.named_children():
@@ -83,7 +83,7 @@ def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
                 number += 1
     config: Any = encoder.config
     if config._attn_implementation != "sdpa":
-        return  # its attention has a layer of its own for it, or draws as it always did
+        return  # other implementations drop with a layer, replaced above, or with PyTorch's generator
     from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
@@ -107,7 +107,7 @@ def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
         return (keyed_dropout(score.softmax(-1), p, row) @ value).transpose(1, 2).contiguous(), None
 
     def mask(*shape: Any, **options: Any) -> Any:
-        # Whether nothing is padded would be asked of the GPU in every step.
+        # To skip the mask if nothing is padded, Transformers would wait for the GPU in every step.
         return ALL_MASK_ATTENTION_FUNCTIONS["sdpa"](*shape, **options | {"allow_is_bidirectional_skip": False})
 
     AttentionInterface.register(_ATTENTION, attention)
@@ -116,10 +116,12 @@ def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
 
 
 def _mix(x: Tensor) -> Tensor:
+    """Return a hash of each number."""
     for _ in range(2):
         x = (x ^ (x >> 16)) * _ODD
     return x ^ (x >> 16)
 
 
 def _int32(value: int) -> int:
+    """Return the int32 with the low 32 bits of `value`."""
     return (value + 2**31) % 2**32 - 2**31

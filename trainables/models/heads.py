@@ -1,6 +1,6 @@
-"""Linear heads on the states of a frozen encoder, which were computed beforehand (`trainables.features.states`).
+"""Linear heads on the states of a frozen encoder, which were computed before training (`trainables.features.states`).
 
-The encoder is no part of this model: it is public, and nothing here needs it, nor the `transformers` library.
+The encoder is public and not a part of this model. Nothing here needs it, or the `transformers` library.
 
 Shapes: b utterances, t tokens of each, n tokens of all, d width of a vector, c scores.
 """
@@ -21,14 +21,14 @@ from trainables.models.joint import JointModel
 
 
 class TokenLinear(nn.Module):
-    """A linear layer without a bias, zero at first, on the tokens of all utterances, one after the other."""
+    """A linear layer without a bias, zero at first, on the tokens of all utterances in a row."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(outputs, inputs))
 
     def forward(self, x_nd: Tensor, lengths_b: Tensor, kept: dict[str, Any]) -> Tensor:
-        """Return the scores (N, C) of tokens (N, D) of utterances of these lengths (B,); `kept`: see `StateInputs`."""
+        """Return the scores (N, C) of tokens (N, D) of utterances with these lengths (B,); see `StateInputs.kept`."""
         return F.linear(x_nd, self.weight)
 
 
@@ -36,7 +36,10 @@ class TokenLinear(nn.Module):
 def _record_token_linear(
     recorder: GradientRecorder, layer: TokenLinear, x_nd: Tensor, lengths_b: Tensor, kept: dict[str, Any]
 ) -> Tensor:
-    """The inputs are not trained: of a batch that comes again, their rows and inner products are the same."""
+    """Apply the layer, and record its gradients.
+
+    The inputs are not trained, so if a batch comes again, their rows and inner products are the same, and are kept.
+    """
     micro_batch_b = recorder.micro_batch_of_example
     if "rows" not in kept or not torch.equal(kept["micro_batch_b"], micro_batch_b):
         example_n = torch.arange(len(lengths_b)).repeat_interleave(lengths_b)
@@ -59,7 +62,7 @@ def _record_token_linear(
 
 
 def _low(x_nd: Tensor, kept: dict[str, Any]) -> Tensor:
-    """Return the input in the type of the products, so that it is not converted in every step."""
+    """Return the input in the type of the products, and keep it, so that it is not converted in every step."""
     kind = x_nd.device.type
     if not torch.is_autocast_enabled(kind):
         return x_nd
@@ -70,16 +73,16 @@ def _low(x_nd: Tensor, kept: dict[str, Any]) -> Tensor:
 
 
 def _in_order(rows: Rows, x_nd: Tensor) -> Tensor:
-    """Return the rows in the recorder's order: unchanged where utterances come by length, one a micro-batch."""
+    """Return the rows in the recorder's order; the input itself, and no copy, if it has that order already."""
     if len(rows.row_n) == len(x_nd) and torch.equal(rows.row_n.cpu(), torch.arange(len(x_nd))):
         return x_nd.detach()
     return rows.take(x_nd.detach())
 
 
 class Heads(JointModel):
-    """The heads that the labels ask for, which begin as zero; their vectors' constant takes the place of a bias.
+    """Heads for the labels of a corpus, zero at first, without dropout.
 
-    There is no dropout. On linear heads the scores of BIO, of types and of intents are all that is private.
+    They have no bias: the constant in their input vectors takes its place. Only the heads learn from private data.
     """
 
     def __init__(self, spec: BERTSpec, labels: Labels, sizes: tuple[int, int]) -> None:
@@ -91,16 +94,18 @@ class Heads(JointModel):
             self.slot_head = TokenLinear(sizes[0], self.slot_outputs)
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
-        assert spec.pretrained is not None, "BERTSpec asks for it"
+        assert spec.pretrained is not None, "BERTSpec requires it with features"
         self.pretrained_source = spec.pretrained
         self.encoder_is_frozen = True
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the states of each utterance, (B, D), and of all tokens in a row, (N, D)."""
         inputs = batch.inputs
         assert isinstance(inputs, StateInputs), "heads read states; open the corpus with them"
         return inputs.sentence_bd, inputs.token_nd
 
     def slot_scores(self, head: nn.Module, token_nd: Tensor, batch: Batch) -> Tensor:
+        """Return the slot head's scores of tokens (B, T, C)."""
         inputs = batch.inputs
         assert isinstance(inputs, StateInputs), "heads read states; open the corpus with them"
         scores_nc = head(token_nd, batch.lengths_b, inputs.kept)

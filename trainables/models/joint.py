@@ -1,7 +1,7 @@
 """The base of all models: the heads, the loss and the predictions of joint intent and slot filling.
 
-A model has heads for the labels that the corpus has. With intents alone every token is `O`, and with slots alone there
-is one intent: scores of a single label, which add nothing to a loss and leave no doubt.
+A model has heads for the labels that the corpus has. A corpus without slots has the tag `O` only, and one without
+intents has a single intent. The score of a single label adds nothing to a loss, and its probability is 1.
 
 Shapes: b utterances, t tokens, i intents, k tags.
 """
@@ -29,7 +29,7 @@ _HEADS = ("head_dropout", "intent_head", "slot_head", "crf")
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """Scores before the softmax over intents and before the CRF."""
+    """The scores before the softmax over intents and before the CRF."""
 
     intent_logits_bi: Tensor
     emissions_btk: Tensor
@@ -38,7 +38,7 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions for a batch, with probabilities; `loss_b` (float64) is None where the batch has no labels."""
+    """The predictions for a batch, with probabilities; `loss_b` (float64) is None if the batch has no labels."""
 
     intents_b: Tensor
     tags_bt: Tensor
@@ -54,19 +54,21 @@ class Predictions:
 
 
 class JointModel(nn.Module, ABC):
-    """An encoder with an intent head and a slot head, a CRF by default; a head is None where the corpus lacks its
-    labels. `forward` is the loss, so that DDP can wrap the model."""
+    """An encoder with an intent head and a slot head, which has a CRF by default.
+
+    A head is None if the corpus lacks its labels. `forward` returns the loss, so that DDP can wrap the model.
+    """
 
     pretrained_source: str = "random start"
     encoder_is_frozen: bool = False
-    """True where only the heads are trained: the encoder then runs without dropout and without a gradient."""
+    """True if only the heads are trained. The encoder then runs without dropout and without a gradient."""
     recorder: GradientRecorder | None = None
     """Recorder of the layers' gradients by micro-batch (`edp.record_per_example`), if there is one."""
 
     codes_ck: Tensor | None
-    """The matrix that combines scores to those of tags (`trainables.models.tags.tag_codes`); None: each has its own."""
+    """The matrix that combines scores to those of tags (`trainables.models.tags.tag_codes`); None: no combination."""
     codes_ci: Tensor | None
-    """The same of intents' scores."""
+    """The matrix that combines scores to those of intents; None: no combination."""
 
     def __init__(
         self, sentence_size: int, token_size: int, labels: Labels, dropout: float, head: HeadSpec = HeadSpec()
@@ -91,7 +93,7 @@ class JointModel(nn.Module, ABC):
             self.crf = CRF(len(labels.tags), allowed if head.bio or not learnt else None, learnt=learnt)
 
     def train(self, mode: bool = True) -> JointModel:
-        """Set the mode like `nn.Module`, except that a frozen encoder stays in evaluation mode."""
+        """Set the mode as `nn.Module.train` does, but keep a frozen encoder in evaluation mode."""
         super().train(mode)
         if self.encoder_is_frozen:
             for name, child in self.named_children():
@@ -111,7 +113,7 @@ class JointModel(nn.Module, ABC):
         self.dropout_keys.key_b = batch.key_b
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             sentence_bh, token_bth = self.encode(batch)
-        # That of the weights, also where products are taken in a smaller one.
+        # Scores have the type of the weights, also if products are taken in a smaller one.
         heads = [head for head in (self.intent_head, self.slot_head) if head is not None]
         kind = next(heads[0].parameters()).dtype
         intent_logits_bi = sentence_bh.new_zeros(len(batch), 1)
@@ -127,17 +129,23 @@ class JointModel(nn.Module, ABC):
         return ModelOutput(intent_logits_bi.to(kind), emissions_btk, batch.mask_bt)
 
     def slot_scores(self, head: nn.Module, token_bth: Tensor, batch: Batch) -> Tensor:
-        """Return the slot head's scores of tokens (B, T, H): of tags, or of the parts of labels, (B, T, …)."""
+        """Return the slot head's scores of tokens (B, T, H): those of tags, or those that `codes_ck` combines."""
         with self.padded(batch.lengths_b):
             scores_btc: Tensor = head(self.head_dropout(token_bth))
         return scores_btc
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the loss of each utterance, (B,): that of its tags plus cross entropy (Dupuy et al., section 4.2)."""
-        return self._loss(self.outputs(batch), batch)
+        """Return the loss of each utterance, (B,): its tags' plus its intent's (Dupuy et al., section 4.2)."""
+        assert batch.tags_bt is not None, "a loss needs labels"
+        assert batch.intent_b is not None, "a loss needs labels"
+        output = self.outputs(batch)
+        # A CRF's sums over paths need the full precision.
+        with torch.autocast(output.emissions_btk.device.type, enabled=False):
+            slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
+        return slot_loss_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
 
     def loss(self, batch: Batch) -> Tensor:
-        """Return the loss of each utterance, as `forward`."""
+        """Return the loss of each utterance, as `forward` does."""
         loss_b: Tensor = self(batch)
         return loss_b
 
@@ -157,7 +165,8 @@ class JointModel(nn.Module, ABC):
     def certainty(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return probabilities of intents (B, I) and tags (B, T, K), and the loss (B,) in float64; None without labels.
 
-        In double precision: of a confident model's loss, float32 leaves mostly rounding, and attacks read it.
+        The loss is computed in double precision, because attacks read it: for a confident model, float32 would leave
+        mostly rounding errors.
         """
         emissions_btk = output.emissions_btk.double()
         marginals_btk, loss_b = self.crf.certainty(emissions_btk, batch.tags_bt, output.mask_bt)
@@ -165,16 +174,9 @@ class JointModel(nn.Module, ABC):
             loss_b = loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
         return output.intent_logits_bi.softmax(1), marginals_btk.to(output.emissions_btk.dtype), loss_b
 
-    def _loss(self, output: ModelOutput, batch: Batch) -> Tensor:
-        assert batch.tags_bt is not None, "a loss needs labels"
-        assert batch.intent_b is not None, "a loss needs labels"
-        with torch.autocast(output.emissions_btk.device.type, enabled=False):  # its sums over paths need every digit
-            slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
-        return slot_loss_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
-
 
 def in_bfloat16(precision: Precision, device: torch.device) -> bool:
-    """Return True if a training on this device takes its products in bfloat16."""
+    """Return True if training on this device takes products in bfloat16."""
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":

@@ -1,20 +1,20 @@
 """A bidirectional LSTM over utterances without their padding, and a layer of it written out.
 
-PyTorch's own for the CPU takes a weight gradient at every time step, a thin product and an addition of the whole matrix
-each; here it is one product over all tokens, and the gates' derivatives are taken over all tokens at once, so that a
-time step costs one product and a few passes over its states. Both directions walk in step: the second reads every
-utterance from its own end.
+PyTorch's LSTM for the CPU computes a weight gradient at every time step: a thin product and an addition of the whole
+matrix each. Here the weight gradient is one product over all tokens, and the gates' derivatives are taken over all
+tokens at once. A time step then costs one product and a few passes over its states. Both directions take their time
+steps together: the second reads every utterance from its end.
 
-On a GPU cuDNN is faster, but does not return the gates' derivatives, which the recorder needs: there, too, a layer
-whose micro-batches are clipped is this one.
+On a GPU cuDNN is faster, but does not return the gates' derivatives, which the recorder needs. So this implementation
+runs there too if gradients are recorded by micro-batch.
 
-Shapes: n tokens of all utterances (time step by time step, the longest utterance first), e inputs, h hidden; gates
+Shapes: n tokens of all utterances (time step by time step, the longest utterance first), e inputs, h hidden. Gates
 are in PyTorch's order: input, forget, cell, output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -32,7 +32,7 @@ Record = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 
 @dataclass(frozen=True)
 class Packing:
-    """The places of the tokens of padded utterances (B, T) when packed: step by step, the longest utterance first."""
+    """The order of the tokens of padded utterances (B, T) when packed: step by step, the longest utterance first."""
 
     flat_n: Tensor  # positions in the flattened (B, T)
     reversed_n: Tensor  # position of the token that mirrors each in its utterance
@@ -61,31 +61,29 @@ class Packing:
 
     @property
     def time_steps(self) -> int:
-        """T."""
+        """T: number of time steps."""
         return len(self.starts) - 1
 
 
 class PackedLSTM(nn.LSTM):
-    """`nn.LSTM`, bidirectional and with biases, of packed tokens.
-
-    `between` holds the dropout before each layer but the first; empty: `nn.LSTM`'s own.
-    """
+    """An `nn.LSTM`, bidirectional and with biases, of packed tokens."""
 
     def __init__(self, *sizes: Any, **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.between = nn.ModuleList()
+        """The dropout before each layer but the first; empty: that of `nn.LSTM`."""
 
     def packed(self, input_ne: Tensor, packing: Packing) -> Tensor:
-        """Map packed tokens (N, E) to (N, 2·H); dropout between the layers follows the mode."""
+        """Map packed tokens (N, E) to (N, 2·H)."""
         if input_ne.device.type == "cpu":
-            return bidirectional_lstm(self, input_ne, packing, between=self.between)
+            return bidirectional_lstm(self, input_ne, packing)
         hidden: PackedSequence = self(PackedSequence(input_ne, torch.tensor(packing.starts).diff()))[0]
         return hidden.data
 
 
 @register_layer(PackedLSTM, method="packed")
 def _record_lstm(recorder: GradientRecorder, lstm: PackedLSTM, input_ne: Tensor, packing: Packing) -> Tensor:
-    """Over all time steps the gates are one linear layer of (input, state before, 1, 1)."""
+    """Apply the LSTM, and record its gates as one linear layer of (input, state before, 1, 1) over all time steps."""
     rows = recorder.rows_of(torch.arange(len(packing.utterance_n)), packing.utterance_n)
     if not all(p.requires_grad for p in lstm.parameters()):
         raise RuntimeError("an LSTM is trained whole or not at all")
@@ -94,7 +92,7 @@ def _record_lstm(recorder: GradientRecorder, lstm: PackedLSTM, input_ne: Tensor,
         def record(input_ne: Tensor, mirrored_ne: Tensor, hidden_n2h: Tensor, slope_n24h: Tensor) -> None:
             before_n2h = torch.zeros_like(hidden_n2h)
             before_n2h[packing.starts[1] :] = hidden_n2h[packing.before_m]
-            # Both directions' rows at once: to gather those of one would copy it into a tensor of its own first.
+            # Gather rows of both directions at once: to gather those of one would copy that direction first.
             states, slopes = (rows.take(x.flatten(1)).unflatten(1, (2, -1)) for x in (before_n2h, slope_n24h))
             for way, (suffix, x_ne) in enumerate((("", input_ne), ("_reverse", mirrored_ne))):
                 weights = [lstm.get_parameter(f"{kind}_l{layer}{suffix}") for kind in ("weight_ih", "weight_hh")]
@@ -105,37 +103,29 @@ def _record_lstm(recorder: GradientRecorder, lstm: PackedLSTM, input_ne: Tensor,
 
         return record
 
-    return bidirectional_lstm(lstm, input_ne, packing, between=lstm.between, recording_of=recording_of)
+    return bidirectional_lstm(lstm, input_ne, packing, recording_of)
 
 
 def bidirectional_lstm(
-    lstm: nn.LSTM,
-    input_ne: Tensor,
-    packing: Packing,
-    *,
-    between: Sequence[nn.Module] | nn.ModuleList = (),
-    recording_of: Callable[[int], Record] | None = None,
+    lstm: PackedLSTM, input_ne: Tensor, packing: Packing, recording_of: Callable[[int], Record] | None = None
 ) -> Tensor:
-    """Apply `lstm` (bidirectional, with biases) to packed tokens, giving (N, 2·H); its dropout follows its mode.
+    """Apply `lstm` to packed tokens, giving (N, 2·H). Its dropout follows its mode.
 
     Args:
-        between: the dropout before each layer but the first, of packed tokens; none: drawn by PyTorch's generator.
-        recording_of: of each layer, what is called in the backward pass, where no weight gets a gradient then.
+        recording_of: returns a function for each layer, which the backward pass calls instead of computing gradients of
+            the weights.
     """
     hidden_n = input_ne
     for layer in range(lstm.num_layers):
-        if layer > 0 and len(between):
-            hidden_n = between[layer - 1](hidden_n, packing.flat_n, packing.time_steps)
+        if layer > 0 and len(lstm.between):
+            hidden_n = lstm.between[layer - 1](hidden_n, packing.flat_n, packing.time_steps)
         elif layer > 0:
             hidden_n = nn.functional.dropout(hidden_n, lstm.dropout, lstm.training)
-        names = [f"{kind}_l{layer}{way}" for way in ("", "_reverse") for kind in ("weight_ih", "weight_hh")]
-        biases = [
-            getattr(lstm, f"bias_ih_l{layer}{way}") + getattr(lstm, f"bias_hh_l{layer}{way}")
-            for way in ("", "_reverse")
-        ]
-        weights = [getattr(lstm, name) for name in names]
+        ways = (f"l{layer}", f"l{layer}_reverse")
+        biases = [getattr(lstm, f"bias_ih_{way}") + getattr(lstm, f"bias_hh_{way}") for way in ways]
+        weights = [getattr(lstm, f"{kind}_{way}") for way in ways for kind in ("weight_ih", "weight_hh")]
         if torch.is_autocast_enabled(input_ne.device.type):
-            # Cast here, so that the states and the gates' derivatives stay in the weights' own type.
+            # The cast is here, so that states and the gates' derivatives stay in the weights' own type.
             low = torch.get_autocast_dtype(input_ne.device.type)
             hidden_n, weights = hidden_n.to(low), [weight.to(low) for weight in weights]
         record = recording_of(layer) if recording_of is not None else None
@@ -152,24 +142,14 @@ def _add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 class _Layer(torch.autograd.Function):
-    """One layer, both ways. Tensors over tokens have the two ways as their second axis.
+    """One layer in both directions, there and back, which are the second axis of tensors over tokens.
 
-    Input and weights may be of a smaller type than the biases: states are in that of the biases.
+    Input and weights may be of a smaller type than the biases. States are of the type of the biases.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        input_ne: Tensor,
-        packing: Packing,
-        record: Record | None,
-        in_there: Tensor,
-        state_there: Tensor,
-        in_back: Tensor,
-        state_back: Tensor,
-        bias_there: Tensor,
-        bias_back: Tensor,
-    ) -> Tensor:
+    def forward(ctx: Any, input_ne: Tensor, packing: Packing, record: Record | None, *parameters: Tensor) -> Tensor:
+        in_there, state_there, in_back, state_back, bias_there, bias_back = parameters
         n, h = len(input_ne), state_there.shape[1]
         gates_n24h = bias_there.new_empty(n, 2, 4 * h)
         mirrored_ne = input_ne[packing.reversed_n]
@@ -195,18 +175,7 @@ class _Layer(torch.autograd.Function):
             torch.mul(o, tanh_n2h[start:end], out=hidden_n2h[start:end])
             before = start
         ctx.packing, ctx.record = packing, record
-        ctx.save_for_backward(
-            input_ne,
-            mirrored_ne,
-            gates_n24h,
-            cell_n2h,
-            tanh_n2h,
-            hidden_n2h,
-            in_there,
-            state_there,
-            in_back,
-            state_back,
-        )
+        ctx.save_for_backward(input_ne, mirrored_ne, gates_n24h, cell_n2h, tanh_n2h, hidden_n2h, *parameters[:4])
         return torch.cat([hidden_n2h[:, 0], hidden_n2h[packing.reversed_n, 1]], 1)
 
     @staticmethod
@@ -214,18 +183,8 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, grad_n2h: Tensor) -> tuple[Tensor | None, ...]:
         packing: Packing = ctx.packing
         saved: tuple[Tensor, ...] = ctx.saved_tensors
-        (
-            input_ne,
-            mirrored_ne,
-            gates_n24h,
-            cell_n2h,
-            tanh_n2h,
-            hidden_n2h,
-            in_there,
-            state_there,
-            in_back,
-            state_back,
-        ) = saved
+        input_ne, mirrored_ne, gates_n24h, cell_n2h, tanh_n2h, hidden_n2h, *weights = saved
+        in_there, state_there, in_back, state_back = weights
         h = state_there.shape[1]
         first = packing.starts[1]
         i, f, g, o = gates_n24h.split(h, 2)

@@ -1,13 +1,15 @@
-"""Tag sequences under the BIO rules: which are allowed, how labels share scores, and two slot heads without transitions
-to learn: a softmax of each token, and a CRF in which all sequences that BIO allows have the same transition score.
+"""Tag sequences under the BIO rules: allowed sequences, shared scores of labels, and slot heads without transitions.
 
-I-x may follow B-x and I-x only, and anything may follow anything else. So forward-backward (Rabiner 1989, "A Tutorial
-on Hidden Markov Models", section III) needs no product with a matrix of transitions: what may come before O and B-x is
-everything, and the shares of the paths so far add up to 1; what may come before I-x is B-x and I-x. A step costs O(K)
-where a learnt CRF's costs O(K²).
+There are two such heads: a softmax of each token, and a CRF in which all sequences that BIO allows have the same
+transition score.
 
-Tags are O and then B-x, I-x of each type x in turn (`Labels`). Shapes: b utterances, t time, k or j tags, x types, c
-scores that labels' are made of.
+I-x may follow B-x and I-x only, and every other tag may follow any. So forward-backward (Rabiner 1989, "A Tutorial on
+Hidden Markov Models", section III) needs no product with a matrix of transitions. Any tag may come before O and B-x,
+and the shares of the paths so far add up to 1. Only B-x and I-x may come before I-x. A step costs O(K), where a learnt
+CRF's costs O(K²).
+
+Tags are O, and then B-x and I-x of each type x in turn (`Labels`). Shapes: b utterances, t time, k or j tags, x types,
+c scores that those of labels are combined from.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from torch.nn.functional import cross_entropy, log_softmax
 from trainables.corpora.labels import Labels, words_of
 
 UNLIKELY = -30.0
-"""Score of I-x where BIO forbids it, in the sums over paths: what a user's tags may still hold has a finite loss."""
+"""Score of I-x where BIO forbids it, in the sums over paths. It is finite: a corpus may break the rules of BIO."""
 _U = math.exp(UNLIKELY)
 
 
 class _Weights(NamedTuple):
-    """Exponentials of the emissions less the largest of a token's: of O (T, B, 1), B-x and I-x (T, B, X)."""
+    """The exponentials of emissions minus the token's largest: of O (T, B, 1), B-x and I-x (T, B, X)."""
 
     o_tb1: Tensor
     b_tbx: Tensor
@@ -38,14 +40,14 @@ class _Weights(NamedTuple):
 
 
 class _Forward(NamedTuple):
-    """Factor (T, B, X) of what comes before I-x: the share of the paths so far that end in B-x or I-x, and a little."""
+    """The weights, and the factors (T, B, X) before I-x: the share of paths that end in B-x or I-x, and a little."""
 
     weights: _Weights
     before_tbx: Tensor
 
 
 def bio_nll(emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
-    """Return the log of the sum over all paths less the score of the given one, (B,); once differentiable."""
+    """Return the log of the sum over all paths minus the score of the given one, (B,); once differentiable."""
     nll_b: Tensor = _NLL.apply(emissions_btk, tags_bt, mask_bt)
     return nll_b
 
@@ -107,7 +109,7 @@ def _posterior(forward: _Forward, mask_bt: Tensor) -> Tensor:
     """Return tag probabilities (B, T, K)."""
     (o_tb1, b_tbx, i_tbx), before_tbx = forward
     mask_tb1 = mask_bt.t()[:, :, None]
-    # The ways on from O are 1, those from B-x and I-x 1 + more: a path may go on inside of x.
+    # The weight of the paths after O is 1. After B-x and I-x it is larger, since a path may also continue inside x.
     ways_tbx = torch.ones_like(b_tbx)
     for t in range(len(b_tbx) - 1, 0, -1):
         inside_bx, begun_bx = i_tbx[t] * ways_tbx[t], b_tbx[t] * ways_tbx[t]
@@ -135,7 +137,7 @@ def bio_path_score(emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> T
 
 
 class _NLL(torch.autograd.Function):
-    """Its gradient by a score is how often the paths use it, expected less observed."""
+    """The negative log-likelihood. Its gradient by a score is how often paths use it, expected minus observed."""
 
     @staticmethod
     def forward(ctx: Any, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
@@ -165,14 +167,14 @@ def allowed_first_k(labels: Labels) -> Tensor:
 
 
 _PART = 0.5
-"""Weight of a word's score beside a label's own: at 1 ATIS' SER is the same, and the clip leaves less of a label's."""
+"""Weight of a word's score beside a label's own. With 1 the clip leaves less of a label's; ATIS' SER is the same."""
 
 
 def tag_codes(labels: Labels, *, types: bool, parts: bool) -> Tensor | None:
-    """Return the matrix (C, K) that combines C scores to those of tags; None where each tag has its own.
+    """Return the matrix (C, K) that combines C scores to those of tags; None if each tag has its own score.
 
     Args:
-        types: B-x is B plus x, I-x is I plus x.
+        types: the score of B-x is that of B plus that of x, and the score of I-x that of I plus that of x.
         parts: tags whose names have a word in common share a score of that word.
     """
     if not types:
@@ -183,12 +185,12 @@ def tag_codes(labels: Labels, *, types: bool, parts: bool) -> Tensor | None:
 
 
 def intent_codes(labels: Labels, *, parts: bool) -> Tensor | None:
-    """Return the matrix (C, I) of intents, as `tag_codes` for tags."""
+    """Return the matrix (C, I) that combines C scores to those of intents, as `tag_codes` does for tags."""
     return _codes(labels.intents, [{intent} for intent in labels.intents], labels.intents) if parts else None
 
 
 def _codes(scores: Sequence[str], made_of: Sequence[set[str]], names: Sequence[str]) -> Tensor:
-    """Return a row for each of `scores`, then one for each word that several of the different `names` have."""
+    """Return a row for each of `scores`, then one for each word that several different `names` have in common."""
     words = [set(words_of(name)) for name in names]
     times = Counter(word for found in dict(zip(names, words, strict=True)).values() for word in found)
     shared = sorted(word for word, count in times.items() if count > 1)
@@ -197,14 +199,14 @@ def _codes(scores: Sequence[str], made_of: Sequence[set[str]], names: Sequence[s
 
 
 class Softmax(nn.Module):
-    """Each token's tag by itself; with `bio`, what BIO forbids is never answered. It has no weights."""
+    """A softmax over each token's tags, without weights; with `bio`, it never predicts sequences that BIO forbids."""
 
     def __init__(self, *, bio: bool = False) -> None:
         super().__init__()
         self.bio = bio
 
     def nll(self, emissions_btk: Tensor, tags_bt: Tensor, mask_bt: Tensor) -> Tensor:
-        """Return the sum over the tokens of each one's cross entropy, (B,)."""
+        """Return the sum of the tokens' cross entropies, (B,)."""
         loss_n = cross_entropy(emissions_btk.flatten(0, 1), tags_bt.flatten(), reduction="none")
         return loss_n.view_as(tags_bt).masked_fill(~mask_bt, 0).sum(1)
 

@@ -1,9 +1,9 @@
-"""The part of a model that is trained: all of it, its heads, or little more than them. Frozen weights get no noise.
+"""The trained part of a model: all of it, its heads, or its heads and a small part. Frozen weights get no noise.
 
-| `model.trainable` | trained, the heads always among it |
+| `model.trainable` | trained beside the heads |
 |---|---|
 | `all` | everything |
-| `heads` | nothing else: what comes before them runs without dropout |
+| `heads` | nothing: the encoder runs without dropout |
 | `lora` | low-rank adapters beside linear layers of the encoder (Hu et al. 2022) |
 | `bitfit` | the encoder's biases (Ben Zaken et al. 2022) |
 | `top_k` | the encoder's last layers |
@@ -19,13 +19,13 @@ from trainables.models.joint import JointModel
 
 LORA_RANK, TOP_LAYERS = 8, 1
 """Defaults of `lora_rank` and `top_layers`."""
-_SCALE = 2.0  # alpha over rank, as Hu et al. have it for GPT-2: the learning rate may change it
+_SCALE = 2.0  # alpha over rank of Hu et al. for GPT-2; no setting, since the learning rate does the same
 _QUERY_VALUE = ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv")
 """Names of these layers in Hugging Face's encoders; the last one holds query, key and value of ModernBERT."""
 
 
 class Adapted(nn.Module):
-    """A frozen linear layer and a low-rank addition to it, `x → Wx + 2·BAx`, that begins as zero."""
+    """A frozen linear layer and a low-rank addition to it, `x → Wx + 2·BAx`, which is zero at first."""
 
     def __init__(self, frozen: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -35,15 +35,16 @@ class Adapted(nn.Module):
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (…, inputs) to (…, outputs)."""
         found: Tensor = self.frozen(x) + self.up(self.down(x)) * _SCALE
         return found
 
 
 def train_part(model: JointModel, spec: ModelSpec) -> None:
-    """Freeze the parts that `spec.trainable` does not name, and put adapters in place.
+    """Freeze the parts that `spec.trainable` does not name, and add adapters for `lora`.
 
     Raises:
-        UserError: for an encoder without layers that could be named.
+        UserError: if the encoder lacks the layers or biases to train.
     """
     if spec.trainable == "all":
         return
@@ -73,6 +74,7 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
 
 
 def _adapt(encoder: nn.Module, spec: BERTSpec) -> None:
+    """Add low-rank adapters beside the linear layers that `spec.lora_target` names."""
     target = spec.lora_target or "query_value"
     found = 0
     for module in [m for layer in _layers(encoder) for m in layer.modules()]:

@@ -1,6 +1,6 @@
 """Several public corpora as one pool of utterances, and the batches of a stage.
 
-Shapes: b utterances, t tokens, n all tokens of the pool one after the other.
+Shapes: b utterances of a batch, u utterances of the pool, n tokens of the pool in a row.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from trainables.features.word_pieces import WordPieces
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 
 IGNORED = -1
-"""The label of what a corpus has no labels for."""
+"""Label of tokens and utterances whose corpus has no labels of that kind."""
 _BUCKET = 50
-"""Batches whose utterances are sorted by length together, so that little is padded."""
+"""Number of batches whose utterances are sorted by length together, to save padding."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A label of one corpus: a tag, or an intent."""
+    """A tag or an intent of one corpus, by the corpus' number."""
 
     corpus: int
     label: str
@@ -39,12 +39,12 @@ class Column:
 class Pool:
     """All utterances of a pretraining's corpora.
 
-    A corpus without slot types has no tag columns, one with a single intent no intent columns: their labels are
+    A corpus without slot types has no tag columns, and one with a single intent has no intent columns. Their labels are
     `IGNORED`.
     """
 
     corpora: tuple[dict[str, str | int], ...]
-    """Name, digest and sizes of each."""
+    """Name, digest and sizes of each corpus."""
     tag_columns: tuple[Column, ...]
     intent_columns: tuple[Column, ...]
     table: Table
@@ -54,10 +54,10 @@ class Pool:
     intents: np.ndarray
     corpus: np.ndarray
     slotless: np.ndarray
-    """(U,) bool: the utterance has no slot, though its corpus has some."""
+    """(U,) bool: True if the utterance has no slot but its corpus has some."""
 
     def batch(self, rows_b: np.ndarray) -> tuple[Batch, Tensor]:
-        """Return the utterances of some rows, labels counted over all corpora, and the corpus of each, (B,) int64."""
+        """Return utterances, their labels counted over all corpora, and the corpus of each, (B,) int64."""
         at = np.concatenate([np.arange(self.offsets[row], self.offsets[row + 1]) for row in rows_b])
         lengths_b = self.offsets[rows_b + 1] - self.offsets[rows_b]
         batch = make_batch(self.table, self.words_n[at], lengths_b, self.tags_n[at], self.intents[rows_b])
@@ -68,17 +68,17 @@ def read_utterances(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
     """Read all utterances of a corpus, of every split.
 
     Args:
-        field: as for `load_corpus`.
+        field: the setting that names the corpus, for error messages.
 
     Raises:
-        UserError: as `load_corpus`.
+        UserError: as `load_corpus` does.
     """
     splits = load_corpus(spec, field)
     return [*splits.train, *splits.valid, *splits.test]
 
 
 def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]], pieces: WordPieces) -> Pool:
-    """Pool the corpora that `specs` name, as `read_utterances` gave them, in the sub-words of an encoder."""
+    """Pool the utterances of the corpora that `specs` name, in the sub-words of an encoder."""
     words: dict[str, int] = {}
     about: list[dict[str, str | int]] = []
     tag_columns: list[Column] = []
@@ -124,9 +124,9 @@ def make_pool(specs: Sequence[CorpusSpec], corpora: Sequence[Sequence[Utterance]
 
 
 def stage_batches(spec: PretrainSpec, number: int, pool: Pool) -> list[np.ndarray]:
-    """Return the rows of each step of a stage: pass after pass over its utterances, each in a new order.
+    """Return the rows of each step of a stage, from passes over its utterances, each pass in a new order.
 
-    The same spec and pool give the same batches, so that a resumed stage goes on with those that are left.
+    The same spec and pool give the same batches, so that a resumed stage takes those that are left.
     """
     stage = spec.stages[number]
     rows = _stage_rows(spec, number, pool)
@@ -141,8 +141,9 @@ def stage_batches(spec: PretrainSpec, number: int, pool: Pool) -> list[np.ndarra
 
 
 def _stage_rows(spec: PretrainSpec, number: int, pool: Pool) -> np.ndarray:
+    """Return the rows of a stage: its corpora's, and those that are replayed."""
     stage: StageSpec = spec.stages[number]
-    # The same utterances in all stages, whatever they draw.
+    # All stages keep the same utterances without slots.
     kept = ~pool.slotless | (np.random.default_rng(spec.training.seed).random(len(pool.slotless)) < spec.slotless)
     chosen = [
         index for index, corpus in enumerate(spec.corpora) if stage.corpora is None or corpus.name in stage.corpora
@@ -154,6 +155,7 @@ def _stage_rows(spec: PretrainSpec, number: int, pool: Pool) -> np.ndarray:
 
 
 def _one_pass(rows: np.ndarray, lengths: np.ndarray, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return batches of all rows, those of like length together, in a random order."""
     batches: list[np.ndarray] = []
     for start in range(0, len(rows), size * _BUCKET):
         bucket = rows[start : start + size * _BUCKET]

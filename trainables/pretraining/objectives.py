@@ -1,7 +1,7 @@
-"""The objectives of a pretraining: slots and intents of public corpora, or sub-words that were left out.
+"""The objectives of a pretraining: slots and intents of public corpora, or masked sub-words.
 
-Shapes: b utterances, s sub-words, t tokens, n read tokens of a batch, m sub-words left out, h hidden, d of a name's
-score, x columns: the labels of all corpora.
+Shapes: b utterances, s sub-words, t tokens, n tokens without padding, m masked sub-words, h hidden, x columns (the
+labels of all corpora).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from trainables.pretraining.data import IGNORED, Column, Pool
 
 _NAME_SIZE = 192
 _INTENT_WEIGHT, _NAME_WEIGHT = 0.4, 0.5
-"""Of the intents' loss beside the slots', and of the loss of name scores beside that of a corpus' own head."""
+"""Weight of the intents' loss beside the slots', and of the loss of name scores beside that of a corpus' own head."""
 _LEFT_OUT, _MASKED, _RANDOM = 0.15, 0.8, 0.1
-"""Share of sub-words left out; of them, those masked and those replaced by a random one (Devlin et al. 2019, 3.1)."""
+"""Share of sub-words to guess, and the shares of these that a mask or a random one replaces (Devlin et al. 2019)."""
 _TAG_KINDS = "OBI"
 
 
@@ -36,7 +36,7 @@ def readable(label: str) -> str:
 
 
 def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:
-    """Return vectors of labels' names, (names, h): mean states of the encoder as it is, each of norm sqrt(hidden)."""
+    """Return vectors of labels' names, (names, h): mean states of the encoder, scaled to a norm of sqrt(hidden)."""
     distinct = list(dict.fromkeys(names))
     words = [name.split() for name in distinct]
     flat = list(dict.fromkeys(word for name in words for word in name))
@@ -55,11 +55,11 @@ def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[s
 def states(
     encoder: PreTrainedModel, batch: Batch, piece_bs: Tensor | None = None, *, low_precision: bool = False
 ) -> Tensor:
-    """Return the last hidden states, (b, s, h) float32.
+    """Return the last hidden states, (B, S, H) float32.
 
     Args:
-        piece_bs: takes the place of the batch's sub-words.
-        low_precision: the encoder's products are of bfloat16.
+        piece_bs: sub-words to read instead of the batch's.
+        low_precision: True: take the encoder's products in bfloat16.
     """
     inputs = _pieces(batch)
     ids_bs = inputs.piece_bs if piece_bs is None else piece_bs
@@ -69,13 +69,12 @@ def states(
 
 
 class Names(nn.Module):
-    """Scores of labels by their names, shared by all corpora: s(z, x) = (A z) · (B e_x) / sqrt(d).
+    """A layer that scores labels by their names, for all corpora: s(z, x) = (A z) · (B e_x) / sqrt(d).
 
-    Labels with the same name in several corpora have the same score, and what is learnt about one helps those that are
-    named alike.
+    Labels with the same name in several corpora have the same score. Labels with similar names learn from each other.
 
     Args:
-        vectors_xh: e_x, not trained; zero for a label without a name of its own.
+        vectors_xh: e_x, which is not trained; zero for a label without a name of its own.
     """
 
     def __init__(self, vectors_xh: Tensor) -> None:
@@ -86,20 +85,21 @@ class Names(nn.Module):
         self.register_buffer("vectors_xh", vectors_xh)
 
     def forward(self, state_nh: Tensor) -> Tensor:
+        """Return the scores (N, X) of states (N, H)."""
         scores: Tensor = self.state(state_nh) @ self.name(self.get_buffer("vectors_xh")).T / _NAME_SIZE**0.5
         return scores
 
 
 class Supervised(nn.Module):
-    """Slots and intents: a softmax over the labels of the utterance's own corpus, of its own heads and of names.
+    """The loss of slots and intents: softmaxes over the labels of the utterance's corpus, from heads and from names.
 
     Args:
-        hidden: of the encoder.
-        pool: gives the labels.
-        vectors: of the labels' names, as `column_vectors` makes them.
+        hidden: size of the encoder's states.
+        pool: the pool whose labels are learnt.
+        vectors: vectors of the labels' names, from `column_vectors`.
 
     Raises:
-        UserError: where no corpus has labels to learn.
+        UserError: if no corpus has labels to learn.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Supervised(nn.Module):
         self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
-        """Return the loss of a batch: the mean over its tokens and its utterances, labelled or not."""
+        """Return the loss of a batch, a mean over all of its tokens and of its utterances, labelled or not."""
         inputs = _pieces(batch)
         assert batch.tags_bt is not None, "a pool's batches have labels"
         assert batch.intent_b is not None, "a pool's batches have labels"
@@ -146,7 +146,7 @@ class Supervised(nn.Module):
 
 
 def column_vectors(encoder: PreTrainedModel, pieces: WordPieces, pool: Pool) -> tuple[Tensor, Tensor]:
-    """Return vectors of the names of a pool's tags, O's being zero, and of its intents, (columns, h) each."""
+    """Return vectors of the names of a pool's tags (zero for O) and of its intents, (X, H) each."""
 
     def of(columns: Sequence[Column]) -> Tensor:
         named = [column.label != "O" for column in columns]
@@ -160,11 +160,12 @@ def column_vectors(encoder: PreTrainedModel, pieces: WordPieces, pool: Pool) -> 
 
 
 class Masked(nn.Module):
-    """Sub-words left out and guessed from the others (Devlin et al. 2019): a small head whose output is tied to the
-    encoder's embeddings, which stay as they are.
+    """The loss of masked sub-words that are guessed from the others (Devlin et al. 2019).
+
+    Its output layer is the encoder's embedding matrix, which is not trained.
 
     Raises:
-        UserError: for a vocabulary without a mask.
+        UserError: if the vocabulary has no mask.
     """
 
     def __init__(self, encoder: PreTrainedModel, pieces: WordPieces, *, low_precision: bool = False) -> None:
@@ -182,14 +183,14 @@ class Masked(nn.Module):
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
-        """Return the mean loss of a batch's missing sub-words."""
+        """Return the mean loss of a batch's masked sub-words. `corpus_b` is not read."""
         inputs = _pieces(batch)
         piece_bs = inputs.piece_bs
         free_bs = inputs.piece_mask_bs & ~torch.isin(piece_bs, piece_bs.new_tensor(self.special))
         out_bs = free_bs & (torch.rand(piece_bs.shape, device=piece_bs.device) < _LEFT_OUT)
         if not out_bs.any():
             out_bs = free_bs
-        if not out_bs.any():  # not a sub-word that the vocabulary knows: nothing to be learnt
+        if not out_bs.any():  # the vocabulary knows none of the sub-words
             return self.bias.sum() * 0.0
         chance_bs = torch.rand(piece_bs.shape, device=piece_bs.device)
         seen_bs = piece_bs.masked_fill(out_bs & (chance_bs < _MASKED), self.mask)
@@ -201,19 +202,20 @@ class Masked(nn.Module):
 
 
 def _embedding(encoder: PreTrainedModel) -> Tensor:
+    """Return the embedding matrix of an encoder, without gradient."""
     weight = encoder.get_input_embeddings().weight
     assert isinstance(weight, Tensor)
     return weight.detach()
 
 
 def _pieces(batch: Batch) -> PieceInputs:
+    """Return the sub-words of a batch."""
     assert isinstance(batch.inputs, PieceInputs), "encoders read sub-words"
     return batch.inputs
 
 
 def _among_own(score_nx: Tensor, corpus_x: Tensor, corpus_n: Tensor, label_n: Tensor) -> Tensor:
-    """Return the cross-entropy among the labels of each row's own corpus, a mean over all rows; 0 for rows without a
-    label."""
+    """Return the mean cross entropy among the labels of each row's own corpus; rows without a label count as 0."""
     labelled = label_n != IGNORED
     if not labelled.any():
         return score_nx.sum() * 0

@@ -1,7 +1,7 @@
-"""Check that public data holds nothing private: an encoder, and every corpus that is read without privacy.
+"""Check that public data holds nothing of a private corpus: an encoder, and corpora that are read without privacy.
 
-A private corpus is looked for in them by name, by digest, and by its utterances. What an encoder was trained on stands
-in its folder: `pretraining.json` names the corpora, `utterances.npy` holds a hash of each utterance, so that the
+They are searched for the private corpus by name, by digest, and by its utterances. The folder of an encoder lists its
+training data: `pretraining.json` names the corpora, and `utterances.npy` holds a hash of each utterance, so that the
 corpora themselves are not needed.
 """
 
@@ -27,14 +27,14 @@ from trainables.corpora import Splits, Utterance, corpus_digest, is_generated, l
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
 MAX_SHARE = 0.01
-"""Largest share of a private corpus' distinct utterances that may be in public ones: some sentences are common."""
+"""Largest share of a private corpus' distinct utterances that may be in public data. Some sentences are common."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The number of a corpus' distinct utterances that are in others. Counts alone may be shown."""
+    """The number of a corpus' distinct utterances that are in other data. It holds counts, which may be shown."""
 
     shared: int
     distinct: int
@@ -43,13 +43,16 @@ class Overlap:
 
     @property
     def share(self) -> float:
-        """0 to 1."""
+        """Share of the distinct utterances that are shared, 0 to 1."""
         return self.shared / self.distinct if self.distinct else 0.0
 
 
 def normal_form(tokens: Iterable[str]) -> str:
-    """Return letters, their marks, and digits in a row, in one case and one Unicode form, so that corpora compare that
-    differ in tokens or typing; of emoji alone, all of them; of ASCII punctuation alone, nothing."""
+    """Return the letters, their marks and digits of an utterance, in one case and one Unicode form.
+
+    So utterances that differ only in tokens or typing compare equal. A text of emoji alone is kept, and a text of ASCII
+    punctuation alone becomes empty.
+    """
     text = "".join(tokens)
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
@@ -59,20 +62,21 @@ def normal_form(tokens: Iterable[str]) -> str:
 
 
 def hashes_of(utterances: Iterable[Utterance]) -> np.ndarray:
-    """Return the distinct utterances in their normal form, each as the first 64 bits of its SHA-256: sorted, uint64.
+    """Return the hashes of distinct utterances in normal form, sorted: the first 64 bits of SHA-256, uint64.
 
-    They have no salt, so that two parties get the same: who guesses an utterance can tell whether it is there. They
-    are for public corpora.
+    They have no salt, so that all parties get the same hashes. Anybody can test whether a guessed utterance is among
+    them, so they are for public corpora only.
     """
     return np.unique(_hashed({normal_form(utterance.tokens) for utterance in utterances} - {""}))
 
 
 def _hashed(texts: Iterable[str]) -> np.ndarray:
+    """Return the first 64 bits of the SHA-256 of each text, uint64."""
     return np.array([int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts], np.uint64)
 
 
 def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
-    """Count the utterances of `private` that are in `public`, which `hashes_of` made."""
+    """Count the utterances of `private` whose hashes are in `public` (`hashes_of`)."""
     times = Counter(normal_form(utterance.tokens) for utterance in private)
     del times[""]
     shared = sorted(itertools.compress(times.values(), np.isin(_hashed(times), public)), reverse=True)
@@ -86,7 +90,7 @@ def is_shared(one: Splits, other: Splits) -> bool:
 
 
 def pretrained_on(folder: Path) -> dict[str, Any] | None:
-    """Read `pretraining.json` in an encoder's folder; None where there is none.
+    """Read `pretraining.json` in an encoder's folder; return None if there is none.
 
     Raises:
         UserError: for a file that cannot be read.
@@ -103,7 +107,7 @@ def pretrained_on(folder: Path) -> dict[str, Any] | None:
 
 
 def corpora_of(about: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return name and digest of every corpus that an encoder has seen, those before its last pretraining too."""
+    """Return name and digest of every corpus that an encoder has seen, in all of its pretrainings."""
     return [(corpus["name"], corpus["digest"]) for corpus in (*about["corpora"], *about["earlier_corpora"])]
 
 
@@ -127,7 +131,7 @@ def check_corpus(model: ModelSpec, corpus: CorpusSpec) -> None:
 
 
 def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> None:
-    """Raise if more than 1 % of the private corpus is in the encoder's training data; warn of fewer.
+    """Raise if more than 1 % of the private corpus is in the encoder's training data; warn if less is.
 
     Raises:
         UserError: with the counts.
@@ -140,7 +144,7 @@ def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> No
 
 
 def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
-    """Return the corpora that a trial treats as public, by field: no ε covers what is learnt from them."""
+    """Return the corpora that a trial treats as public, by field. No ε covers what is learnt from them."""
     model = spec.model
     found = {"shadow.corpus": spec.shadow.corpus}
     if isinstance(model, CLCSpec):
@@ -153,13 +157,13 @@ def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
 
 
 def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpec]) -> None:
-    """Raise if more than 1 % of the private corpus is in a corpus that is treated as public; warn of fewer.
+    """Raise if more than 1 % of the private corpus is in a corpus that is treated as public; warn if less is.
 
-    Only warn for a generated corpus, which holds no person's words: attacks on it would be misjudged.
+    A generated corpus holds no person's words, so for it this only warns: the results of attacks would be misleading.
 
     Args:
         splits: the utterances of `corpus`.
-        public: by the field that names it.
+        public: the public corpora, by the field that names each.
 
     Raises:
         UserError: with the counts.
@@ -173,10 +177,11 @@ def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpe
 
 
 def _refuse(what: str, corpus: CorpusSpec, splits: Splits, public: np.ndarray) -> None:
+    """Raise if too many utterances of `corpus` are in public data, warn if some are; `what` names the data."""
     found = overlap([*splits.train, *splits.valid, *splits.test], public)
     line = (
         f"{what}: {found.shared:,} of the {found.distinct:,} distinct utterances of corpus = {corpus.name} "
-        f"({found.share:.2%}) stand in it too, the most frequent {_times(found.most_frequent)} there"
+        f"({found.share:.2%}) are in it too; in {corpus.name} the most frequent occur {_times(found.most_frequent)}"
     )
     if found.share > MAX_SHARE and not is_generated(corpus):
         raise UserError(f"{line}; allowed: at most {MAX_SHARE:.0%}")
@@ -185,6 +190,7 @@ def _refuse(what: str, corpus: CorpusSpec, splits: Splits, public: np.ndarray) -
 
 
 def _times(counts: tuple[int, ...]) -> str:
+    """Return counts as text, such as "5, 3 and 2 times"."""
     return " and ".join(filter(None, (", ".join(map(str, counts[:-1])), f"{counts[-1]} times"))) if counts else ""
 
 
@@ -192,7 +198,7 @@ def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndar
     """Return the corpora, and the hashes of their utterances, that an encoder's folder lists as seen.
 
     Raises:
-        UserError: where the hashes cannot be read.
+        UserError: if the hashes cannot be read.
     """
     about = pretrained_on(folder) if folder is not None else None
     if about is None or folder is None:
@@ -201,20 +207,21 @@ def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndar
 
 
 def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
+    """Read the hashes in an encoder's folder; `unknown` says in the error what cannot be told without them."""
     try:
         found: np.ndarray = np.load(folder / HASHES)
         if found.ndim != 1 or found.dtype != np.uint64 or len(found) == 0:
             raise ValueError
     except (OSError, ValueError, EOFError):
         raise UserError(
-            f"model.pretrained = {folder}: {HASHES} is not there or cannot be read, so it is unknown {unknown}; "
+            f"model.pretrained = {folder}: {HASHES} is missing or cannot be read, so it is unknown {unknown}; "
             "allowed: the folder as edp-sweep pretrain wrote it"
         ) from None
     return found
 
 
 def _folder(model: ModelSpec) -> Path | None:
-    """Return the folder that `model.pretrained` names; None where it is another name or none."""
+    """Return the folder that `model.pretrained` names, or None if it names no folder."""
     name = getattr(model, "pretrained", None)
     folder = Path(name).expanduser() if isinstance(name, str) else None
     return folder if folder is not None and folder.is_dir() else None

@@ -1,8 +1,7 @@
-"""Train an encoder in one process, stage after stage, resumed from a checkpoint; write it to a folder that
-`model.pretrained` takes, with a record of its corpora.
+"""Train an encoder in one process, and write it to a folder for `model.pretrained`, with a record of its corpora.
 
-The random numbers of a step depend on seed and step alone, so a resumed training ends with the same weights as one that
-was never stopped.
+Training goes stage by stage and can be resumed from a checkpoint. The random numbers of a step depend on seed and step
+alone, so a resumed training ends with the same weights as one that was never stopped.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import reading, save_tensors
 
 HEADS = 10.0
-"""Learning rate of the heads, which start at random, over that of the encoder, which does not."""
+"""Learning rate of the heads, which start at random, relative to that of the encoder, which is pretrained."""
 _WEIGHT_DECAY = 0.01
 _MAX_NORM = 1.0
 _CURVE_STEPS = 20
-"""Steps that a point of the loss curve is the mean of."""
+"""Number of steps over which a point of the loss curve is the mean."""
 
 OnStep = Callable[[int, float], None]
 
 
 class PretrainingStopped(Exception):
-    """Stopped by hand; what was done is in the checkpoint."""
+    """The training was stopped on request, and can be resumed from its checkpoint."""
 
 
 @dataclass
@@ -64,7 +63,7 @@ class Record:
     """Loss of each step."""
 
     def curve(self) -> list[tuple[int, float]]:
-        """Return the steps done, and the mean loss of those since the point before."""
+        """Return points of the loss curve: the steps done, and the mean loss since the point before."""
         ends = [*range(_CURVE_STEPS, self.steps, _CURVE_STEPS), self.steps]
         return [(end, fmean(self.losses[max(0, end - _CURVE_STEPS) : end])) for end in ends]
 
@@ -73,27 +72,28 @@ def pieces_of(spec: PretrainSpec) -> WordPieces:
     """Return the vocabulary of the encoder that training starts from.
 
     Raises:
-        UserError: where that cannot be had or does not fit, hub or not: a random start is not meant.
+        UserError: if the encoder cannot be loaded. Training from a random start is never intended.
     """
     folder, reason = pretrained_folder(spec.model.pretrained)
     pieces = pretrained_pieces(spec.model.pretrained)
     if folder is None or pieces is None:
         raise UserError(
-            f"model.pretrained = {spec.model.pretrained} cannot be had ({reason}); allowed: one that is at hand"
+            f"model.pretrained = {spec.model.pretrained}: it cannot be loaded ({reason}); allowed: minilm, a folder of "
+            "an encoder, or a name on the hub that this machine can reach"
         )
     return pieces
 
 
 def start_of(spec: PretrainSpec) -> PreTrainedModel:
-    """Load the encoder that training starts from, as it is.
+    """Load the encoder that training starts from.
 
     Raises:
-        UserError: as `pieces_of`.
+        UserError: as `pieces_of` does, or if the record of what the encoder has seen cannot be read.
     """
     pieces_of(spec)
     folder = pretrained_folder(spec.model.pretrained)[0]
-    assert folder is not None, "it has a vocabulary"
-    seen_by(folder)  # which is written down at the end
+    assert folder is not None, "`pieces_of` has found it"
+    seen_by(folder)  # the new folder will include this record, so a broken one must show before training
     return load_encoder(folder, spec.model.pretrained, dropout=spec.model.dropout)
 
 
@@ -101,7 +101,7 @@ def device_of(wanted: Device) -> torch.device:
     """Return the device to train on.
 
     Raises:
-        UserError: where there is none of this kind.
+        UserError: if there is no such device.
     """
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError("training.device = cuda: this process sees no CUDA device; allowed: auto, cpu")
@@ -117,17 +117,17 @@ def train(
     on_step: OnStep = lambda step, loss: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Record:
-    """Train `encoder` in place, all of it but its embeddings, resumed from `checkpoint` where that exists.
+    """Train `encoder` in place, except its embeddings; resume from `checkpoint` if the file exists.
 
     Args:
-        encoder: as `start_of` gives it.
-        checkpoint: written every `training.checkpoint_minutes`, and when stopped; for the caller to delete.
+        encoder: the encoder from `start_of`.
+        checkpoint: written every `training.checkpoint_minutes`, and when stopped. The caller deletes it.
         on_step: called with the number of steps done and the loss of the last one.
-        stopped: asked after each step.
+        stopped: called after each step; True: stop now.
 
     Raises:
-        UserError: where the objective has nothing to learn from, the device is not there, or the checkpoint is broken.
-        PretrainingStopped: when `stopped` said so.
+        UserError: if the objective has nothing to learn from, the device is missing, or the checkpoint is broken.
+        PretrainingStopped: if `stopped` returned True.
     """
     device = device_of(spec.training.device)
     objective = _objective(spec, pool, encoder, device).to(device)
@@ -162,7 +162,7 @@ def train(
 
 @dataclass(frozen=True)
 class _Stage:
-    """The state of a stage's steps."""
+    """The state that the steps of a stage share."""
 
     spec: PretrainSpec
     number: int
@@ -210,7 +210,7 @@ class _Stage:
 def _steps(
     stage: _Stage, done: int, record: Record, checkpoint: Path, on_step: OnStep, stopped: Callable[[], bool]
 ) -> None:
-    """Run the steps of a stage that are left."""
+    """Run the steps of a stage after the first `done`."""
     clock, cpu, saved_at = time.monotonic(), time.process_time(), time.monotonic()
     for step, rows in enumerate(stage_batches(stage.spec, stage.number, stage.pool)[done:], start=done):
         loss = stage.step(rows, step, record.steps)
@@ -229,6 +229,7 @@ def _steps(
 
 
 def _objective(spec: PretrainSpec, pool: Pool, encoder: PreTrainedModel, device: torch.device) -> nn.Module:
+    """Return the loss of a pretraining, with heads drawn from the seed."""
     pieces = pieces_of(spec)
     torch.manual_seed(spec.training.seed)
     low = in_bfloat16(spec.training.precision, device)
@@ -240,6 +241,7 @@ def _objective(spec: PretrainSpec, pool: Pool, encoder: PreTrainedModel, device:
 
 
 def _optimizer(encoder: PreTrainedModel, objective: nn.Module, stage: StageSpec) -> torch.optim.Optimizer:
+    """Return a new optimiser for a stage, with a higher learning rate for the heads."""
     own = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     rate = stage.learning_rate
     groups: list[dict[str, Any]] = [
@@ -253,9 +255,9 @@ _PACKAGES = ("edp-sweeps", "torch", "transformers")
 
 
 def has_settings_of(spec: PretrainSpec, about: dict[str, Any]) -> bool:
-    """Return True if `about`, a `pretraining.json`, has the settings of `spec`; corpora and start are not compared."""
+    """Return True if `about` (`pretraining.json`) has the settings of `spec`; corpora and start are not compared."""
     try:
-        # Read as a spec, so that a setting which did not exist then counts as its default.
+        # Validation gives a setting that the file lacks its default, so that a new setting changes nothing.
         model = {**about["settings"]["model"], "pretrained": spec.model.pretrained}
         return PretrainSpec.model_validate({**about["settings"], "model": model, "corpora": spec.corpora}) == spec
     except (KeyError, TypeError, ValidationError):
@@ -266,7 +268,7 @@ def describe(spec: PretrainSpec, pool: Pool, record: Record, started_from: str) 
     """Return the contents of `pretraining.json`, without any path of this machine.
 
     Args:
-        started_from: digest of the encoder that it started from.
+        started_from: digest of the encoder that training started from.
     """
     earlier, _ = seen_by(pretrained_folder(spec.model.pretrained)[0])
     return {
@@ -290,11 +292,13 @@ def write_folder(
     about: dict[str, Any],
     corpora: Sequence[Iterable[Utterance]],
 ) -> None:
-    """Write `folder`, whole or not at all: config.json, model.safetensors (float32), tokenizer.json, pretraining.json,
-    and the hashes of all utterances.
+    """Write the encoder's folder, whole or not at all.
+
+    It holds config.json, model.safetensors (float32), tokenizer.json, pretraining.json, and the hashes of all
+    utterances.
 
     Raises:
-        OSError: where it is there already, or cannot be written.
+        OSError: if the folder exists already or cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -306,7 +310,7 @@ def write_folder(
         hashes = [hashes_of(utterance for utterances in corpora for utterance in utterances), *earlier]
         np.save(building / HASHES, np.unique(np.concatenate(hashes)))
         (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        building.chmod(0o755)  # mkdtemp's 0700 would keep other users' workers out
+        building.chmod(0o755)  # workers of other users could not read the 0700 of mkdtemp
         os.rename(building, folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)

@@ -1,2 +1,4 @@
-"""The input and output of a trial: jobs, results, epochs, ledgers, files written whole or not at all. Must not import
-PyTorch models or Ray."""
+"""The input and output of a trial: jobs, results, epochs, ledgers, and files that are whole or absent.
+
+Must not import PyTorch models or Ray.
+"""

@@ -1,12 +1,11 @@
-"""A trial's folder: its ledger, the metrics of its epochs, and the models of the few epochs that are worth keeping.
+"""A trial's folder: its ledger, the metrics of its epochs, and the models of its candidates, the kept epochs.
 
-Kept are the epochs that together cover most of the trial's own objectives (validation SER, validation MIA AUC, and
-log10 ε where ε is searched), its last epoch always among them; what is kept is decided as the trial goes, so the folder
-never holds more than one model above the number asked for.
+The epochs that together cover the largest volume of the trial's objectives are kept, and always the last one. The
+objectives are validation SER, validation MIA AUC and, if ε is searched, log10 ε. The choice is made anew after each
+epoch, so the folder never holds more than one model above the number asked for.
 
-Where ε is an objective it rises with every epoch, so nearly all of a trial's epochs are non-dominated. Where the target
-is fixed, an epoch before the last has cost less than the target: it is a candidate, since its guarantee is the one that
-was asked for or a better one, but that it cost less is no merit of its own. It is kept only for what it is ahead in.
+If ε is an objective, it rises with every epoch, so nearly all of a trial's epochs are non-dominated. With a target ε,
+every epoch satisfies the target. A smaller ε is then no advantage, and an epoch is kept only for its other objectives.
 """
 
 from __future__ import annotations
@@ -31,26 +30,30 @@ from trainables.records.pareto import (
 )
 
 LEDGER = "ledger.json"
+"""The name of the ledger's file in a trial's folder."""
+
+_REFERENCE = 1.1
+"""The reference point of the volume, in scaled objectives: a little beyond the worst epoch, so that extremes count."""
 
 
 def begin_folder(folder: Path) -> None:
-    """Make a training's folder, with a ledger of nothing executed yet.
+    """Make a trial's folder with an empty ledger, so that a folder without a ledger has lost it.
 
-    So a folder without a ledger has lost it. Of a folder that is there already nothing is changed.
+    A folder that exists is left as it is.
     """
     if not folder.is_dir():
         write_ledger(Ledger(), folder)
 
 
 def write_ledger(ledger: Ledger, folder: Path) -> None:
-    """Write the steps that a trial has executed so far, readable also when it never ends well."""
+    """Write the steps that a trial has executed so far, in one step, so that a crash leaves a whole ledger."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / LEDGER) as partial:
         partial.write_text(ledger.model_dump_json(indent=1))
 
 
 def read_ledger(folder: Path) -> Ledger | None:
-    """Read the ledger that `write_ledger` wrote last; None where none was ever written.
+    """Return the ledger that `write_ledger` wrote last; None if there is none.
 
     Raises:
         BrokenFile: for a file that is not whole.
@@ -58,32 +61,28 @@ def read_ledger(folder: Path) -> Ledger | None:
     return read_json_if_any(folder / LEDGER, Ledger)
 
 
-# Where the scaled objectives of a trial end: a little beyond its worst, so that its extremes count too.
-_REFERENCE = 1.1
-
-
 def point_of(metrics: Metrics, objectives: Objectives = TRADE_OFF) -> tuple[float, ...]:
-    """Return the values that compare a trial's epochs: its objectives, SER and leakage on the validation split."""
+    """Return the values by which a trial's epochs are compared: its objectives on the validation split."""
     return tuple(objective_value(name, metrics, "valid_") for name in objectives)
 
 
 def worth_keeping(points: Sequence[Values], most: int) -> list[int]:
-    """Return the places of at most `most` points: the last, and of the non-dominated ones those that cover most volume.
+    """Return the indices of at most `most` points: the last one and the non-dominated ones that cover the most volume.
 
-    Each objective is scaled to the range of `points`; what is dropped, one after the other, is whatever the covered
-    volume loses least by.
+    Each objective is scaled to the range of `points`. Points are dropped one at a time, each time the one whose loss
+    reduces the covered volume least.
     """
     last = len(points) - 1
     scaled, reference = _scaled(points), [_REFERENCE] * len(points[0])
     kept = sorted({*non_dominated(points), last})
     while len(kept) > most:
-        rest = {i: hypervolume([scaled[j] for j in kept if j != i], reference) for i in kept if i != last}
-        kept.remove(max(rest, key=lambda i: rest[i]))
+        volume_without = {i: hypervolume([scaled[j] for j in kept if j != i], reference) for i in kept if i != last}
+        kept.remove(max(volume_without, key=lambda i: volume_without[i]))
     return kept
 
 
 def _scaled(points: Sequence[Values]) -> list[tuple[float, ...]]:
-    """Scale each objective from 0 (best) to 1; one that is infinite or equal everywhere is 0 and decides nothing."""
+    """Scale each objective to 0 (best) to 1; one that is infinite or constant becomes 0 and decides nothing."""
     columns = []
     for column in zip(*points, strict=True):
         low, high = min(column), max(column)
@@ -93,7 +92,7 @@ def _scaled(points: Sequence[Values]) -> list[tuple[float, ...]]:
 
 
 def by_epoch(curve: Sequence[Metrics]) -> dict[int, Metrics]:
-    """Return a trial's reports by epoch (1 is the first); an entry without `epoch` follows the one before."""
+    """Return a trial's reports by epoch (1 is the first); a report without `epoch` follows the one before."""
     found: dict[int, Metrics] = {}
     epoch = 0
     for metrics in curve:
@@ -103,13 +102,13 @@ def by_epoch(curve: Sequence[Metrics]) -> dict[int, Metrics]:
 
 
 class EpochLog:
-    """The epochs that a trial has reported, in its folder: `curve.json` and `epochs/NUMBER/`. Rank 0 alone writes it.
+    """The epochs that a trial has reported, in its folder: `curve.json` and `epochs/NUMBER/`. Only rank 0 writes it.
 
     Args:
-        folder: of the trial.
-        keep: models to keep, the last epoch's among them; 1: none but the last.
-        done: number of epochs to resume after; files that a crash left of later ones are removed.
-        objectives: decide which epochs are kept.
+        folder: the trial's folder.
+        keep: number of models to keep, including that of the last epoch.
+        done: number of epochs to resume after; models of later epochs, which a crash left, are removed.
+        objectives: the objectives that decide which epochs are kept.
     """
 
     def __init__(self, folder: Path, keep: int, done: int, objectives: Objectives = TRADE_OFF) -> None:
@@ -121,45 +120,41 @@ class EpochLog:
 
     @property
     def curve(self) -> list[Metrics]:
-        """The metrics that were reported so far, the first ones first."""
+        """The metrics of the reported epochs, in order."""
         return list(self.by_epoch.values())
 
     def kept(self) -> list[int]:
-        """Return the epochs whose models are here, by number (1 is the first)."""
+        """Return the numbers of the epochs whose models are kept (1 is the first)."""
         models = (self._folder / "epochs").glob("*/model.pt")
         return sorted(int(path.parent.name) for path in models if path.parent.name.isdecimal())
 
     def add(self, epoch: int, metrics: Metrics, contents: Callable[[], dict[str, Any]], ledger: Ledger) -> None:
-        """Add a report, with its model's contents and ledger, and remove the models that it makes superfluous."""
+        """Add a report with its model and ledger, and remove the models that are no longer worth keeping."""
         last = max(self.by_epoch, default=0)
         self.by_epoch[epoch] = metrics if epoch == last + 1 else {"epoch": epoch, **metrics}
         write_curve(self.curve, self._folder)
         if self._keep == 1:
             return
         write_model(epoch_folder(self._folder, epoch), contents(), ledger)
-        self._prune()
+        here = self.kept()
+        best = worth_keeping([point_of(self.by_epoch[epoch], self._objectives) for epoch in here], self._keep)
+        for index, number in enumerate(here):
+            if index not in best:
+                shutil.rmtree(epoch_folder(self._folder, number))
 
     def finish(self) -> list[int]:
-        """Remove the last epoch's model, which has its place elsewhere, and return the epochs that are kept besides
-        it."""
+        """Remove the last epoch's model, which is also in the trial's folder, and return the other kept epochs."""
         shutil.rmtree(epoch_folder(self._folder, max(self.by_epoch, default=0)), ignore_errors=True)
         return self.kept()
 
-    def _prune(self) -> None:
-        here = self.kept()
-        best = worth_keeping([point_of(self.by_epoch[epoch], self._objectives) for epoch in here], self._keep)
-        for place, epoch in enumerate(here):
-            if place not in best:
-                shutil.rmtree(epoch_folder(self._folder, epoch))
-
 
 def epoch_folder(folder: Path, epoch: int) -> Path:
-    """Return the folder of a kept epoch before the trial's last, with its model and ledger."""
+    """Return the folder with the model and ledger of a kept epoch before the trial's last."""
     return folder / "epochs" / str(epoch)
 
 
 def read_curve(folder: Path) -> list[Metrics]:
-    """Read the metrics that each epoch of a trial has reported so far, the first one first.
+    """Return the metrics that a trial's epochs have reported so far, in order.
 
     Raises:
         BrokenFile: for a file that is not whole.

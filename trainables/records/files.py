@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edp.spec import UserError
 
-if TYPE_CHECKING:  # processes that only pass messages start in half the time without NumPy and PyTorch
+if TYPE_CHECKING:  # without NumPy and PyTorch, processes that only pass messages start in half the time
     import numpy as np
 
 Read = TypeVar("Read")
@@ -26,20 +26,20 @@ Read = TypeVar("Read")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FULL_TEXTS = re.compile(
     "no space left on device|disk is full|disk quota exceeded|file too large"
-    r"|\d+ requested and \d+ written"  # NumPy, which loses the system's reason
+    r"|\d+ requested and \d+ written"  # NumPy, which does not pass on the system's error
     "|failed writing file"  # PyTorch, likewise
 )
 
 
 class BrokenFile(UserError):
-    """A file that is not whole, or holds something else than what was written there; its text is one line."""
+    """A file is not whole, or not what was written there; the text is one line."""
 
 
 def read_json(path: Path, kind: Callable[..., Read]) -> Read:
-    """Read a JSON file as a `kind`, any type that pydantic can check, such as `dict[str, float]`.
+    """Return the contents of a JSON file as a `kind`, any type that pydantic can check, such as `dict[str, float]`.
 
     Raises:
-        BrokenFile: for a file that is not there or cannot be read, is no JSON, or not of this kind.
+        BrokenFile: for a file that is missing, cannot be read, is not JSON, or is not of this kind.
     """
     try:
         return _adapter(kind).validate_json(path.read_bytes())
@@ -53,7 +53,7 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
 
 
 def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
-    """Read as `read_json`; return None where nothing was ever written.
+    """Return the contents of a JSON file as `read_json` does; None if the file is missing.
 
     Raises:
         BrokenFile: as `read_json`.
@@ -62,13 +62,13 @@ def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's text in one line, or else its type."""
+    """Return an error's text in one line, or its type if it has no text."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn every error of a block that parses the contents of `path` into a fault of the file.
+    """Report every error of a block that parses the contents of `path` as a fault of the file.
 
     Raises:
         BrokenFile: naming the file.
@@ -77,10 +77,11 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # NumPy's, of zip files, of pickles that are refused, of shapes that do not fit
+    except Exception as error:  # NumPy, zipfile, pickle and PyTorch have many types for a damaged file
         raise BrokenFile(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
 
 
+# Building an adapter takes far longer than reading a file with it.
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
@@ -94,12 +95,13 @@ def digest(path: Path) -> str:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a name beside `path` to write to; when the block ends well that becomes `path`, whole and on disk.
+    """Yield a temporary path beside `path`, and rename it to `path` if the block succeeds.
 
-    The name is unique, so that of two writers at once the last one wins.
+    The file is flushed to disk first, so `path` is whole or unchanged. The temporary name is unique: if two processes
+    write at once, the last one wins.
 
     Raises:
-        BrokenFile: where a folder has taken the place of `path`.
+        BrokenFile: if `path` is a folder.
     """
     partial = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.partial")
     try:
@@ -112,21 +114,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if isinstance(error, IsADirectoryError) and path.is_dir():
             raise BrokenFile(f"{path} is a folder; allowed: a file, or nothing") from None
         if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            error.filename = str(path)  # what is said of a full disk names it; a write knows no name
+            error.filename = str(path)  # for the message; the error of a write names no file
         raise
 
 
 def why_not(error: OSError) -> str:
-    """Return the reason why a file could not be written. NumPy's errors have no number, and so none of the system's
-    texts."""
+    """Return the reason why a file could not be written; NumPy's errors lack the system's text."""
     return disk_full(error) or error.strerror or " ".join(str(error).split())
 
 
 def load_array(path: Path, *, mapped: bool = True) -> np.ndarray:
-    """Map a NumPy file into memory, or read it.
+    """Map a NumPy file into memory, or read it if `mapped` is false.
 
     Raises:
-        BrokenFile: naming a file that is not whole.
+        BrokenFile: for a file that is not whole.
     """
     import numpy as np
 
@@ -146,7 +147,7 @@ def save_arrays(path: Path, **arrays: Any) -> None:
 def save_tensors(contents: dict[str, Any], path: Path) -> None:
     """Write tensors and plain data in one step, for `torch.load(…, weights_only=True)`.
 
-    By way of memory: PyTorch's own writer hides why the system did not take what it wrote.
+    The file is made in memory first, since PyTorch's own writer hides the system's error, such as a full disk.
     """
     import torch
 
@@ -157,10 +158,10 @@ def save_tensors(contents: dict[str, Any], path: Path) -> None:
 
 
 def disk_full(error: BaseException) -> str | None:
-    """Return the message where `error`, or its cause, is a disk without room; None for other errors.
+    """Return a message if a full disk caused `error`; None for other errors.
 
-    SQLite, NumPy and PyTorch have errors of their own for it, and so has whatever carries an error from one process to
-    another: they hold its text alone.
+    SQLite, NumPy and PyTorch raise errors of their own, and an error from another process may be text alone, so texts
+    are searched too.
     """
     seen: BaseException | None = error
     while seen is not None:

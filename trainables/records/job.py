@@ -1,4 +1,4 @@
-"""Jobs and results of a trial, as plain data that is small enough to send by value; threads that wait for them."""
+"""The job and the result of a trial, as plain data that is small enough to send by value."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from trainables.records.pareto import TRADE_OFF, Metrics, Objectives
 
 @dataclass(frozen=True)
 class Stop:
-    """A trial is to end at the end of this epoch."""
+    """A request to end a trial at the end of its current epoch."""
 
     reason: str
     measure: bool = True
-    """True: it ends well, measured as it stands; False: it leaves its checkpoint, to be resumed another time."""
+    """True: measure the model as it is and end with a result; False: keep the checkpoint, to resume from later."""
 
 
 @dataclass(frozen=True)
 class News:
-    """A line about a job's workers; an empty one: they are there."""
+    """A line about a job's workers; an empty line means that they run."""
 
     line: str = ""
     waits: bool = False
-    """True where the job waits for workers from now on."""
+    """True if the job waits for workers from now on."""
 
 
 Report = Callable[[int, Metrics], Stop | None]
 
 
 class TrialFailed(RuntimeError):
-    """This trial cannot go on, and every worker knows it: the group may serve the next one."""
+    """A trial cannot go on, and each of its workers knows it: the group can serve the next trial."""
 
 
 class TrialLeft(TrialFailed):
-    """The trial was asked to stop; its checkpoint is there to resume from."""
+    """A trial stopped on request; it can be resumed from its checkpoint."""
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """A worker group's input for a trial: plain data, small enough to send by value."""
+    """The input of a worker group for a trial."""
 
     spec: TrialSpec
     corpus: Path
-    """Folder of the encoded corpus, seen by all workers."""
+    """The folder of the encoded corpus, which all workers can read."""
     output: Path
-    """Folder for model, ledger and attack features, seen by all workers."""
+    """The folder for model, ledger and attack features, which all workers can read."""
     attack: Path | None = None
-    """A fitted attack; None: no membership inference is measured."""
+    """The folder of a fitted attack; None: measure no membership inference."""
     coins: Path | None = None
-    """The file of the trained canaries, read after training. None: no audit."""
+    """The file that says which canaries are trained, read after training; None: no audit."""
     with_valid: bool = False
-    """True: train on the validation utterances too, and validate nothing."""
+    """True: train on the validation utterances too, and do not validate."""
     keep: int = 1
-    """Number of epochs whose models are kept and measured, the last among them. Needs an attack, and a private
-    method."""
+    """The number of epochs whose models are kept and measured, including the last. Needs an attack and a private method
+    if it is more than 1."""
     objectives: Objectives = TRADE_OFF
     """The objectives that decide which epochs are kept."""
     gpus_per_worker: float = 1.0
@@ -67,7 +67,7 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """A kept epoch: how many epochs were done then, and what its model comes to on the test split."""
+    """A kept epoch, by number (1 is the first), and the metrics of its model on the test split."""
 
     epoch: int
     metrics: Metrics
@@ -75,37 +75,37 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a trial. `metrics` are of the last epoch on the test split; see DESIGN for their names."""
+    """The result of a trial; `metrics` are those of the last epoch on the test split."""
 
     metrics: Metrics
     ledger: Ledger
     tags: dict[str, str]
     epochs: tuple[EpochResult, ...] = ()
-    """The kept epochs, the last one last."""
+    """The kept epochs in order, including the last."""
     stopped: str | None = None
-    """Why the trial ended before its last planned epoch."""
+    """The reason why the trial ended before its last planned epoch; None if it did not."""
 
 
 Outcome = TrialResult | str
-"""A trial's result, or the reason why it has none."""
+"""A trial's result, or the reason why there is none."""
 
 
 class TrialError(RuntimeError):
-    """The trial ended without a result; its text is the reason, in one line."""
+    """A trial ended without a result; the text is the reason, in one line."""
 
 
 class TrialStopped(TrialError):
-    """The trial was ended before its end, by a person or for want of disk space; it may go on from its checkpoint."""
+    """A trial was stopped by a user or by a full disk; it can be resumed from its checkpoint."""
 
 
 GROUP_THREAD = "worker-group-"
-"""Beginning of the names of threads that wait for a worker group."""
+"""The prefix of the names of threads that wait for a worker group."""
 
 
 def still_waits() -> bool:
-    """Return True if a thread still waits for a worker group, which Ctrl-C may have left in the middle of an epoch.
+    """Return True if a thread still waits for a worker group, as after Ctrl-C in the middle of an epoch.
 
-    Ray must not be shut down then, and this process must leave by `os._exit`: Ray ends a process whose thread it finds
-    waiting with exit code 1. Its processes go when this one has gone.
+    If so, do not shut Ray down, and leave the process by `os._exit`: Ray would end a process with a waiting thread with
+    exit code 1. Ray's own processes end after this one.
     """
     return any(thread.name.startswith(GROUP_THREAD) for thread in threading.enumerate())

@@ -1,5 +1,4 @@
-"""Several objectives at once, all minimised: what they come to, who dominates whom, and how much of the
-space a set of points covers."""
+"""Several objectives, all minimised: their values, dominance between points, and hypervolume."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ Objectives = tuple[str, ...]
 """Names of metrics that are minimised; `log10_epsilon` is that of `epsilon`."""
 
 TRADE_OFF: Objectives = ("ser", "mia_auc", "log10_epsilon")
-"""The three of a search that varies ε."""
+"""The objectives of a search that varies ε."""
 
 Values = Sequence[float]
 
@@ -34,8 +33,9 @@ def dominates(one: Values, other: Values) -> bool:
 
 
 def non_dominated(points: Sequence[Values]) -> list[int]:
-    """Return the places of the points that no other one dominates; equal points stay together."""
-    # Whatever dominates a point stands before it in this order, or is dominated itself by what does.
+    """Return the indices of the points that no other point dominates; equal points do not dominate each other."""
+    # A point that dominates another comes before it in this order. So comparing with the points found so far is enough:
+    # a dominator that was left out was dominated by one of them.
     order = sorted(range(len(points)), key=lambda i: [math.inf if math.isnan(v) else v for v in points[i]])
     found: list[int] = []
     for i in order:

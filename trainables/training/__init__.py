@@ -1,2 +1,4 @@
-"""The loop of one worker: batches, optimisers, layer scales, checkpoints, reference models of attacks. Must not import
-Ray."""
+"""The loop of one worker: batches, optimisers, layer scales, checkpoints, and the reference models of attacks.
+
+Must not import Ray.
+"""

@@ -1,8 +1,8 @@
-"""A trial's state at an epoch's end: model, optimiser, average of the weights, ledger, and where it is in the data. No
-noise key, no generator.
+"""The checkpoint of a trial at the end of an epoch: model, optimiser, averaged weights, ledger, and place in the data.
 
-A resumed run draws its noise from a fresh key, its data order from seed and epoch; so what it needs of chance is none.
-Correlated noise starts anew too: that of earlier steps is not written down (`edp.noise.banded`: it costs the same).
+A checkpoint holds no state of a random generator. A resumed run draws its noise from a fresh secret key, and its data
+order from seed and epoch. A noise key on disk would be a secret to guard. Correlated noise starts anew too, which costs
+the same privacy (`edp.noise.banded`).
 """
 
 from __future__ import annotations
@@ -23,50 +23,52 @@ from trainables.records.files import one_line, save_tensors
 
 NAME = "checkpoint.pt"
 BEFORE = "checkpoint-before.pt"
-"""The checkpoint of the epoch before, for a disk that has lost the end of the last one."""
+"""The checkpoint of the epoch before, in case the last one is damaged."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a trial: `ledger` holds exactly the steps that made `model`."""
+    """The state of a trial. Its ledger holds exactly the steps that made its model."""
 
     spec: str
     step: int
     seconds: list[float]
-    """Seconds of each epoch that is done."""
+    """Seconds of each epoch done."""
     ledger: str
     alpha: torch.Tensor | None
-    """Layer scales (K,): estimated once, before training, and kept."""
+    """Layer scales (K,). They are estimated once, before training, and a resumed run keeps them."""
     model: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
-    average: dict[str, Any] | None = None
-    """The average of the weights and how many steps are in it; None: the run keeps none."""
-    clip: float | None = None
-    """The clip to go on with, where it moves; None also in checkpoints from before there was one."""
+    average: dict[str, Any] | None
+    """Averaged weights, and the number of steps in the average; None: the run keeps no average."""
+    clip: float | None
+    """The clip of the next step; None without privacy."""
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint in one step, so that a crash or a full disk leaves the last one whole; two are kept."""
+    """Write a checkpoint in one step, so that a crash or a full disk leaves the last one whole. Two are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).is_file():
-        # A second name for the last one, which stays where it is until the new one takes its place.
-        with suppress(OSError):  # a file system without links keeps one
+        # The last checkpoint gets a second name. Its first name stays until the new checkpoint takes it.
+        with suppress(OSError):  # a file system without hard links keeps one checkpoint
             (folder / BEFORE).unlink(missing_ok=True)
             os.link(folder / NAME, folder / BEFORE)
     save_tensors(vars(checkpoint), folder / NAME)
 
 
 def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
-    """Load the checkpoint of a run of the same configuration, or None. It holds tensors and plain data: no code is
-    run."""
+    """Load the newest readable checkpoint of the same configuration, or return None.
+
+    Checkpoints hold only tensors and plain data, so that loading runs no code.
+    """
     for name in (NAME, BEFORE):
         if not (folder / name).is_file():
             continue
         try:
             found = Checkpoint(**torch.load(folder / name, map_location="cpu", weights_only=True))
-        except Exception as error:  # a damaged file has as many faults as there are bytes
+        except Exception as error:  # PyTorch raises many kinds of errors for damaged files
             _log.warning("%s cannot be read (%s)", folder / name, one_line(error))
             continue
         if found.spec == spec_key(spec):
@@ -75,22 +77,23 @@ def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
 
 
 def discard_checkpoint(folder: Path) -> None:
-    """Remove the checkpoints of a trial that has ended well: its model and ledger stay."""
+    """Remove the checkpoints of a trial that has ended well. Its model and ledger stay."""
     for name in (NAME, BEFORE):
         (folder / name).unlink(missing_ok=True)
 
 
 def spec_key(spec: TrialSpec) -> str:
-    """Return the key that a checkpoint must have to be continued: of all settings that change the weights."""
+    """Return the key of all settings that change the weights. A run resumes only from checkpoints with its key."""
     return cache_key(identity(spec, {f"training.{name}" for name in NO_EFFECT}))
 
 
 def restored_ledger(checkpoint: Checkpoint | None, written: Ledger | None) -> Ledger:
-    """Return the ledger of a resumed run: the steps that made the checkpoint's weights, none without a checkpoint, and
-    the steps that were run and lost.
+    """Return the ledger of a resumed run.
+
+    It holds the steps that made the checkpoint's weights, if any, and as discarded the steps that were run and lost.
 
     Args:
-        written: the ledger beside the checkpoint, written before the last epochs began; None: nothing was begun.
+        written: the ledger beside the checkpoint, written before the last epochs began; None: no epoch has begun.
     """
     kept = Ledger.model_validate_json(checkpoint.ledger) if checkpoint is not None else Ledger()
     return kept.after_loss(written) if written is not None else kept

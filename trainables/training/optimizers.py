@@ -1,6 +1,6 @@
 """Optimisers: PyTorch's, DP-AdamBC, and the average of the weights.
 
-All of it is post-processing of noisy gradients, the weight decay too, so none of it costs any ε.
+All of these, weight decay included, are post-processing of noisy gradients, so they cost no ε.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from trainables.config import TrainingSpec
 MOMENTUM = 0.9
 WEIGHT_DECAY = 0.01
 NOISE_FLOOR = 0.1
-"""Three standard deviations of v̂ above the noise's variance, relative to it, where a coordinate is nothing but noise:
-it is sqrt(2 (1-β₂) / (1+β₂)) = 3.2 % after many steps. So coordinates without a signal take steps of one size."""
+"""Default of `training.noise_floor`: the floor of DP-AdamBC's denominator, as a share of the noise's variance.
+
+For a coordinate of pure noise, v̂ has a relative standard deviation of sqrt(2 (1-β₂) / (1+β₂)) = 3.2 % after many steps.
+The floor is three of these above 0, so that coordinates without a signal take steps of one size."""
 
 NoiseVariances = Callable[[], Sequence[float]]
 
@@ -34,7 +36,7 @@ def make_optimizer(
         hook: adds the noise whose variance `adam_bc` takes out; None: no noise.
     """
     rate = training.learning_rate
-    match training.optimizer:  # fused: a step of Adam takes a third to a fifth of the time, on CPUs too
+    match training.optimizer:  # with `fused`, a step of Adam takes a third to a fifth of the time, on CPUs too
         case "adam":
             return torch.optim.Adam(parameters, lr=rate, fused=True)
         case "adamw":
@@ -52,10 +54,12 @@ def make_optimizer(
 
 
 def noise_variances(hook: EDPHook) -> NoiseVariances:
-    """Return a function that asks `hook` for the variance of the noise on each coordinate of the mean gradient: one
-    number a parameter, in the order of `hook.parameters`, of the last step."""
+    """Return a function that returns the variance of the last step's noise on a coordinate of the mean gradient.
 
-    @functools.cache  # found with the first gradient at the latest, and kept: a GPU is asked for them once
+    It returns one number for each parameter, in the order of `hook.parameters`.
+    """
+
+    @functools.cache  # the scales are known after the first gradient and stay, so a GPU is asked for them once
     def shape() -> list[float]:
         if hook.spec.alpha_noise == "per_layer" and hook.alpha is not None:
             return hook.alpha[hook.layer].tolist()
@@ -68,16 +72,16 @@ class DPAdamBC(torch.optim.Optimizer):
     """Adam with the noise's variance taken out of its second moment: DP-AdamBC of Tang, Shpilevskiy and Lécuyer (2024).
 
     `w ← w - lr · m̂ / sqrt(max(v̂ - φ̂, γ'))`, with Adam's bias-corrected moments m̂ and v̂. Independent noise of
-    variance φ adds φ to what v̂ is expected to be. Where φ moves from step to step (noise that decays), φ̂ is averaged
-    and corrected as v̂ is, which keeps the difference unbiased; a φ that stays is its own average.
+    variance φ adds φ to the expected value of v̂. If φ changes from step to step (noise that decays), φ̂ is averaged and
+    corrected as v̂ is, which keeps the difference unbiased. A constant φ is its own average.
 
     The paper's γ' is an absolute number, tuned for each task (1e-9 and 7e-9 in the examples of its code). Here it is a
-    share of φ̂, since C and z vary over orders of magnitude within one search. Without noise it is Adam, whose ε keeps
-    from dividing by 0: as γ' = ε², within the root and as a bound instead of a summand.
+    share of φ̂, since C and z vary over orders of magnitude within one search. Without noise this is Adam, with its ε as
+    the bound γ' = ε² inside the root instead of a summand outside.
 
     Args:
-        parameters: trainable, all of which get gradients.
-        noise_variances: asked in every step for φ of each parameter's coordinates.
+        parameters: the trainable parameters, all of which must get gradients.
+        noise_variances: returns φ of each parameter's coordinates; called in every step.
         floor: γ' as a share of φ̂.
     """
 
@@ -92,7 +96,7 @@ class DPAdamBC(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Update the weights once. `closure`, of PyTorch's interface, is not called."""
+        """Update the weights once. `closure` is part of PyTorch's interface and is not called."""
         beta1, beta2 = self.betas
         (group,) = self.param_groups
         group["step"] += 1
@@ -115,6 +119,7 @@ class DPAdamBC(torch.optim.Optimizer):
         torch._foreach_addcdiv_(weights, first, signal, -group["lr"] / correction1)
 
     def _start(self, weight: torch.Tensor) -> dict[str, Any]:
+        """Return the state of a parameter before its first step."""
         state = self.state[weight]
         state |= {"exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight), "noise_variance": 0.0}
         return state
@@ -124,16 +129,16 @@ def averaged(model: nn.Module, decay: float) -> AveragedModel:
     """Return a copy of `model` for the exponential moving average of its weights; `update_parameters` updates it.
 
     The average is a_1 = w_1 after the first step, and a_{n+1} = ψ_n a_n + (1 - ψ_n) w_{n+1} from then on, with
-    ψ_n = min(decay, (1+n) / (10+n)): the warm-up that De et al. (2022), "Unlocking High-Accuracy Differentially Private
-    Image Classification through Scale", use. Without it, a trial of a few hundred steps would release weights that are
-    largely its first ones.
+    ψ_n = min(decay, (1+n) / (10+n)). This is the warm-up of De et al. (2022), "Unlocking High-Accuracy Differentially
+    Private Image Classification through Scale". Without it, a trial of a few hundred steps would release weights that
+    are mostly its first ones.
     """
 
     def update(averages: Any, weights: Any, _: Any) -> None:
-        n = int(average.n_averaged)  # the CPU's, while the argument is a copy on the weights' device
+        n = int(average.n_averaged)  # on the CPU; the argument is a copy on the weights' device, and would wait for it
         get_ema_multi_avg_fn(min(decay, (1 + n) / (10 + n)))(averages, weights, n)
 
     average = AveragedModel(model, multi_avg_fn=update)
-    # Recurrent layers lose the one block of memory that cuDNN wants when they are copied, and find it when moved.
+    # A copy of a recurrent layer loses the contiguous memory that cuDNN needs; moving the layer restores it.
     average.module.to(next(model.parameters()).device)
     return average

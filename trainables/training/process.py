@@ -1,4 +1,4 @@
-"""Set up a training process: its device, its model, a process group of its own, and the C library's memory."""
+"""Set up a training process: its device, its model, a process group of its own, and the C library's allocator."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ from trainables.records.job import TrialFailed
 
 
 def pick_device(training: TrainingSpec) -> torch.device:
-    """Return this worker's device. Ray shows each worker only its own GPU, so the local rank picks among the visible
-    ones."""
+    """Return this worker's device.
+
+    Ray may show a worker only its own GPU, or all GPUs of its node. The local rank picks among the visible ones.
+
+    Raises:
+        TrialFailed: if the trial asks for a CUDA device and this worker sees none.
+    """
     wanted = training.device
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -28,12 +33,12 @@ def pick_device(training: TrainingSpec) -> torch.device:
         raise TrialFailed("training.device = cuda, but this worker sees no CUDA device")
     index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
     torch.cuda.set_device(index)
-    torch.backends.cudnn.allow_tf32 = False  # of PyTorch's own accord; float32 is what the recipe says
+    torch.backends.cudnn.allow_tf32 = False  # PyTorch allows it by default, but the recipe says float32
     return torch.device("cuda", index)
 
 
 def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
-    """Return the model that a trial starts with, on `device`: the same on every worker."""
+    """Return the model that a trial starts with, on `device`. All workers get the same weights."""
     return build_model(
         spec.model,
         corpus.labels,
@@ -45,7 +50,7 @@ def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> J
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Make this process the only worker of a process group, within the block."""
+    """Make this process the only worker of a process group while the block runs."""
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         try:
@@ -60,10 +65,10 @@ _LARGEST_HEAP_BLOCK = 32 << 20  # glibc allows no more
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to a GiB of freed memory for the next step.
+    """Let glibc keep up to a GiB of freed memory for the next step; do nothing with other C libraries.
 
-    It would return every large tensor's pages to the system and ask for them again, zeroed, in the next step: an
-    eighth of a CLC step's time. Elsewhere than under glibc this does nothing.
+    By default glibc returns the pages of every large tensor to the system, and gets them back zeroed in the next step.
+    That takes an eighth of the time of a CLC step.
     """
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""Layer scales of a trial whose `edp.alpha` asks for gradients before training: synthetic or private utterances."""
+"""Layer scales that are read off gradients before training: of synthetic utterances, or privately of real ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainables.models import JointModel
 SYNTHETIC_UTTERANCES = 64
 _AT_ONCE = 64
 VOTES = 512
-"""Expected number of gradients in the private estimate: at 20 layers a typical one sums up to 11 times the noise."""
+"""Expected number of votes in the private estimate. With 20 layers, a typical sum of votes is 11 times the noise."""
 
 
 def layer_scales(
@@ -36,18 +36,19 @@ def layer_scales(
     ledger: Ledger,
     write_ahead: Callable[[Ledger], None],
 ) -> tuple[torch.Tensor | None, AlphaRelease | None]:
-    """Return scales (K,) for the hook, None where it finds its own, and their release, where they use private examples.
+    """Return scales (K,) for the hook, and the release that they cost; (None, None) if the hook finds its own scales.
 
-    Called by all workers at once, before DDP wraps the model; all get the same scales.
+    All workers call this at once, before DDP wraps the model, and all get the same scales. The release is None unless
+    private examples are used.
 
     Args:
-        ledger: of the run's start.
-        write_ahead: called with the ledger and its release, before anything is released.
+        ledger: the ledger at the start of the run.
+        write_ahead: called with the ledger and its release before anything is released.
 
     Raises:
-        UnsupportedLayer: for `alpha = private` and a layer that leaves no records.
+        UnsupportedLayer: if `edp.alpha` is `private` and a layer has no rule for gradients by example.
     """
-    model.train()  # also what cuDNN's recurrent layers need for a backward
+    model.train()  # cuDNN's recurrent layers have a backward pass in training mode only
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
         if spec.edp.alpha == "public":
             batch = synthetic_batch(corpus.features(), corpus.labels).to(device)
@@ -61,9 +62,9 @@ def layer_scales(
 
 
 def synthetic_batch(features: Features, labels: Labels) -> Batch:
-    """Return utterances of made-up words with labels drawn uniformly from the public schema: the same for every corpus.
+    """Return utterances of made-up words, with labels drawn uniformly from the public label set.
 
-    No private word or frequency goes into it, and nothing public that a worker may lack is needed.
+    They use no private word or frequency, and no public corpus that a worker may not have.
     """
     rng = np.random.default_rng(0)
     letters = np.array(list(string.ascii_lowercase))
@@ -90,7 +91,7 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
         votes = mine[first : first + _AT_ONCE]
         vote_b = np.repeat(np.arange(len(votes)), [len(indices) for indices in votes])
         indices = np.concatenate(votes)
-        # Dropout by utterance, so that every number of workers draws the same.
+        # The keys make dropout depend on the utterance alone, not on the number of workers.
         batch = replace(corpus.batch("train", indices), key_b=torch.from_numpy(indices.astype(np.int32))).to(device)
         weight_b = torch.tensor([1 / len(votes[v]) for v in vote_b], device=device)
         with recorder.examples(torch.from_numpy(vote_b), len(votes)):
@@ -103,10 +104,10 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
 
 
 def _voters(corpus: EncodedCorpus, spec: TrialSpec) -> Iterator[Indices]:
-    """Return the voters: utterances or users, each by its own coin and at most once; or micro-batches, where they are
-    the unit.
+    """Return the examples of each voter. A voter is an example, a user or a micro-batch, whichever is the unit.
 
-    The coins may be public, since no amplification is claimed. They do not depend on the data.
+    Each example or user votes at most once, if its own coin says so. The coins may be public, since the accounting
+    claims no amplification for them, and they do not depend on the data.
     """
     training, examples = spec.training, corpus.units(spec.edp.unit)
     if spec.edp.unit != "micro_batch":

@@ -29,22 +29,22 @@ from trainables.training.optimizers import averaged, make_optimizer
 from trainables.training.scales import layer_scales
 
 _DIVERGED = 1e6
-"""A weight of this size says that training has diverged."""
+"""Absolute value of a weight from which on training counts as diverged."""
 
 
 class Trainer:
     """The training loop of one trial on one worker.
 
     Args:
-        model: of `trainables.training.process.new_model`; with a checkpoint it gets the weights of that.
-        corpus: encoded; its training split is trained on.
-        checkpoint: of the same configuration, to go on from; None: from the start.
-        ledger: that the run goes on with (`restored_ledger`); None: nothing was executed yet.
-        write_ahead: called with the ledger of the next epochs, before the first of them runs.
+        model: a new model (`trainables.training.process.new_model`); a checkpoint's weights replace its own.
+        corpus: the encoded corpus, whose training split is trained on.
+        checkpoint: a checkpoint of the same configuration to resume from; None: start anew.
+        ledger: the ledger to continue (`restored_ledger`); None: no step was executed yet.
+        write_ahead: called with the ledger that includes the next epochs, before the first of them runs.
         gpu_share: this worker's share of its GPU, whose memory limits the size of a chunk.
 
     Raises:
-        TrialFailed: where model, mechanism and corpus do not fit together.
+        TrialFailed: if model, mechanism and corpus do not fit together.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Trainer:
             self.average.load_state_dict(checkpoint.average)
         self.hook: EDPHook | None = None
         self.dropped = 0
-        """Gradients that were not finite, of all workers, in the epochs that were run here (`EDPHook.dropped`)."""
+        """Number of gradients that were not finite, over all workers and the epochs run here (`EDPHook.dropped`)."""
         self.recorder = self._record_per_example(model)
         self._chunker = Chunker(model, corpus, spec, self.sampler, device, gpu_share)
         if training.method == "sgd":
@@ -106,7 +106,7 @@ class Trainer:
             self.optimizer.load_state_dict(checkpoint.optimizer)
 
     def _record_per_example(self, model: JointModel) -> GradientRecorder | None:
-        """Return a recorder if this worker clips several micro-batches; one alone is clipped from its gradient."""
+        """Return a recorder if this worker clips several micro-batches a step; one alone is clipped by its gradient."""
         training = self.spec.training
         if training.method == "sgd" or (self.sampler.clips == self.world and self.spec.edp.sampling == "shuffle"):
             return None
@@ -115,7 +115,7 @@ class Trainer:
         return model.recorder
 
     def checkpoint(self, seconds: list[float]) -> Checkpoint:
-        """Return the state after the epochs that took `seconds` each."""
+        """Return the checkpoint after the epochs done, which took `seconds` each."""
         return Checkpoint(
             spec=self.key,
             step=self.step,
@@ -130,7 +130,7 @@ class Trainer:
 
     @property
     def released(self) -> JointModel:
-        """The model that is measured, kept and released: the averaged one where there is one. Same on all workers."""
+        """The model that is measured, kept and released, the same on all workers: the average if there is one."""
         model = self.average.module if self.average is not None else self.ddp.module
         assert isinstance(model, JointModel)
         return model
@@ -138,15 +138,16 @@ class Trainer:
     @property
     def ledger(self) -> Ledger:
         """The ledger of the steps that have changed the weights so far."""
-        plain = Ledger(private=False, most_of_a_user=self.corpus.most_of_a_user)
-        return self.hook.ledger if self.hook is not None else plain
+        if self.hook is not None:
+            return self.hook.ledger
+        return Ledger(private=False, most_of_a_user=self.corpus.most_of_a_user)
 
     def run_epoch(self, epoch: int) -> float:
         """Run one epoch; return the mean training loss of an utterance.
 
         Raises:
-            TrialFailed: on every rank, when training has diverged. With a private method the weights alone say so,
-                whose ε is known: a loss that is not finite would tell of its example.
+            TrialFailed: on every rank, if training has diverged. With a private method only the weights decide this,
+                since they are private; a loss that is not finite would reveal something about its example.
         """
         self.ddp.train()
         self._plan(epoch)
@@ -175,7 +176,10 @@ class Trainer:
         return f"the learning rate may be too high ({self.spec.training.learning_rate_in(epoch):g})"
 
     def _plan(self, epoch: int) -> None:
-        """Write down the epochs until the next checkpoint, before the first of them runs."""
+        """Write the ledger with the epochs until the next checkpoint, before the first of them runs.
+
+        A process that dies in one of them then leaves a ledger that already counts its steps.
+        """
         if self.hook is None or epoch < self._written_until:
             return
         every = self.spec.training.validate_every
@@ -183,10 +187,10 @@ class Trainer:
         self._write_ahead(self.hook.planned(range(epoch, self._written_until)))
 
     def train_step(self, step: Step) -> torch.Tensor:
-        """Take one step of `steps_of`; return the sum of this worker's utterances' losses.
+        """Take one step of `steps_of`; return the sum of the losses of this worker's utterances.
 
         Raises:
-            NonFiniteGradient: on a CPU, which need not wait for it.
+            NonFiniteGradient: on a CPU. On a GPU the check waits until the epoch's end, because it synchronises.
         """
         loss = self._backward(step)
         if self.hook is not None and self.device.type == "cpu":
@@ -198,21 +202,21 @@ class Trainer:
         return loss
 
     def steps_of(self, epoch: int) -> Iterator[Step]:
-        """Yield the steps of an epoch, each to be taken before the next."""
+        """Yield the steps of an epoch. Each must be taken before the next is asked for."""
         drawn = self.sampler.epoch(epoch)
         return iter(drawn) if self.hook is None else self.hook.steps(drawn)
 
     def _backward(self, step: Step) -> torch.Tensor:
-        """Compute gradients of this worker's share of a step, in chunks; return the sum of its utterances' losses."""
+        """Compute the gradients of this worker's share of a step, chunk by chunk; return the sum of its losses."""
         mine = step[self.rank]
         if self.hook is None:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
         cut = self._chunker.chunk(mine, share, self.step)
-        # Recorded gradients are written over the last step's: zeros would be written for nothing.
+        # The recorder overwrites the gradients of the last step, so they need not be set to zero.
         if self.recorder is None or any(chunk.micro_batches < 2 for chunk, _ in cut):
             self.optimizer.zero_grad(set_to_none=True)
-        # DDP averages over workers: this makes it the mean over the utterances of the whole batch.
+        # DDP averages over workers. This factor turns that into the mean over the utterances of the whole batch.
         everybody = max(1, sum(len(indices) for other in step for indices in other))
         factor = 1.0 if self.hook is not None else self.world * share / everybody
         total = torch.zeros((), device=self.device)
@@ -224,10 +228,15 @@ class Trainer:
         return total
 
     def _backward_chunk(self, chunk: Chunk, kept: Batch | None, factor: float, *, reduce: bool) -> torch.Tensor:
-        """Backpropagate `factor` times the weighted losses of a chunk; return the sum of its utterances' losses."""
+        """Backpropagate `factor` times the weighted losses of a chunk; return the sum of its losses.
+
+        Args:
+            kept: the utterances of the chunk, if they were kept.
+        """
         seed, indices = self.spec.training.seed, chunk.indices
-        # Dropout goes by utterance and step (`trainables.models.dropout`). What else a model draws, cuDNN's LSTM for
-        # one, goes by what is in the chunk, not by its place: who else is in the step must not change it.
+        # Dropout depends on utterance and step (`trainables.models.dropout`). Other random numbers of a model, such as
+        # those of cuDNN's LSTM, depend on this seed: by the chunk's content and not its place, since the other
+        # utterances of the step must not change the gradient of one.
         torch.manual_seed(mixed(seed, self.step, int(indices[0])))
         key_b = keys(mixed(seed, self.step), indices).to(self.device)
         batch = replace(kept or self._chunker.batch(indices), key_b=key_b)
@@ -243,15 +252,14 @@ class Trainer:
                 loss_b = self.ddp(batch)
             (loss_b * weight_b).sum().backward()
         loss_b = loss_b.detach()
-        if self.hook is not None:  # which has dropped the gradients of the others
+        if self.hook is not None:  # the hook has dropped the gradients of losses that are not finite
             loss_b = loss_b.where(loss_b.isfinite(), 0.0)
         return (loss_b * (weight_b > 0)).sum()
 
 
 @contextmanager
 def _trials_mistake() -> Iterator[None]:
-    """Raise TrialFailed for errors that every worker has at once: unsupported layers, a mechanism that does not fit the
-    corpus."""
+    """Raise TrialFailed for errors of the trial's configuration, which every worker raises at once."""
     try:
         yield
     except UnsupportedLayer as error:
@@ -261,7 +269,7 @@ def _trials_mistake() -> Iterator[None]:
 
 
 def _largest(model: torch.nn.Module) -> float:
-    """Return the largest absolute value of a trainable parameter; NaN where one is."""
+    """Return the largest absolute value of a trainable parameter, NaN if one is NaN."""
     norms = torch._foreach_norm([p.detach() for p in model.parameters() if p.requires_grad], torch.inf)
     return float(torch.stack([norm.float() for norm in norms]).max())
 
@@ -272,7 +280,7 @@ def mixed(*parts: int) -> int:
 
 
 def keys(seed: int, indices: Indices) -> torch.Tensor:
-    """Return a key for each utterance, (B,) int32: a hash of (seed, index) (the finaliser of SplitMix64)."""
+    """Return a key for each utterance, (B,) int32: the finaliser of SplitMix64 as a hash of seed and index."""
     x = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,12 +1,12 @@
-"""Measure a configuration's own steps, and compare them with its ledger.
+"""Measure steps of a configuration, and compare their sensitivity and noise with its ledger.
 
-Everything goes through `Trainer` and `EDPHook` as a trial's steps do, on one worker, with the weights of the start. Two
-runs of a step with the same noise differ by what the data moved, which the sensitivity bounds. A step whose losses are
-multiplied by 0 is noise alone.
+The steps run through `Trainer` and `EDPHook` as those of a trial do, on one worker, with the weights of the start. Two
+runs of a step with the same noise differ by the effect of the data, which the sensitivity bounds. A step whose losses
+are multiplied by 0 is noise alone.
 
-Pairs of neighbours are the worst that the model can be shown: in one micro-batch all losses are turned up so far that
-the clip decides, and the removed unit had turned the mean round. One pair is a step with all units and with none, which
-no more than all units may move: it shows an example that is not clipped, wherever it stands.
+Pairs of neighbours are the worst case for the model: the losses of one micro-batch are multiplied until only the clip
+limits them, and the removed unit reverses the direction of the mean. One more pair is a step with all units and with
+none, whose difference all units together bound. It shows an example that is not clipped, wherever it is.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
 
 PAIRS = 6
-"""Single units that go, each of another micro-batch."""
+"""Number of pairs that differ by one unit, each in another micro-batch."""
 _DRAWN = 16
-"""Number of steps that are drawn, one of which is taken."""
+"""Number of steps drawn, one of which is measured."""
 LOUD = 1e4
-"""Factor of losses that puts every gradient far beyond the clip."""
+"""Factor of losses that makes every gradient far longer than the clip."""
 ROUNDING = 1e-3
-"""Share beyond the declared sensitivity that single precision is allowed."""
+"""Share by which rounding in single precision may exceed the declared sensitivity."""
 UNLIKELY = 1e-8
-"""Chance that the right noise is called wrong, for one parameter."""
+"""Probability of a false alarm about the noise of one parameter."""
 SIGMAS = float(norm.isf(UNLIKELY / 2))
-"""Standard errors that a correlation of the noise may be off."""
+"""Number of standard errors by which a correlation of the noise may differ from 0."""
 
 Gradients = dict[str, Tensor]
-"""Something of each trainable parameter, flat."""
+"""One flat tensor for each trainable parameter, by its name."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A difference between a step and its ledger."""
+    """A contradiction between a step and its ledger."""
 
     parameter: str
     what: str
@@ -61,11 +61,11 @@ class Violation:
 
 @dataclass(frozen=True)
 class Verified:
-    """Sensitivity and noise of one step's aggregate, both in the gradient's own unit."""
+    """The sensitivity and the noise of one step's aggregate, both in the gradient's own unit."""
 
     violations: list[Violation]
     declared_sensitivity: float
-    """Largest change of the aggregate by one unit; infinite where the layer scales are read off the data."""
+    """Largest change of the aggregate by one unit; infinite if the layer scales are read off the data."""
     measured_sensitivity: float
     declared_std: float
     measured_std: float
@@ -73,10 +73,13 @@ class Verified:
 
 
 class _Probe(Trainer):
-    """A trainer that exchanges examples and multiplies losses."""
+    """A trainer that can replace examples by others and multiply losses."""
 
     def __init__(self, base: JointModel, *args: Any) -> None:
         super().__init__(copy.deepcopy(base), *args)
+        assert self.hook is not None, "only private methods are verified"
+        self.own_hook = self.hook
+        self.names = {id(p): name for name, p in self.ddp.module.named_parameters()}
         examples = self.corpus.size("train")
         self._stands_for_e = np.arange(examples)
         self._loud_e = np.ones(examples, np.float32)
@@ -96,53 +99,49 @@ class _Probe(Trainer):
     def release(self, case: _Case, number: int = 0) -> Gradients:
         """Return the aggregate of a step of these micro-batches, the only one of its epoch."""
         self._stands_for_e, self._loud_e = case.stands_for_e, case.loud_e
-        sampler, sampling = self.sampler, self.spec.edp.sampling
-        hook, epoch = (
-            self.hook,
-            Epoch(number, sampling, sampler.units, sampler.batch_size, [[case.step]], sampler.users),
-        )
-        assert hook is not None
-        step = next(hook.steps(epoch))
+        s = self.sampler
+        epoch = Epoch(number, self.spec.edp.sampling, s.units, s.batch_size, [[case.step]], s.users)
+        step = next(self.own_hook.steps(epoch))
         self.optimizer.zero_grad(set_to_none=True)
         self._backward(step)
-        names = {id(p): name for name, p in self.ddp.module.named_parameters()}
         return {
-            names[id(p)]: torch.zeros(0) if p.grad is None else p.grad.detach().flatten().double()
-            for p in hook.parameters
+            self.names[id(p)]: torch.zeros(0) if p.grad is None else p.grad.detach().flatten().double()
+            for p in self.own_hook.parameters
         }
 
     def scales(self) -> list[float]:
         """Return α of each of the hook's parameters."""
-        assert self.hook is not None
-        assert self.hook.alpha is not None, "known after a step"
-        found: list[float] = self.hook.alpha[self.hook.layer].tolist()
+        assert self.own_hook.alpha is not None, "known after a step"
+        found: list[float] = self.own_hook.alpha[self.own_hook.layer].tolist()
         return found
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A step, and what its examples are made of."""
+    """A step of micro-batches, and changes to its examples."""
 
     step: list[Indices]
     stands_for_e: Indices
+    """For every training example, the example whose contents it has."""
     loud_e: np.ndarray
+    """For every training example, the factor of its loss."""
 
 
 def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int], None]) -> Verified:
-    """Measure one step of `spec` on a small corpus; in a process group of one worker.
+    """Measure one step of `spec` on a small corpus, in a process group of one worker.
 
     Args:
-        progress: called with the steps run and in all.
+        progress: called with the number of steps run, and of all steps.
 
     Raises:
-        trainables.records.job.TrialFailed: for a model that cannot be trained as asked.
+        trainables.records.job.TrialFailed: if the model cannot be trained with these settings.
     """
     device = pick_device(spec.training)
     base = new_model(spec, corpus, device)
     first = _Probe(base, corpus, spec, device)
     run = _Runs(base, corpus, spec, device, first.checkpoint([]), progress)
-    # A Poisson micro-batch may be empty, and so may all of a step, which then shows nothing. One example alone cannot
-    # turn its micro-batch round, so the step is the one of several that has the fullest.
+    # Steps of Poisson sampling may be empty, and then show nothing. A single example cannot reverse the mean of its
+    # micro-batch, so of several steps the one with the largest micro-batch is measured.
     steps = (share[0] for epoch in itertools.count() for share in first.sampler.epoch(epoch))
     several = itertools.islice((s for s in steps if any(len(m) for m in s)), _DRAWN)
     step = [np.asarray(examples) for examples in max(several, key=lambda s: max(map(len, s)))]
@@ -163,10 +162,12 @@ def verify(spec: TrialSpec, corpus: EncodedCorpus, progress: Callable[[int, int]
 
 @dataclass(frozen=True)
 class _Noise:
+    """The noise of a step, and what is wrong with it."""
+
     violations: list[Violation]
     std: float
     length: float
-    """Norm of the noise where the clip is: rounding adds so many ten-millionths of it."""
+    """Norm of the noise in the scaled space. Rounding errors are about 1e-7 of it."""
 
 
 class _Runs:
@@ -183,6 +184,7 @@ class _Runs:
     ) -> None:
         self._base, self._corpus, self._spec, self._device, self._start = base, corpus, spec, device, start
         self._progress, self._done, self.done_pairs = progress, 0, 0
+        self._examples = corpus.size("train")
         self._before = {name: x.clone() for name, x in base.state_dict().items()}
         self._changed: set[str] = set()
         self._outside: set[str] = set()
@@ -190,29 +192,28 @@ class _Runs:
         self.mechanism: Mechanism
 
     def _probe(self, seed: int | None) -> _Probe:
+        """Return a new trainer at the start, with secret noise or, with a `seed`, reproducible noise."""
         edp = self._spec.edp if seed is None else self._spec.edp.model_copy(update={"reproducible_noise": seed})
         spec = self._spec.model_copy(update={"edp": edp})
         return _Probe(self._base, self._corpus, spec, self._device, self._start)
 
     def _ran(self, probe: _Probe) -> None:
+        """Take note of a probe's mechanism, and of parameters that are trained or changed outside of it."""
         now = probe.ddp.module.state_dict()
         self._changed |= {name for name, x in self._before.items() if not torch.equal(x, now[name])}
-        hook = probe.hook
-        assert hook is not None
-        known = {id(p) for p in hook.parameters}
-        names = {id(p): name for name, p in probe.ddp.module.named_parameters()}
+        known = {id(p) for p in probe.own_hook.parameters}
         trained = [p for group in probe.optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self._outside |= {names.get(id(p), "a parameter of no layer") for p in trained if id(p) not in known}
-        self.mechanism = hook.ledger.entries[-1].mechanism
+        self._outside |= {probe.names.get(id(p), "a parameter of no layer") for p in trained if id(p) not in known}
+        self.mechanism = probe.own_hook.ledger.entries[-1].mechanism
         self.stretch = self.mechanism.max_alpha if self.mechanism.alpha_noise == "isotropic" else 1.0
         self._done += 1
         self._progress(self._done, 3 + 2 * (PAIRS + 1))
 
     def moved(self, with_it: _Case, without: _Case) -> Gradients:
-        """Return the difference of the aggregates with the same noise, where the clip is: in the scaled space.
+        """Return the difference of two aggregates with the same noise, in the scaled space, where the clip acts.
 
-        Where noise does not follow the scales, in units of the largest one: so far could a gradient of such a length
-        move it that pulls at that layer alone.
+        If the noise does not follow the layer scales, the difference is multiplied by the largest scale. A gradient as
+        long as the clip that is all in that layer can move the aggregate that far.
         """
         found = []
         for case in (with_it, without):
@@ -224,7 +225,7 @@ class _Runs:
         return {name: (found[0][name] - found[1][name]) * (self.stretch / scale) for name, scale in names_and_scales}
 
     def noise(self, step: list[Indices]) -> _Noise:
-        """Return the noise of three steps, two of them of one run, with its secret key."""
+        """Measure the noise of three steps with secret keys, two of them of one run."""
         silent = _Case(step, np.arange(self._examples), np.zeros(self._examples, np.float32))
         one, other = self._probe(None), self._probe(None)
         found = []
@@ -238,11 +239,8 @@ class _Runs:
         length = _norm(x / scale for x, scale in zip(released.values(), probe.scales(), strict=True))
         return _Noise(list(self._of_noise(found, flat)), float(flat[0].square().mean().sqrt()), length)
 
-    @property
-    def _examples(self) -> int:
-        return self._corpus.size("train")
-
     def _of_noise(self, found: list[Gradients], flat: list[Tensor]) -> Iterator[Violation]:
+        """Yield what is wrong with the noise of the three steps of `noise`: its size, or correlations."""
         std = self.mechanism.noise_std()
         for name, x in found[0].items():
             measured, n = float(x.square().mean().sqrt()), len(x)
@@ -257,7 +255,7 @@ class _Runs:
             "neighbouring numbers have": (flat[0][1:], flat[0][:-1]),
             "halves of the weights have": (flat[0][: n // 2], flat[0][n // 2 : 2 * (n // 2)]),
         }
-        if not self.mechanism.replayable:  # whose noise is the same in every run, and whose ε is infinite
+        if not self.mechanism.replayable:  # reproducible noise is the same in every run, and its ε is infinite
             pairs["two runs have"] = (flat[0], flat[2])
         for which, (a, b) in pairs.items():
             scale = float(a.norm() * b.norm())
@@ -266,13 +264,13 @@ class _Runs:
                 yield Violation("all", f"{which} correlated noise: {correlation:.3g}")
 
     def pairs(self, step: list[Indices]) -> Iterator[tuple[_Case, _Case, int]]:
-        """Yield steps with and without a unit, or without any, and the number of units removed."""
+        """Yield a step with all units, the step without one or without any, and the number of units removed."""
         unit = self._spec.edp.unit
         held = [i for i, examples in enumerate(step) if len(examples)]
         for m in (held[i] for i in np.linspace(0, len(held) - 1, min(PAIRS, len(held))).round().astype(int)):
             stands_for_e, loud_e = np.arange(self._examples), np.ones(self._examples, np.float32)
             mine = self._of_user(step, step[m][0]) if unit == "user" else step[m]
-            # All are the same utterance, so that the one that goes can turn the mean right round.
+            # All examples get the same contents, so that the removed one can reverse the direction of the mean.
             stands_for_e[mine] = mine[-1]
             loud_e[mine] = LOUD
             gone = mine[:1] if unit == "example" else mine
@@ -281,25 +279,27 @@ class _Runs:
             with_it = _Case(step, stands_for_e, loud_e)
             yield with_it, replace(with_it, step=self._without(step, gone)), 1
         if self.mechanism.alpha == "paper":
-            return  # without a gradient the scales would differ
+            return  # its scales are read off the gradient, and would differ between the two steps
         loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
         yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
 
     def _of_user(self, step: list[Indices], example: int) -> Indices:
-        """Return all examples of a step that are of the same user as this one, in every micro-batch."""
+        """Return all examples of a step that belong to the same user as this one, in every micro-batch."""
         users, held = self._corpus.train_users, np.concatenate(step)
         assert users is not None, "checked by the trainer"
         return held[users[held] == users[example]]
 
     def _without(self, step: list[Indices], gone: Indices) -> list[Indices]:
-        """Return the step without the units in `gone`. With Poisson sampling an emptied micro-batch of one unit goes
-        too; elsewhere its place stays."""
+        """Return the step without the examples in `gone`.
+
+        With Poisson sampling of single units a micro-batch that becomes empty goes too. Otherwise its place stays.
+        """
         single = self._spec.training.method == "dpsgd" and self._spec.edp.sampling == "poisson"
         left = [examples[~np.isin(examples, gone)] for examples in step]
         return [now for now, before in zip(left, step, strict=True) if len(now) or not (single and len(before))]
 
     def changed(self) -> Iterator[Violation]:
-        """Yield the parameters that a step changes, or an optimiser would, outside of the mechanism."""
+        """Yield the parameters that a step changes outside of the mechanism, or that the optimiser would."""
         for name in sorted(self._changed):
             yield Violation(name, "it changes with the data, without clip and noise")
         for name in sorted(self._outside):
@@ -308,12 +308,13 @@ class _Runs:
 
 @functools.cache
 def _std_range(n: int) -> tuple[float, float]:
-    """Return the range of the standard deviation of `n` standard normal numbers, but for one case in UNLIKELY."""
+    """Return the range that the standard deviation of `n` standard normal numbers leaves with chance UNLIKELY."""
     low, high = chi2.ppf(UNLIKELY / 2, max(n, 1)), chi2.isf(UNLIKELY / 2, max(n, 1))
     return math.sqrt(low / max(n, 1)), math.sqrt(high / max(n, 1))
 
 
 def _too_far(moved: Gradients, limit: float, units: int) -> Iterator[Violation]:
+    """Yield the parameters that `units` units move by more than `limit`, or else the whole aggregate if it is."""
     who = "one unit" if units == 1 else f"all {units} units together"
     far = {name: _norm([x]) for name, x in moved.items() if not _norm([x]) <= limit}
     for name, distance in far.items():
@@ -324,4 +325,5 @@ def _too_far(moved: Gradients, limit: float, units: int) -> Iterator[Violation]:
 
 
 def _norm(parts: Any) -> float:
+    """Return the L2 norm of all tensors together."""
     return math.sqrt(sum(float(x.square().sum()) for x in parts))

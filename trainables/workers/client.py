@@ -1,6 +1,6 @@
 """A driver's side of a Ray cluster: run a job on a worker group, and list the other drivers and their resources.
 
-It does not import PyTorch, so that processes that only pass messages on start faster.
+This file does not import PyTorch, so that processes that only pass on messages start faster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainables.records.job import News, Stop, TrialError, TrialJob, TrialResult
 from trainables.records.pareto import Metrics
 
 OnEpoch = Callable[[int, Metrics], Stop | None]
-"""Hears of an epoch, and answers whether the job is to stop at its end."""
+"""Called with the number of epochs done and their metrics; returns an order to stop, or None."""
 
 OnNews = Callable[[News], None]
 
@@ -33,7 +33,7 @@ class GroupSpec(Frozen):
     gpus_per_worker: float = 0.0
     backend: Literal["gloo", "nccl"] = "gloo"
     one_node: bool = False
-    """All workers on one node: gradients of a trial that fits there need not cross the network."""
+    """True: all workers run on one node, so that a trial that fits there sends no gradients over the network."""
 
     @property
     def bundle(self) -> dict[str, float]:
@@ -53,12 +53,12 @@ def run_job(
     """Run `job` on the worker group behind `queue`, and wait for its end.
 
     Args:
-        job_id: identifies the job. To submit the same id again starts nothing new: all its epochs are reported again.
+        job_id: identifies the job. A second call with the same id starts nothing: it reports all epochs again.
         on_news: called with events of the job other than its epochs.
 
     Raises:
-        TrialStopped: when it was stopped before its end.
-        TrialError: with the reason.
+        TrialStopped: if the job was stopped before its end.
+        TrialError: if the job failed, with the reason.
     """
     job_id = job_id or uuid.uuid4().hex
     ray.get(queue.submit.remote(job_id, job))
@@ -68,7 +68,7 @@ def run_job(
             case "started":
                 on_news(News())
             case "restarted":
-                on_news(News(f"its workers died ({payload}); it goes on from its last epoch", waits=True))
+                on_news(News(f"its workers died ({payload}); it will resume from its last epoch", waits=True))
             case "notice":
                 on_news(News(payload))
             case "epoch":
@@ -80,27 +80,26 @@ def run_job(
                 raise TrialError(payload)
             case "stopped":
                 raise TrialStopped(payload)
-    raise AssertionError("a job has an end")
+    raise AssertionError("every job ends with a result, a failure or a stop")
 
 
 _NAME = "edp_sweep"
-_messages: Any = gcs_pb2  # untyped: protobuf makes its classes at import
+_messages: Any = gcs_pb2  # protobuf makes its classes at import, so mypy knows none of them
 
 
 def under_name(name: str) -> JobConfig:
-    """Return the configuration for `ray.init` that shows this driver to others under `name`, until it disconnects or
-    dies."""
+    """Return the configuration for `ray.init` that shows this driver under `name` while it is connected."""
     return JobConfig(metadata={_NAME: name})
 
 
 def this_driver() -> str:
-    """Return the id of this process' own connection. Ids grow: an earlier connection has a smaller one."""
+    """Return the id of this process' connection to Ray. An earlier connection has a smaller id."""
     found: str = ray.get_runtime_context().get_job_id()
     return found
 
 
 def other_drivers() -> dict[str, str]:
-    """Return the names of the other drivers that are connected under one, by the id of their connection."""
+    """Return the names of the other connected drivers that have one (`under_name`), by the id of their connection."""
     entries = _head().get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
     table = [_messages.JobTableData.FromString(entry) for entry in entries]
     return {
@@ -111,7 +110,7 @@ def other_drivers() -> dict[str, str]:
 
 
 def held_by_others() -> dict[str, Counter[str]]:
-    """Return the resources that worker groups of other drivers hold, by the id of the drivers' connection."""
+    """Return the resources that the worker groups of other drivers hold, by the id of the driver's connection."""
     table = [_messages.PlacementGroupTableData.FromString(entry) for entry in _head().get_placement_group_table()]
     found: dict[str, Counter[str]] = {}
     for one in table:
@@ -123,6 +122,8 @@ def held_by_others() -> dict[str, Counter[str]]:
 
 
 def _head() -> Any:
-    """Return the tables of Ray's head: Ray's own readers of them leave out metadata and the owner of a placement
-    group."""
+    """Return the accessor of the tables of Ray's head.
+
+    Ray's public readers of these tables leave out the metadata of a driver and the owner of a placement group.
+    """
     return ray._private.state.state._connect_and_get_accessor()

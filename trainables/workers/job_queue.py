@@ -1,8 +1,8 @@
-"""The job queue: a small actor that hands jobs to a worker group, and keeps the reports of rank 0.
+"""The job queue: a small actor that hands jobs to a worker group, and keeps the messages of rank 0.
 
-All workers of a group run the same job at once. Rank 0 reports each epoch, and one end. If the group dies, its job is
-handed out again to the new group and goes on from its checkpoint. A job whose group dies several times without an epoch
-in between ends as failed; the next job gets a new group.
+All workers of a group run the same job at once. Rank 0 reports each epoch, and then one end. If the group dies, its job
+is handed to the new group and resumes from its checkpoint. A job whose group dies several times without an epoch in
+between ends as failed, and the next job gets a new group.
 """
 
 from __future__ import annotations
@@ -21,52 +21,59 @@ from trainables.records.pareto import Metrics
 
 Kind = Literal["started", "restarted", "notice", "epoch", "result", "failed", "stopped"]
 Message = tuple[Kind, Any]
-"""("started", None) and ("restarted", reason) when a group takes the job up, ("notice", line) of a silent
-worker, ("epoch", (epochs done, metrics)), and one of ("result", TrialResult), ("failed", reason), ("stopped", reason),
-after which the job may be resumed from its checkpoint."""
+"""A message about a job: its kind, and what belongs to it.
 
-# Limit of rank 0's wait at an epoch's end for an order to stop: the sender of the job may be gone.
+- ("started", None): a group has begun to run the job.
+- ("restarted", reason): the group has died, and the job waits for the next one.
+- ("notice", line): a worker is silent, or gives signs of life again.
+- ("epoch", (epochs done, metrics)): an epoch has ended.
+- ("result", TrialResult), ("failed", reason) or ("stopped", reason): the last message. A stopped job may be resumed
+  from its checkpoint.
+"""
+
+# The job's sender may have died, so rank 0 waits only this long at an epoch's end for an order to stop.
 _PATIENCE_S = 20.0
 
 BEAT_S = 5.0
 """Seconds between two signs of life of a worker."""
 
 PATIENCE_S = 60.0
-"""Seconds of silence after which a worker is reported; again after twice the time, and so on."""
+"""Seconds of silence after which a worker is reported; the next report follows after twice the time, and so on."""
 
 RETRIES = 3
 """Number of times that a job is handed out again without an epoch's progress, or that an idle group is restarted."""
 
 
 class JobQueue:
-    """The queue of a worker group. All methods run on one event loop, one after the other.
+    """The queue of a worker group. All methods run on one event loop, so they need no locks between two awaits.
 
-    Every incarnation of the group has a number, its generation: messages of an earlier one are ignored.
+    Each start of the group has a number, its generation. Messages of an earlier generation are ignored: workers of a
+    group that died may still run for a while.
 
     Args:
-        patience_s: silence of a worker before it is reported.
+        patience_s: seconds of a worker's silence before it is reported.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._beats: dict[int, tuple[float, str]] = {}
-        self._reported: dict[int, float] = {}
+        self._beats: dict[int, tuple[float, str]] = {}  # time and place of each rank's last sign of life
+        self._reported: dict[int, float] = {}  # seconds of silence at which a reported rank is reported again
         self._jobs: list[tuple[str, TrialJob]] = []
-        self._ended = 0
-        self._cursor: dict[int, int] = {}
+        self._ended = 0  # jobs end in their order, so this is also the index of the first job that has not ended
+        self._cursor: dict[int, int] = {}  # index of the job that each rank takes next
         self._log: dict[str, list[Message]] = {}
         self._acknowledged: dict[str, int] = {}
         self._stops: dict[str, Stop] = {}
         self._generation = 0
-        self._deaths = 0
-        self._idle_deaths = 0
+        self._deaths = 0  # since the last epoch of the job in flight
+        self._idle_deaths = 0  # of groups that had taken no job
         self._note = ""
         self._closed: str | None = None
         self._stop: str | None = None
         self._changed = asyncio.Condition()
 
     async def submit(self, job_id: str, job: TrialJob) -> None:
-        """Add a job at the end of the line; do nothing for one that is there already."""
+        """Add a job at the end of the queue; do nothing if its id is there already."""
         if job_id in self._log:
             return
         async with self._changed:
@@ -77,7 +84,7 @@ class JobQueue:
             self._changed.notify_all()
 
     async def next_job(self, rank: int, generation: int) -> tuple[str, TrialJob] | None:
-        """Wait for the next job of `rank`; return None when there will be none for this generation."""
+        """Wait for the next job of `rank`; return None if this generation gets no more jobs."""
 
         def place() -> int:
             return self._cursor.get(rank, self._ended)
@@ -96,7 +103,7 @@ class JobQueue:
             return job_id, job
 
     async def beat(self, rank: int, generation: int, place: str) -> bool:
-        """Note a worker's sign of life; return True while its group is the current one."""
+        """Record a worker's sign of life; return True while its group is the current one."""
         if generation != self._generation or self._closed is not None:
             return False
         self._beats[rank] = time.monotonic(), place
@@ -105,14 +112,17 @@ class JobQueue:
         return True
 
     async def post(self, job_id: str, generation: int, message: Message) -> None:
-        """Record rank 0's last message about a job."""
+        """Record rank 0's last message about a job, which ends it."""
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._end(message)
                 self._changed.notify_all()
 
     async def epoch(self, job_id: str, generation: int, epoch: int, metrics: Metrics) -> Stop | None:
-        """Record an epoch of rank 0, wait until the job's sender has seen it, and return the order to stop, if any."""
+        """Record an epoch of rank 0; wait until the job's sender has acknowledged it; return the order to stop, if any.
+
+        Rank 0 waits so that early stopping takes effect at the epoch that it was decided on.
+        """
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._deaths = 0
@@ -128,7 +138,7 @@ class JobQueue:
         return Stop(self._stop, measure=False) if self._stop is not None else self._stops.get(job_id)
 
     async def acknowledge(self, job_id: str, epoch: int, stop: Stop | None) -> None:
-        """Note that the job's sender has seen an epoch; with `stop`, the job ends at the end of an epoch, soon."""
+        """Record that the job's sender has seen an epoch; with `stop`, the job stops at the end of its epoch."""
         async with self._changed:
             self._acknowledged[job_id] = epoch
             if stop is not None:
@@ -136,20 +146,19 @@ class JobQueue:
             self._changed.notify_all()
 
     async def note(self, generation: int, reason: str) -> None:
-        """Note the reason why a worker is about to take its group down; the first one counts, the others follow from
-        it."""
+        """Record why a worker is about to end its group. Only the first reason counts: the others follow from it."""
         if generation == self._generation:
             self._note = self._note or reason
 
     async def died(self, reason: str, *, process: bool, again: bool) -> bool:
-        """Note that the group has gone down.
+        """Record the end of the group, and end its job or hand it out again.
 
         Args:
-            process: True where a process has died; else the first note of a worker is the reason.
-            again: whether its job is worth another try.
+            process: True: a process has died. False: a worker has raised, and its note, if any, is the reason.
+            again: True: the job is worth another try.
 
         Returns:
-            Whether it is to be started again.
+            True if the group is to be started again.
         """
         async with self._changed:
             reason, self._note = reason if process else self._note or reason, ""
@@ -168,12 +177,12 @@ class JobQueue:
                         ("failed", f"its workers died {self._deaths} times without an epoch in between: {reason}")
                     )
                 else:
-                    self._log[self._jobs[self._ended][0]].append(("restarted", reason))
+                    self._add(("restarted", reason))
             self._changed.notify_all()
             return self._closed is None
 
     async def next_message(self, job_id: str, place: int) -> Message:
-        """Wait for message number `place` about a job."""
+        """Wait for message number `place` about a job, counted from 0."""
         while True:
             async with self._changed:
                 with suppress(TimeoutError):
@@ -192,19 +201,19 @@ class JobQueue:
             self._changed.notify_all()
 
     async def close(self, reason: str) -> None:
-        """Accept no more jobs: workers leave when the line is empty, and jobs without workers fail."""
+        """Accept no more jobs. Workers leave when the queue is empty; later jobs fail."""
         async with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
 
     async def abandon(self, reason: str) -> None:
-        """Fail every job that has not ended: the group is gone for good."""
+        """Fail every job that has not ended, because the group will not be started again."""
         async with self._changed:
             self._end_all(self._note or reason)
             self._changed.notify_all()
 
     async def _listen(self) -> None:
-        """Report workers that have been silent for long: a process that is stopped does not die."""
+        """Report workers that have been silent for long. A stopped process does not die, so Ray does not notice it."""
         now = time.monotonic()
         for rank, (heard, place) in sorted(self._beats.items()):
             silent = now - heard
@@ -212,44 +221,50 @@ class JobQueue:
                 self._reported[rank] = 2 * silent
                 await self._notice(
                     f"worker {rank} ({place}) has given no sign of life for {silent:.0f} s: it may be stopped "
-                    "(kill -CONT wakes it), or its machine out of reach"
+                    "(kill -CONT wakes it), or its machine may be out of reach"
                 )
 
     async def _notice(self, line: str) -> None:
-        """Add a line about the first job that has not ended, where there is one."""
+        """Add a line to the messages of the first job that has not ended, if there is one."""
         async with self._changed:
             if self._ended < len(self._jobs):
-                self._log[self._jobs[self._ended][0]].append(("notice", line))
+                self._add(("notice", line))
                 self._changed.notify_all()
 
     def _is_current(self, job_id: str, generation: int) -> bool:
-        """Return True if a message is about the job in flight, and from the group that runs it."""
+        """Return True if a message is about the job in flight, and comes from the group that runs it."""
         return generation == self._generation and self._ended < len(self._jobs) and self._jobs[self._ended][0] == job_id
 
     def _in_flight(self) -> bool:
+        """Return True if a worker has taken the first job that has not ended."""
         return max(self._cursor.values(), default=0) > self._ended
 
     def _end_all(self, reason: str) -> None:
+        """End all jobs that have not ended, and accept no more."""
         self._closed = self._closed or reason
         while self._ended < len(self._jobs):
             self._end(("stopped", self._stop) if self._stop is not None else ("failed", reason))
 
     def _end(self, message: Message) -> None:
-        job_id, _ = self._jobs[self._ended]
-        self._log[job_id].append(message)
+        """Add the last message about the first job that has not ended."""
+        self._add(message)
         self._ended += 1
         self._deaths = self._idle_deaths = 0
 
+    def _add(self, message: Message) -> None:
+        """Add a message about the first job that has not ended."""
+        self._log[self._jobs[self._ended][0]].append(message)
+
 
 class StopSignal:
-    """Stops the jobs of all queues that were added, or will be."""
+    """A signal that stops the jobs of all queues that were added, and of those that are added later."""
 
     def __init__(self) -> None:
         self._queues: list[Any] = []
         self._reason: str | None = None
 
     async def add(self, queue: Any) -> None:
-        """Add a queue; its jobs stop at once where the signal was sent before."""
+        """Add a queue. If the signal was sent before, its jobs stop too."""
         self._queues.append(queue)
         if self._reason is not None:
             queue.stop.remote(self._reason)
@@ -261,14 +276,15 @@ class StopSignal:
             queue.stop.remote(self._reason)
 
     async def sent(self) -> str | None:
-        """Return the reason; None: the signal was not sent."""
+        """Return the reason, or None if the signal was not sent."""
         return self._reason
 
 
 def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
     """Start an actor of the class `kind` on the caller's node.
 
-    Ray puts an actor without CPUs on any node: if that node were removed, a healthy trial would lose its messages.
+    Ray places an actor that asks for no CPUs on any node. If that node went away, a healthy trial would lose its
+    messages.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actors: Any = ray.remote(kind)
@@ -277,7 +293,7 @@ def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
 
 @contextmanager
 def ending(actor: Any | None) -> Iterator[None]:
-    """End an actor's process with the block, or with this process where the block raised; None: there is none."""
+    """End an actor's process when the block ends well. If it raises, the actor ends with this process."""
     yield
     if actor is not None:
         ray.kill(actor)

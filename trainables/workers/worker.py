@@ -1,6 +1,6 @@
-"""One trial as each of its workers runs it: epochs of private training, then what came of it.
+"""One trial as each of its workers runs it: epochs of training, then the measurements of the trained model.
 
-Everything here runs in every worker of one process group; rank 0 alone reports and writes files.
+Everything here runs in every worker of one process group. Only rank 0 reports and writes files.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     """Train and measure one configuration, on every worker of the default process group at once.
 
     Args:
-        report: called with the number of epochs done and their metrics, on every rank; rank 0's answer counts.
+        report: called on every rank with the number of epochs done and their metrics. Rank 0's answer counts.
 
     Returns:
-        The result on rank 0, None on the others. The caller discards the last epoch's checkpoint: if it dies before it
-        has the result, the job is measured again, not trained again.
+        The result on rank 0, None on the others. The caller discards the last epoch's checkpoint after it has the
+        result. If it dies before, the job is measured again, but not trained again.
 
     Raises:
-        TrialFailed: on all ranks alike, when gradients or the loss are not finite, or an audit contradicts the ledger.
-        TrialLeft: on all ranks alike, when `report` answered to leave off.
+        TrialFailed: on all ranks, if gradients or the loss are not finite, or if an audit contradicts the ledger.
+        TrialLeft: on all ranks, if `report` answered with a `Stop` that leaves the checkpoint.
     """
     started = time.perf_counter()
     spec, rank = job.spec, dist.get_rank()
@@ -56,13 +56,16 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     checkpoint = load_checkpoint(job.output, spec)
     trainer = _trainer(job, corpus, device, checkpoint)
     released = trainer.released
-    objects = dist.new_group(backend="gloo")  # pickled answers travel by CPU, also where gradients travel by NCCL
+    objects = dist.new_group(backend="gloo")  # predictions and answers are pickled; NCCL moves tensors of GPUs only
     seconds = checkpoint.seconds if checkpoint is not None else []
+    # Without an attack or without privacy there is no trade-off that an earlier epoch could be better in.
     keep = job.keep if job.attack is not None and spec.training.method != "sgd" else 1
     log = EpochLog(job.output, keep, len(seconds), job.objectives) if rank == 0 else None
+    dropped_before = 0.0
     if log is not None and log.curve:
-        started -= log.curve[-1]["trial_seconds"]  # what the epochs before an interruption took
-    dropped_before = log.curve[-1].get("dropped_gradients", 0.0) if log is not None and log.curve else 0.0
+        # The costs of a resumed trial include its epochs before the interruption.
+        started -= log.curve[-1]["trial_seconds"]
+        dropped_before = log.curve[-1].get("dropped_gradients", 0.0)
     stop: Stop | None = None
     every = spec.training.validate_every
     try:
@@ -75,12 +78,14 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             valid = {} if job.with_valid else valid_metrics(released, corpus, job, device, objects)
             metrics = {"train_loss": train_loss, "epoch_seconds": float(np.mean(seconds[-every:]))} | valid
             metrics["dropped_gradients"] = dropped_before + trainer.dropped
-            if log is not None:  # rank 0
+            if log is not None:
                 metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
-                write_ledger(trainer.ledger, job.output)  # first: it holds all that anything else tells of
+                # The ledger comes first and the checkpoint last. A crash in between leaves a ledger that covers more
+                # steps than the models beside it, never fewer.
+                write_ledger(trainer.ledger, job.output)
                 log.add(epoch + 1, metrics, functools.partial(contents, released, corpus), trainer.ledger)
                 save_checkpoint(trainer.checkpoint(seconds), job.output)
-            stop = _agreed(report(epoch + 1, metrics), objects)
+            stop = _from_rank_0(report(epoch + 1, metrics), objects)
             if stop is not None:
                 break
         if stop is not None and not stop.measure:
@@ -92,7 +97,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         _check_audits({len(seconds): final or {}} | {one.epoch: one.metrics for one in earlier}, trainer, objects)
     except TrialFailed:
         if rank == 0:
-            write_ledger(trainer.ledger, job.output)
+            write_ledger(trainer.ledger, job.output)  # the executed steps, in the place of those that were planned
         raise
     finally:
         dist.destroy_process_group(objects)
@@ -108,20 +113,19 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
 
 
 def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpoint: Checkpoint | None) -> Trainer:
-    """Start a trainer, or resume it from `checkpoint`; rank 0 writes the ledger before the steps that it covers."""
-    written = read_ledger(job.output)
+    """Make a trainer, resumed from `checkpoint` if there is one; rank 0 writes the ledger ahead of its steps."""
 
     def write_ahead(ledger: Ledger) -> None:
         if dist.get_rank() == 0:
             write_ledger(ledger, job.output)
 
     model = new_model(job.spec, corpus, device)
-    ledger = restored_ledger(checkpoint, written)
+    ledger = restored_ledger(checkpoint, read_ledger(job.output))
     return Trainer(model, corpus, job.spec, device, checkpoint, ledger, write_ahead, job.gpus_per_worker)
 
 
 def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
-    """Return the time spent since `started`, on all workers."""
+    """Return the seconds since `started`: of the trial, of all its GPUs, and of all its workers."""
     total = time.perf_counter() - started
     workers = total * dist.get_world_size()
     return {
@@ -132,24 +136,26 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
 
 
 def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
-    """Raise TrialFailed on every rank where rank 0's metrics, by epochs done, have an ε above their ledger's."""
-    words = None
-    if any("epsilon_audited" in metrics for metrics in measured.values()):
+    """Raise TrialFailed on every rank if an audited ε is above the ledger's.
+
+    Args:
+        measured: rank 0's metrics, by the number of epochs done.
+    """
+    fault = None
+    audited = {epoch: m["epsilon_audited"] for epoch, m in measured.items() if "epsilon_audited" in m}
+    if audited:
         from trainables.measure.attacks.auditing import contradiction
 
         delta = trainer.spec.edp.delta
-        found = (
-            contradiction(metrics["epsilon_audited"], trainer.ledger.until(epoch), delta)
-            for epoch, metrics in measured.items()
-        )
-        words = next((one for one in found if one is not None), None)
-    words = _agreed(words, group)
-    if words is not None:
-        raise TrialFailed(words)
+        found = (contradiction(epsilon, trainer.ledger.until(epoch), delta) for epoch, epsilon in audited.items())
+        fault = next((one for one in found if one is not None), None)
+    fault = _from_rank_0(fault, group)
+    if fault is not None:
+        raise TrialFailed(fault)
 
 
-def _agreed(told_to_rank_0: T, group: Any) -> T:
+def _from_rank_0(value: T, group: Any) -> T:
     """Return rank 0's value on every rank."""
-    told = [told_to_rank_0]
-    dist.broadcast_object_list(told, src=0, group=group)
-    return told[0]
+    values = [value]
+    dist.broadcast_object_list(values, src=0, group=group)
+    return values[0]

@@ -1,8 +1,8 @@
 """A trial under Ray Train: one `TorchTrainer` a trial, or one warm worker group that serves trials in turn.
 
-Both are the same worker group, which runs `trainables.workers.worker.run_trial` in every worker: a fresh one serves
-one job. Fresh groups isolate best and suit a cluster; a warm one starts the next trial at once and suits a laptop,
-where starting eight processes takes longer than a small trial.
+Both are the same worker group, which runs `trainables.workers.worker.run_trial` in every worker. A fresh group serves
+one job. Fresh groups isolate trials best and suit a cluster. A warm group starts the next trial at once and suits a
+laptop, where starting eight processes takes longer than a small trial.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,45 +30,36 @@ from trainables.workers.client import GroupSpec, OnEpoch, OnNews, run_job
 from trainables.workers.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, colocated_actor
 from trainables.workers.worker import run_trial
 
-# Reports and teardown wait for Ray Train's health check: a second by default, which a short trial notices.
+# Ray Train's reports and teardown wait for its health check. Its default of a second is long beside a short trial.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
-# One process a group less. A node that is taken away is noticed by its workers' death, which costs an epoch at most.
+# The watcher is one more process a group. Without it, a lost node shows by its workers' death, which costs an epoch.
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-
-# Limit of a group's wait for its resources before it asks for them anew: a cloud needs minutes to start a node.
+# A cloud needs minutes to start a node. After this many seconds a group asks for its resources again.
 os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "900")
 
-# Errors of workers that have lost a peer (its own end may be noticed later, or never where a network broke) or a GPU's
-# memory: unlike a mistake in the code or the recipe, they may not occur again.
+# A worker raises these when it has lost a peer or has run out of GPU memory. Unlike mistakes in the code or the recipe,
+# such errors may not occur again. The peer's own death may be noticed later, or never if a network broke.
 _MAY_PASS = (RuntimeError, OSError)
 
 
 class WorkerGroup:
     """A Ray Train worker group that serves the jobs of its queue, one after the other.
 
-    A group that dies is started again, and its job goes on from its checkpoint: `trainables.workers.job_queue` says
-    how often. As a context it is closed at the block's end; after a KeyboardInterrupt, and the SystemExit of a Ray that
-    is gone, it is only left: its job may take long, and its processes go with this one.
+    A group that dies is started again, and its job resumes from its checkpoint, at most
+    `trainables.workers.job_queue.RETRIES` times. The group is a context manager, which closes it at the end of the
+    block. After a KeyboardInterrupt, or the SystemExit that follows Ray's end, it does not wait for the group: its job
+    may take long, and its processes end with this one.
 
     Args:
-        group: its processes.
-        storage: of the Train run.
-        name: likewise.
-        serve: the function that each worker runs.
-        patience_s: silence of a worker before it is reported.
+        group: the processes of the group.
+        storage: the folder of the Ray Train run.
+        name: the name of the Ray Train run.
+        patience_s: seconds of a worker's silence before it is reported.
     """
 
-    def __init__(
-        self,
-        group: GroupSpec,
-        storage: Path,
-        name: str,
-        *,
-        serve: Callable[[dict[str, Any]], None] | None = None,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
+    def __init__(self, group: GroupSpec, storage: Path, name: str, *, patience_s: float = PATIENCE_S) -> None:
         self.queue: Any = colocated_actor(JobQueue, patience_s)
-        self._group, self._storage, self._name, self._serve = group, storage, name, serve or _serve
+        self._group, self._storage, self._name = group, storage, name
         self._left = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
         self._thread.start()
@@ -84,6 +74,7 @@ class WorkerGroup:
             self._left = True
 
     def _keep_alive(self) -> None:
+        """Run the group, and start it again while the queue asks for it; runs in a thread of its own."""
         reason, generation, again = "the worker group has ended", 0, True
         try:
             while again:
@@ -105,13 +96,13 @@ class WorkerGroup:
 
     @property
     def _gone(self) -> bool:
-        """True where Ray must not be asked any more: it would end this process, while it shuts down, or start anew."""
+        """True if Ray must not be called any more: it would end this process in its shutdown, or start again."""
         return self._left or not ray.is_initialized()
 
     def _trainer(self, generation: int) -> TorchTrainer:
         group = self._group
         return TorchTrainer(
-            self._serve,
+            _serve,
             train_loop_config={
                 "queue": self.queue,
                 "generation": generation,
@@ -125,10 +116,10 @@ class WorkerGroup:
                 placement_strategy="STRICT_PACK" if group.one_node else "PACK",
             ),
             run_config=ray.train.RunConfig(
-                # A name that was used before would silently resume the old run.
+                # Ray Train would silently resume an old run of the same name.
                 name=f"{self._name}-{uuid.uuid4().hex[:8]}",
                 storage_path=str(self._storage),
-                # Deaths are counted here, where a job's progress is known; waiting for resources is none.
+                # The job queue counts deaths instead: it knows whether a job makes progress between them.
                 failure_config=ray.train.FailureConfig(max_failures=0),
             ),
         )
@@ -153,7 +144,7 @@ def run_fresh(
     """Run `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
 
     Args:
-        stop_signal: stops the job when it is pressed.
+        stop_signal: the actor of a `StopSignal` that may stop the job.
 
     Raises:
         TrialError: as `run_job` does.
@@ -188,7 +179,7 @@ def _serve(config: dict[str, Any]) -> None:
         except TrialFailed as error:
             post("failed", str(error))
         except BaseException as error:
-            # The other workers may be waiting in a collective: only a new group is sure to be sound.
+            # The other workers may be waiting in a collective operation, so only a new group can serve the next job.
             if (full := disk_full(error)) is not None:
                 ray.get(queue.stop.remote(full, at_once=True))
             ray.get(queue.note.remote(generation, f"worker {rank}: {_one_line(error)}"))
@@ -198,24 +189,26 @@ def _serve(config: dict[str, Any]) -> None:
 
 
 def _beat(queue: Any, rank: int, generation: int) -> None:
-    """Report to the queue that this process runs, until it ends or its group is over."""
+    """Report to the queue that this process runs, until the process or its group ends."""
     place = f"process {os.getpid()} on {socket.gethostname()}"
-    with suppress(ray.exceptions.RayError):  # the queue is gone, and so will be its workers
+    with suppress(ray.exceptions.RayError):  # the queue has ended, and its workers will end too
         while ray.get(queue.beat.remote(rank, generation, place)):
             time.sleep(BEAT_S)
 
 
 @dataclass(frozen=True)
 class _Death:
-    """Why a group went down, and whether its job is worth another try."""
+    """The cause of a group's end."""
 
     reason: str
     process: bool
+    """True: a process has died. False: a worker has raised an error."""
     again: bool
+    """True: the job is worth another try."""
 
 
 def _death(error: Exception) -> _Death:
-    """Return the cause of a group's end. A process' death comes first: its peers' errors follow from it."""
+    """Return the cause of a group's end. The death of a process comes first, since its peers' errors follow from it."""
     failures: dict[int, Exception] = {
         rank: getattr(failure, "health_check_failure", failure)
         for rank, failure in getattr(error, "worker_failures", {}).items()

@@ -1,19 +1,19 @@
-// What was used last: a table made anew triggers too, without a value.
+// Return the control that was used last. A table that is drawn anew triggers too, but without a value.
 const used = () => window.dash_clientside.callback_context.triggered.filter((one) => one.value).pop();
 
-// The key in the id of a button that stands for one of many: {"key":…,"type":…}.n_clicks
+// Return the key from the id of a button in a group: {"key":…,"type":…}.n_clicks
 const keyOf = (one) => JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).key;
 
-// What is selected, and what it is compared with, on the charts that there are: shapes, which Plotly draws without the
-// points. A chart that was drawn anew has lost them, and gets them again.
+// The selected configuration and the one that it is compared with. They are marked by shapes, which Plotly draws without
+// drawing the points again. A chart that is drawn anew loses its shapes and gets them again.
 const wanted = { selected: null, pinned: null };
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// A circle in pixels. Plotly's own is an ellipse where an axis is logarithmic.
+// A circle in pixels. Plotly's own circle is an ellipse on a logarithmic axis.
 const RING = "M13,0 C13,7.2 7.2,13 0,13 C-7.2,13 -13,7.2 -13,0 C-13,-7.2 -7.2,-13 0,-13 C7.2,-13 13,-7.2 13,0 Z";
 
-// Where a configuration stands: a place on a scatter, several along its line.
+// Return the places of a configuration: one on a scatter chart, several along its line.
 const placesOf = (chart, key) => chart.data.flatMap((trace) => (trace.customdata || []).flatMap((own, i) => (
   own === key && trace.y[i] !== null
     ? [{ x: trace.x[i], y: trace.y[i], spread: trace.meta && { x: trace.meta.x[i], y: trace.meta.y[i] } }] : []
@@ -52,7 +52,7 @@ function mark(chart) {
 
 window.dash_clientside = Object.assign({}, window.dash_clientside, {
   edp: {
-    // Light or dark: the system's wish until the button was used, then what was chosen.
+    // Light or dark: the system's setting until the button is used, then the user's choice.
     theme: function (clicks) {
       const root = document.documentElement;
       if (clicks) {
@@ -67,7 +67,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       Object.assign(wanted, { selected, pinned });
       for (const name of ["first", "scatter", "parallel"]) {
         const chart = document.querySelector(`#${name} .js-plotly-plot`);
-        if (!chart || !chart.data) continue; // not drawn yet: its figure calls again
+        if (!chart || !chart.data) continue; // not drawn yet; its figure calls this function again
         if (!chart.edpMarked) {
           chart.edpMarked = true;
           chart.on("plotly_afterplot", () => mark(chart));
@@ -84,8 +84,8 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       return { key, descending: now.key === key && !now.descending };
     },
 
-    // A point of a chart carries its configuration's key; so does a row's button. Where the panel is below the charts,
-    // the page goes there.
+    // Points of charts and buttons of rows hold the key of their configuration. If the panel is below the charts, scroll
+    // to it.
     select: function (...inputs) {
       const one = used();
       if (!one) return window.dash_clientside.no_update;
@@ -116,7 +116,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
   },
 });
 
-// Dash makes a table's rows anew when they change. Who was on one by keyboard stays there.
+// Dash draws a table's rows anew when they change. Keep the keyboard's focus on the same row.
 (() => {
   let last = null;
   document.addEventListener("focusin", (event) => { last = event.target.id || null; });

@@ -67,6 +67,7 @@ def test_a_sweep_that_bounds_its_cost_by_secrecy_or_runs_or_has_no_front_is_not_
         confirm(empty, 3, WATCH)
 
 
+@pytest.mark.slow
 def test_who_stops_it_is_told_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ctrl_c(*args: object) -> None:
         raise KeyboardInterrupt

@@ -87,7 +87,7 @@ def test_nothing_but_the_answer_is_printed(
         (("--plot", "curve"), "allowed: a file that ends in .html or .htm"),
         (("--clip", "Automatic"), "'fixed', 'automatic' or 'quantile'"),
         (("--sampling", "poisson", "--rate", "0"), "rate = 0: allowed: 1e-12 to 1"),
-        (("--unit", "user", "--method", "edp"), "unit = user clips every user by itself"),
+        (("--unit", "user", "--method", "edp"), "unit = user: each user is clipped alone"),
         (("--rate", "0.3"), "rate = 0.3 has no meaning with sampling = shuffle"),
         (("--band", "3"), "band = 3 has no meaning with noise_correlation = none"),
     ],
@@ -104,7 +104,7 @@ def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], says: s
         ("1", (), True, "honest 12.6"),
         ("1e-3", (), False, "honest 4.01e+06 (no formal guarantee)"),
         ("1", ("--alpha", "paper"), False, "∞ (no formal guarantee), paper 6.51"),
-        ("0", (), False, "an infinite ε has no place on the axis"),
+        ("0", (), False, "an infinite ε is not on the axis"),
     ],
 )
 def test_the_document_and_the_plot_say_what_is_guaranteed(

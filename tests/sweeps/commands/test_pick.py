@@ -121,8 +121,11 @@ def test_a_file_that_is_there_stays_without_force(
         (("--max-epsilon", "inf"), "--max-epsilon = inf: allowed: a number of at least 0"),
         (("0", "--register", "a/b"), "--register = 'a/b'"),
         (("0", "--alias", "winner"), "winner"),
-        (("0", "--alias", "champion"), "--alias: it is of a version in the registry; allowed: --register MODEL"),
-        (("0", "--with-encoder"), "--with-encoder: it is of a version in the registry"),
+        (
+            ("0", "--alias", "champion"),
+            "--alias: it describes a registered version; allowed: together with --register MODEL",
+        ),
+        (("0", "--with-encoder"), "--with-encoder: it describes a registered version"),
         (("0", "--register", "voice"), "is gone; allowed: a configuration whose files are there"),
     ],
     ids=str,
@@ -138,6 +141,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_picks_that_cannot_be_read_leave_no_file_behind(tmp_path: Path) -> None:
     sweep_of(tmp_path / "runs", "new", 2)
     sweep = Sweep.existing(tmp_path / "runs", "new")
@@ -147,6 +151,7 @@ def test_picks_that_cannot_be_read_leave_no_file_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "picked.yaml").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True])
 def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ SETTINGS = {
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     settings = yaml.safe_load(TINY_RECIPE) | SETTINGS
-    settings["training"] |= {"workers": 1, "method": "dpsgd"}
+    settings["training"]["method"] = "dpsgd"
     settings["training"].pop("micro_batches")
     settings["shadow"]["corpus"] = {"name": "health", "utterances": 120}
     path = tmp_path / "tiny.yaml"
@@ -46,7 +46,7 @@ def test_a_stand_in_that_holds_the_corpus_is_refused_with_a_plan_and_without(
         code, out, err = command("run", *words, *way)
         assert (code, out) == (2, ""), err
         assert "search.proxy = other: " in err.splitlines()[-1]
-        assert "(100.00%) stand in it too" in err.splitlines()[-1]
+        assert "(100.00%) are in it too" in err.splitlines()[-1]
     assert not list((tmp_path / "runs").rglob("recipe.yaml"))
 
 
@@ -81,17 +81,17 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
         ),
         (
             ["run", "quickstart", "--plan", "all_trials"],
-            "plan = 'all_trials': what all trials cost is known",
+            "plan = 'all_trials': the cost of all trials is known",
         ),
         (
             ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
             "--trials = 3: --set search.trials=4 is",
         ),
         (["run", "RECIPE", "--plan", "stand_in"], "plan = 'stand_in': it is called proxy now; allowed: --plan proxy"),
-        (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: with search.proxy"),
+        (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: needs search.proxy"),
         (
             ["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy={name: health, utterances: 130}"],
-            "plan = 'proxy': with search.proxy = health in the corpus' place, shadow.corpus = health: it is",
+            "plan = 'proxy': with search.proxy = health as the corpus, shadow.corpus = health: it is",
         ),
     ],
 )
@@ -118,7 +118,7 @@ def test_the_release_alone_touches_the_private_corpus(
     died.mkdir(parents=True)
     (died / LOCK).touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.commands.run_to_end.encode_missing", _ctrl_c)
+        patch.setattr("sweeps.commands.start.encode_missing", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words[:-1]])}")

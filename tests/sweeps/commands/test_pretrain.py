@@ -105,8 +105,8 @@ def test_one_json_document_a_folder_a_run_and_a_registered_version(
     first, *others = settings(place)["corpora"]
     other = write_recipe(place, tmp_path / "other.yaml", corpora=[{**first, "utterances": 20}, *others])
     for given, why in (
-        ([str(recipe), "--set", "training.seed=9"], "of other settings"),
-        ([str(other)], "of another start, or other corpora"),
+        ([str(recipe), "--set", "training.seed=9"], "with other settings"),
+        ([str(other)], "from another starting point or other corpora"),
     ):
         code, out, err = command("pretrain", *given, *words[2:])
         assert (code, out) == (2, "")
@@ -142,10 +142,10 @@ def test_what_was_killed_or_stopped_goes_on_and_gives_the_same_folder(
         (["no_such_recipe"], "recipe = 'no_such_recipe'"),
         (["public_minilmm"], "did you mean public_minilm?"),
         (["RECIPE", "--set", "corpora=[]"], "corpora"),
-        (["RECIPE", "--set", "corpora=[{name: a}, {name: a}]"], "corpora: a stands there twice"),
+        (["RECIPE", "--set", "corpora=[{name: a}, {name: a}]"], "corpora: a is listed twice"),
         (["RECIPE", "--set", "corpora=[{name: both, privat: true}]"], "corpora.0.privat = true: unknown setting"),
         (["RECIPE", "--set", "stages=[{steps: 1, corpora: [atis]}]"], "stages.0.corpora = atis: allowed: both, "),
-        (["RECIPE", "--set", "stages=[{steps: 1, replay: 9}]"], "stages.0.replay = 9: no corpora are left"),
+        (["RECIPE", "--set", "stages=[{steps: 1, replay: 9}]"], "stages.0.replay = 9: the stage has all corpora"),
         (["RECIPE", "--set", "stages=[{steps: 0}]"], "stages.0.steps = 0"),
         (["RECIPE", "--set", "stages=[]"], "stages"),
         (["RECIPE", "--set", "objective=contrastive"], "objective = 'contrastive'"),
@@ -184,7 +184,7 @@ def test_a_private_recipe_may_start_from_it_unless_its_corpus_was_in_it(
     for name, path, says in (
         ("both", place / "both", "it was trained on both without privacy"),
         ("mine", place / "slots", "it was trained on slots without privacy"),
-        ("mine", copied, "distinct utterances of corpus = mine (25.06%) stand in it too"),
+        ("mine", copied, "distinct utterances of corpus = mine (25.06%) are in it too"),
     ):
         private = {
             "corpus": {"name": name, "path": str(path)},

@@ -76,7 +76,7 @@ def test_a_recipes_own_points_are_taken_as_they_are() -> None:
         ("{z0: 2}", r"points_to_evaluate\[0\].z0 = 2 is not in the space; allowed: 1e-06 to 1.0"),
         (
             "{decay: none, tau: 0.02}",
-            r"points_to_evaluate\[0\].tau = 0.02: it belongs to a decay; allowed: decay = linear",
+            r"points_to_evaluate\[0\].tau = 0.02: it belongs to a decay; allowed: together with decay = linear",
         ),
         ("{training.epochs: 3}", r"points_to_evaluate\[0\].training.epochs = 3 is not searched; allowed: C, z0"),
     ],

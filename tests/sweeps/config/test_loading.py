@@ -208,7 +208,9 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
     with pytest.raises(UserError, match="no such file"):
         load_config(tmp_path / "other.yaml", [])
     (tmp_path / "recipe.yaml").write_text("search: {trials: 2}\n")
-    with pytest.raises(UserError, match=r"it is a recipe, as it has search; allowed: what `edp-sweep pick` wrote"):
+    with pytest.raises(
+        UserError, match=r"it is a recipe, because it has search; allowed: a file written by `edp-sweep pick`"
+    ):
         load_config(tmp_path / "recipe.yaml", [])
 
 
@@ -216,11 +218,14 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
     ("settings", "says"),
     [
         ("search.sampler=random_stopping", "give edp.epsilon"),
-        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser,mia_auc]", "needs one objective"),
+        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser,mia_auc]", "its only objective"),
         ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] search.trials=1", "at least 2"),
-        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] budget.gpu_hours=1", "cut short"),
+        (
+            "search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] budget.gpu_hours=1",
+            "number of trials early",
+        ),
         ("edp.epsilon=8 edp.z0=1", "both given"),
-        ("space.epsilon.log_uniform=[1,10] edp.z0=1", "search one of them"),
+        ("space.epsilon.log_uniform=[1,10] edp.z0=1", "allowed: one of them"),
         ("space.epsilon.log_uniform=[1,10] edp.epsilon=8", "fixed at 8.0 and searched in space.epsilon too"),
         ("space.epsilon.choice=[0]", "positive numbers"),
         ("epsilon_budget=0", "epsilon_budget = 0"),
@@ -326,5 +331,5 @@ def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
 
 
 def test_a_list_is_given_whole() -> None:
-    with pytest.raises(UserError, match=r"stages is a list; allowed: all of it at once, as stages=\[…\]"):
+    with pytest.raises(UserError, match=r"stages is a list; allowed: the whole list, as stages=\[…\]"):
         apply_overrides({"stages": [{"steps": 1}]}, ["stages.0.steps=2"])

@@ -43,13 +43,13 @@ def test_a_truth_value_is_no_number(path: str) -> None:
 def test_a_key_that_stands_twice_is_refused_wherever_it_stands(text: str, key: str, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(text)
     found = refusal(str(tmp_path / "recipe.yaml"))
-    assert f"{key} stands there twice; allowed: once" in found
+    assert f"{key} is given twice; allowed: once" in found
     assert "recipe.yaml, line " in found
 
 
 def test_a_key_that_stands_twice_in_a_setting_or_under_two_names_is_refused() -> None:
     found = refusal("atis_clc", "search.stop={margin: 0.1, margin: 0.2}")
-    assert "margin stands there twice" in found
+    assert "margin is given twice" in found
     found = refusal("atis_clc", "space.edp.z0.choice=[1]", "space.z0.choice=[2]")
     assert "space.edp.z0 and space.z0 are the same" in found
 
@@ -64,7 +64,7 @@ def test_a_key_that_stands_twice_in_a_setting_or_under_two_names_is_refused() ->
         ("space.z0.choice=[[1]]", "space.z0.choice.0 = [1]: allowed: a number, a text, true or false"),
         ("space.z0={}", "space.z0: nothing to search"),
         ("space.tau={linear: {choise: [1]}}", "space.tau.linear.choise = [1]: unknown setting; did you mean choice?"),
-        ("space.tau={linaer: {choice: [1]}}", "space.tau.linaer: no decay that has a tau"),
+        ("space.tau={linaer: {choice: [1]}}", "space.tau.linaer: this is no decay with a tau"),
         ("space.tau={linear: {choice: [-1]}}", "space.tau = -1"),
         ("space.training.epochs.int=[0,2]", "space.training.epochs = 0"),
         ("space.model.layres.choice=[1]", "space.model.layres: unknown setting"),
@@ -103,7 +103,7 @@ def test_an_unknown_setting_in_a_list_is_named(tmp_path: Path) -> None:
         (["shadow.corpus={name: mine, path: /not/there}"], "shadow.corpus.path = /not/there: there is no such"),
         (["corpus.path=/not/there"], "corpus.path = /not/there"),
         (["model.embeddings={corpus: {name: wether}}"], "model.embeddings.corpus.name = wether is unknown"),
-        (["model.embeddings={path: /not/there.vec}"], "model.embeddings.path = /not/there.vec is not there"),
+        (["model.embeddings={path: /not/there.vec}"], "model.embeddings.path = /not/there.vec is missing"),
         (["shadow.corpus.utterances=1e12"], "shadow.corpus.utterances = 1000000000000: they are held in memory"),
     ],
 )
@@ -183,10 +183,13 @@ def said_of(name: str, field: str, text: str, cache: Path) -> str | None:
         ),
         (
             ["search.points_to_evaluate=[{tau: 0.02}]"],
-            "points_to_evaluate[0].tau = 0.02: it belongs to a decay; allowed: decay = linear or exponential beside it",
+            "points_to_evaluate[0].tau = 0.02: it belongs to a decay; allowed: together with decay = linear",
         ),
-        (["canaries.kind=outliers"], "canaries: kind = outliers has no meaning without any; allowed: a count of at"),
-        (["budget={}"], "budget: nothing is limited; allowed: gpu_hours, worker_hours or both, or null in its place"),
+        (
+            ["canaries.kind=outliers"],
+            "canaries: kind = outliers has no meaning without any canary; allowed: with a count of at",
+        ),
+        (["budget={}"], "budget: no limit is given; allowed: gpu_hours, worker_hours or both, or null"),
         (["search.points_to_evaluate=[{decay: none, tau: 0.1}]"], "points_to_evaluate[0].tau = 0.1: it belongs to a"),
     ],
     ids=str,

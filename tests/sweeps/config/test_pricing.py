@@ -97,4 +97,4 @@ def test_a_way_that_the_recipes_settings_forbid_does_not_run() -> None:
     _, recipe = load_recipe("atis_private", settings)
     runs, refused = runnable(recipe, price(recipe, 2627, 8.0))
     assert list(runs) == ["all_trials"]
-    assert "candidates of random_stopping are independent draws" in refused["random_stopping"]
+    assert "trials of random_stopping are independent draws" in refused["random_stopping"]

@@ -25,7 +25,7 @@ def test_an_encoder_that_does_not_say_its_architecture_is_refused(kept: Kept) ->
     saved = torch.load(kept.folder / "model.pt", weights_only=True)
     torch.save({"state_dict": saved["state_dict"], "labels": saved["labels"]}, kept.folder / "model.pt")
     try:
-        with pytest.raises(UserError, match=r"model\.pt does not say what architecture it is; allowed: "):
+        with pytest.raises(UserError, match=r"model\.pt does not name its architecture; allowed: "):
             kept.register("unknown")
     finally:
         torch.save(saved, kept.folder / "model.pt")
@@ -96,7 +96,7 @@ def _refused(kept: Kept, file: Path, fault: Callable[[Path], None]) -> None:
     fault(file)
     try:
         with pytest.raises(
-            UserError, match=r"(--register = 'broken': |does not say what architecture).*; allowed: "
+            UserError, match=r"(--register = 'broken': |does not name its architecture).*; allowed: "
         ) as refused:
             kept.register("broken")
         assert "\n" not in str(refused.value)

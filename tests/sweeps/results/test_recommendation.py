@@ -177,7 +177,9 @@ def test_what_an_audit_proves_of_sgd_stands_beside_what_it_proves_of_the_point()
     found = point(3, 0.1, 0.5, 8.0)
     found.metrics["epsilon_audited"] = 0.2712
     plain = {"epsilon_audited": 1.966, "canaries": 1000.0}
-    words = "An auditor of 1,000 planted utterances proves an ε of at least 1.97 of SGD, and of 0.271 of trial 3."
+    words = (
+        "audit with 1,000 planted utterances proves an ε of at least 1.97 for SGD, and of at least 0.271 for trial 3."
+    )
     assert words in recommend([found], baseline=plain).why
     for baseline in (None, {}, {"ser": 0.1}):
         assert "auditor" not in recommend([found], baseline=baseline).why

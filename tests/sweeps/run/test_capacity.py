@@ -43,7 +43,7 @@ def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_pa
     training = TrainingSpec(workers=8, micro_batches=8, device="cuda")
     search, launcher = SearchSpec(trials=40), ResourcesSpec()
     nodes = nodes_at_most(launcher, LAUNCHER)
-    assert nodes == [Node(2.0, 0.0)] + [Node(96.0, 8.0)] * 4
+    assert nodes == [Node(3.0, 0.0)] + [Node(96.0, 8.0)] * 4
     said = ResourcesSpec(scales_to=ScalesTo(nodes=3, gpus=8, cpus=96))
     found = placement(training, said, search)
     assert found.concurrency == 3
@@ -51,7 +51,7 @@ def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_pa
     assert found.group.gpus_per_worker == 1
     assert found.line == (
         "3 trial(s) at once, 8 workers each, 1 GPU a worker, each in a TorchTrainer of its own on one node "
-        "(1 of at most 4 nodes are there; the others are asked for)"
+        "(1 of at most 4 nodes run; the others are requested)"
     )
     with pytest.raises(ValueError, match=r"training.device = cuda, but the cluster has no GPU.*resources.scales_to"):
         placement(training, launcher, search)

@@ -217,7 +217,7 @@ space.ask(made.recipe.dimensions, open_study(made, made.recipe).ask(), made.reci
 """
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("kill")
 @pytest.mark.parametrize("had", [0, 2])
 def test_a_queued_configuration_survives_a_kill_before_its_values_were_set(had: int, tmp_path: Path) -> None:
     points = json.dumps(_POINTS)

@@ -86,6 +86,7 @@ def test_what_an_epoch_earlier_had_counts_as_no_more_cost_and_what_one_later_had
     assert feed(stopper(*late), 9, [(1.0, 0.6, 3.0), (0.9, 0.6, 3.3)]) == [None, None]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 9).map(float)] * 3), min_size=4, max_size=12))
 def test_a_trial_of_the_first_front_is_never_stopped(points: list[tuple[float, float, float]]) -> None:

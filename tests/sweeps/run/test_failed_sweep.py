@@ -37,7 +37,7 @@ def test_a_budget_that_nothing_meets_is_told_by_the_cheapest(tmp_path: Path) -> 
 
 
 def test_a_training_without_privacy_that_fails_says_that_it_is_one_and_where_it_is_set() -> None:
-    said = "^shadow model, which is trained without privacy as training.non_private says: the training loss is nan$"
+    said = "^shadow model, which is trained without privacy by training.non_private: the training loss is nan$"
     with pytest.raises(TrialError, match=said), blamed_on("shadow model"):
         raise TrialError("the training loss is nan")
     with pytest.raises(TrialStopped, match=r"^stopped by Ctrl-C$"), blamed_on("SGD baseline"):

@@ -46,13 +46,13 @@ def test_no_candidate_costs_more_than_the_bound_says_whatever_is_searched() -> N
 
 @pytest.mark.parametrize("settings", ["edp.sampling=poisson", "space.edp.sampling.choice=[shuffle,poisson]"])
 def test_poisson_samples_whose_worst_candidate_nobody_knows_are_refused(settings: str) -> None:
-    with pytest.raises(UserError, match=r"worst candidate.*allowed: edp.sampling=shuffle"):
+    with pytest.raises(UserError, match=r"worst trial.*allowed: edp.sampling=shuffle"):
         recipe(settings)
 
 
 @pytest.mark.parametrize("objective", ["mia_auc", "log10_epsilon", "log10_epsilon_paper"])
 def test_an_objective_that_reads_members_without_noise_is_refused(objective: str) -> None:
-    with pytest.raises(UserError, match=r"needs one objective.*allowed: search.objectives=\[ser\]"):
+    with pytest.raises(UserError, match=r"its only objective.*allowed: search.objectives=\[ser\]"):
         recipe(f"search.objectives=[{objective}]")
 
 
@@ -65,7 +65,10 @@ def test_the_fastest_decays_of_the_default_space_are_candidates() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["training.epochs=1000"], "edp.epsilon = 8 at C 0.1, decay exponential, tau 0.35"),
+        (
+            ["training.epochs=700", "space.decay.choice=[exponential]", "edp.C=1"],
+            "edp.epsilon = 8 at decay exponential, tau 0.5",
+        ),
         (["edp.epsilon=0.05", "edp.alpha=private"], "edp.epsilon = 0.05 at C 0.1, decay none"),
     ],
 )

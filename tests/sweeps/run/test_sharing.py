@@ -65,12 +65,12 @@ def test_who_else_is_there_is_seen_and_named(ray_cluster: str, monkeypatch: pyte
     most = at_once(Placement(group, 3, 4, "fresh"), ResourcesSpec(), said.append)
     assert most() == 3
     assert said == []
-    with neighbour(ray_cluster, "other", 1.5):
+    with neighbour(ray_cluster, "other", 2.5):
         assert most() == 2
         assert said == ["2 trial(s) at once from now on: the cluster is shared with sweep(s) other"]
         waits = ray.util.placement_group([group.bundle] * group.workers)
         line = wait_for(lambda: found if "other" in (found := wanted(group)) else None)
-        assert line.endswith("of 2; sweep other holds 1.5)"), line
+        assert line.endswith("of 3; sweep other holds 2.5)"), line
         ray.util.remove_placement_group(waits)
     wait_for(lambda: not other_drivers())
     assert most() == 3

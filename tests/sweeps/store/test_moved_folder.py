@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,29 +20,52 @@ from tests.conftest import Command
 from tests.support import studies
 from tests.support.synthetic import sweep_of
 
+_MOVED = """
+import json, mlflow, sys
+from dashboards.cli import main
+lines, store, downloads = json.load(sys.stdin)
+for sys.argv in lines:
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, sys.argv
+mlflow.set_tracking_uri(store)
+for uri, target in downloads.items():
+    mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=target)
+"""
+"""MLflow remembers where a run's artifacts were: only another process looks for them anew."""
+
 
 @pytest.mark.slow
-def test_every_command_finds_runs_and_artifacts_in_the_new_place(tmp_path: Path) -> None:
+def test_every_command_and_mlflow_itself_find_runs_artifacts_and_models_in_the_new_place(tmp_path: Path) -> None:
     old, new = tmp_path / "old" / "runs", tmp_path / "elsewhere" / "möved 100%"
     made = sweep_of(old, "s", 3)
-    run_id = made.record.run_id
+    run_id, client = made.record.run_id, MlflowClient(made.record.tracking_uri)
     assert json.loads((made.folder / "sweep.json").read_text())["tracking_uri"] == "sqlite:///mlflow.db"
+    (tmp_path / "model.txt").write_text("weights")
+    client.log_artifact(run_id, str(tmp_path / "model.txt"), "served")
+    client.create_registered_model("m")
+    client.create_model_version("m", f"{client.get_run(run_id).info.artifact_uri}/served", run_id)
     new.parent.mkdir()
     shutil.move(old, new)
-    for words in (
-        ("status", "s"),
-        ("pick", "s", "--output", str(tmp_path / "picked.yaml")),
-        ("resume", "s"),
-        ("report", "s", "--output", str(tmp_path / "report.html")),
-    ):
-        # Processes of their own: MLflow remembers where a run's artifacts were.
-        whole = [sys.executable, "-m", "dashboards.cli", *words, "--storage", str(new)]
-        ended = subprocess.run(whole, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
-    assert not old.parent.joinpath("runs").exists(), "nothing was made where it had been"
+    lines = [
+        ["edp-sweep", *words, "--storage", str(new)]
+        for words in (
+            ("status", "s"),
+            ("pick", "s", "--output", str(tmp_path / "picked.yaml")),
+            ("resume", "s"),
+            ("report", "s", "--output", str(tmp_path / "report.html")),
+        )
+    ]
+    downloads = {f"runs:/{run_id}/served": str(tmp_path / "run"), "models:/m/1": str(tmp_path / "version")}
+    done = json.dumps([lines, sqlite_url(new / "mlflow.db"), downloads])
+    ended = subprocess.run([sys.executable, "-c", _MOVED], input=done, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    for target in downloads.values():
+        assert [file.read_text() for file in Path(target).rglob("model.txt")] == ["weights"]
+    assert not old.exists(), "nothing was made where it had been"
     sweep = Sweep.existing(new, "s")
-    client = MlflowClient(sweep.record.tracking_uri)
-    assert "front.svg" in {artifact.path for artifact in client.list_artifacts(run_id)}
+    assert "front.svg" in {artifact.path for artifact in MlflowClient(sweep.record.tracking_uri).list_artifacts(run_id)}
 
 
 def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path) -> None:
@@ -71,28 +93,6 @@ def test_artifacts_are_found_beside_the_store_only_where_their_own_folder_is_gon
     old.parent.symlink_to(new)
     (new / "mlflow-artifacts").mkdir()
     assert current_place(run, store) == run, "a link from the old place is enough, also for an MLflow without this"
-
-
-@pytest.mark.slow
-def test_mlflow_itself_finds_what_a_moved_run_and_a_registered_model_have(tmp_path: Path) -> None:
-    old, new = tmp_path / "runs", tmp_path / "moved"
-    made = sweep_of(old, "s", 1)
-    run_id, client = made.record.run_id, MlflowClient(made.record.tracking_uri)
-    (tmp_path / "model.txt").write_text("weights")
-    client.log_artifact(run_id, str(tmp_path / "model.txt"), "served")
-    client.create_registered_model("m")
-    client.create_model_version("m", f"{client.get_run(run_id).info.artifact_uri}/served", run_id)
-    shutil.move(old, new)
-    environment = os.environ | {"MLFLOW_TRACKING_URI": sqlite_url(new / "mlflow.db")}
-    for place in (f"runs:/{run_id}/served", "models:/m/1"):
-        words = [sys.executable, "-m", "mlflow", "artifacts", "download", "--artifact-uri", place]
-        target = tmp_path / "downloaded" / place.partition(":")[0]
-        ended = subprocess.run(
-            [*words, "--dst-path", str(target)], env=environment, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr
-        assert [file.read_text() for file in target.rglob("model.txt")] == ["weights"]
-    assert not old.exists()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,48 +105,69 @@ FAULTS: list[Callable[[Path], None]] = [
 ]
 
 
+DOCUMENTS = (("status", "base", "--json"), ("front", "base", "--json"))
+
+
+@pytest.fixture
+def documents(made: Path, storage: Path, command: Command) -> dict[tuple[str, ...], Any]:
+    """What the commands print as long as the study is whole."""
+    kept = made / "documents.json"
+    if not kept.is_file():
+        kept.write_text(json.dumps([[words, command(*words, "--storage", str(made))[1]] for words in DOCUMENTS]))
+    return {
+        tuple(words): json.loads(out.replace(str(made), str(storage))) for words, out in json.loads(kept.read_text())
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_study_that_is_gone_is_one_line_that_names_the_way_back_and_the_way_leads_back(
-    fault: Callable[[Path], None], storage: Path, command: Command, tmp_path: Path
+    fault: Callable[[Path], None], storage: Path, documents: dict[tuple[str, ...], Any], command: Command
 ) -> None:
     where = ("--storage", str(storage))
-    before = {words: command(*words, "--json", *where)[1] for words in (("status", "base"), ("front", "base"))}
-    study = storage / "base" / "study.db"
-    fault(study)
-    spoilt = _contents(storage / "base")
-    written = str(tmp_path / "written")
-    for words in (
-        ("status", "base"),
-        ("front", "base"),
-        ("pick", "base", "--output", written),
-        ("report", "base", "-o", written),
-        ("resume", "base"),
-        ("confirm", "base"),
-        ("attack", "base/0"),
-        ("ui", "base", "--no-browser"),
-    ):
-        code, out, err = command(*words, *where)
-        assert (code, out) == (2, ""), (words, out, err)
-        assert len(err.splitlines()) == 1, err
-        assert "study" in err
-        assert f"edp-sweep repair base --storage {storage}" in err, words
-    assert not Path(written).exists()
-    assert _contents(storage / "base") == spoilt, "looking changes nothing"
-
-    code, out, err = command("list", *where)
-    assert code == 2
-    assert [line.split()[:2] for line in out.splitlines()] == [["base", "broken"], ["other", "finished"]]
-    assert len(err.splitlines()) == 1
-
+    fault(storage / "base" / "study.db")
+    _is_refused_and_changes_nothing(storage, command, ("status", "base"), ("resume", "base"))
     code, out, err = command("repair", "base", *where)
     assert code == 0, err
     assert out.startswith("rebuilt the study: 3 complete")
     assert "lost" not in out
-    for words, document in before.items():
-        assert json.loads(command(*words, "--json", *where)[1]) == json.loads(document)
-    code, out, err = command("repair", "base", *where)
-    assert out == "the study is whole: 3 complete\n"
+    for words, document in documents.items():
+        assert json.loads(command(*words, *where)[1]) == document
+
+
+@pytest.mark.slow
+def test_every_command_says_it_and_list_goes_on(storage: Path, command: Command, tmp_path: Path) -> None:
+    where = ("--storage", str(storage))
+    _truncated(storage / "base" / "study.db")
+    written = str(tmp_path / "written")
+    _is_refused_and_changes_nothing(
+        storage,
+        command,
+        ("front", "base"),
+        ("pick", "base", "--output", written),
+        ("report", "base", "-o", written),
+        ("confirm", "base"),
+        ("attack", "base/0"),
+        ("ui", "base", "--no-browser"),
+    )
+    assert not Path(written).exists()
+    code, out, err = command("list", *where)
+    assert code == 2
+    assert [line.split()[:2] for line in out.splitlines()] == [["base", "broken"], ["other", "finished"]]
+    assert len(err.splitlines()) == 1
+    assert command("repair", "base", *where)[0] == 0
+    assert command("repair", "base", *where)[1] == "the study is whole: 3 complete\n"
+
+
+def _is_refused_and_changes_nothing(storage: Path, command: Command, *lines: tuple[str, ...]) -> None:
+    spoilt = _contents(storage / "base")
+    for words in lines:
+        code, out, err = command(*words, "--storage", str(storage))
+        assert (code, out) == (2, ""), (words, out, err)
+        assert len(err.splitlines()) == 1, err
+        assert "study" in err
+        assert f"edp-sweep repair base --storage {storage}" in err, words
+    assert _contents(storage / "base") == spoilt
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -164,11 +186,18 @@ def test_a_sweep_that_has_not_begun_has_no_trials_yet(tmp_path: Path, command: C
     assert not (tmp_path / "new" / "study.db").exists(), "looking makes no study"
 
 
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]", "null", '{"private": true, "entries": []}', "\0", "[" * 5000])
+def test_an_epsilon_whose_ledger_cannot_be_read_is_unknown(text: str, storage: Path) -> None:
+    (storage / "base" / "trials" / "1" / "ledger.json").write_text(text)
+    sweep = Sweep.existing(storage, "base")
+    assert epsilon_of_sweep(sweep, sweep.trials()) is None
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "text", [None, "", "{", "{}", "[]", "null", '{"private": true, "entries": []}', "\0", "[" * 5000]
-)
-def test_an_epsilon_whose_ledger_is_gone_is_unknown(text: str | None, storage: Path, command: Command) -> None:
+@pytest.mark.parametrize("text", [None, "{"])
+def test_an_epsilon_that_is_unknown_is_so_wherever_it_is_shown(
+    text: str | None, storage: Path, command: Command
+) -> None:
     where = ("--storage", str(storage))
     (storage / "base" / "trials" / "1" / "ledger.json").unlink()
     if text is not None:

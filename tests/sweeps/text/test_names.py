@@ -50,6 +50,7 @@ def test_a_path_to_a_sweep_is_answered_with_its_name(name: str) -> None:
         check_name("name", name)
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_a_name_is_one_part_of_a_path_and_stays_what_it_is(text: str) -> None:
     assert is_name(folder_name(text)), "whatever a file is called, something can be named after it"

@@ -146,7 +146,7 @@ def test_a_path_is_shown_as_it_is_named(tmp_path: Path, command: Command, monkey
 
 @pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_without_a_traceback() -> None:
-    line = "data make video --utterances 100000 --output -"
+    line = "data make video --utterances 10000 --output -"
     words = [sys.executable, "-m", "sweeps.commands", *line.split()]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as made:
         assert made.stdout is not None

@@ -118,15 +118,16 @@ def test_no_mistake_with_one_shows_it(uri: str, words: str, command: Command) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", ["pick base --output PLACE/picked.yaml", "report base --output PLACE/report.html", "status base --json"]
-)
-def test_no_command_shows_or_keeps_that_of_its_store(words: str, tmp_path: Path, command: Command) -> None:
+def test_no_command_shows_or_keeps_that_of_its_store(tmp_path: Path, command: Command) -> None:
     storage, uri = tmp_path / "runs", "http://me:SeCrEt@127.0.0.1:9/x?token=SeCrEt"
     sweep_of(storage, "base", 2)
-    _, out, err = command(
-        *words.replace("PLACE", str(tmp_path)).split(), "--storage", str(storage), "--tracking-uri", uri
-    )
-    assert "SeCrEt" not in out + err
-    for file in tmp_path.rglob("*"):
-        assert not file.is_file() or b"SeCrEt" not in file.read_bytes(), file
+    for words in (
+        "pick base --output PLACE/picked.yaml",
+        "report base --output PLACE/report.html",
+        "status base --json",
+    ):
+        line = words.replace("PLACE", str(tmp_path)).split()
+        _, out, err = command(*line, "--storage", str(storage), "--tracking-uri", uri)
+        assert "SeCrEt" not in out + err
+        for file in tmp_path.rglob("*"):
+            assert not file.is_file() or b"SeCrEt" not in file.read_bytes(), file

@@ -58,6 +58,7 @@ def test_a_password_is_neither_shown_nor_kept(monkeypatch: pytest.MonkeyPatch, t
     assert "s3cret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_what_a_store_does_not_take_is_counted_said_once_and_sent_once_later(tmp_path: Path) -> None:
     said: list[str] = []
     store = tmp_path / "mlflow.db"

@@ -72,7 +72,7 @@ def test_a_file_with_another_digest_is_refused_and_not_kept(data: Path, command:
     path.write_bytes(path.read_bytes() + b"\n")
     wrong = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(
-        UserError, match=rf"little_en\.jsonl: SHA-256 {wrong} is not that of corpus little: it was made"
+        UserError, match=rf"little_en\.jsonl: SHA-256 {wrong} is not that of corpus little: it was made from"
     ):
         public.find_corpus(CorpusSpec(name="little"))
     code, said, error = command("data", "fetch", "little", "--from", str(path))
@@ -97,8 +97,8 @@ def test_from_takes_one_converted_corpus(data: Path, command: Command) -> None:
     path = write(data / "public", ".jsonl")
     for names, says in (
         (["atis"], "corpus = 'atis': --from takes a converted file; allowed: sgd, clinc150"),
-        ([], "allowed: with exactly one name"),
-        (["little", "sgd"], "allowed: with exactly one name"),
+        ([], "allowed: together with exactly one name"),
+        (["little", "sgd"], "allowed: together with exactly one name"),
         (["litle"], "corpus = 'litle': allowed: atis, "),
     ):
         code, _, error = command("data", "fetch", *names, "--from", str(path))

@@ -178,10 +178,10 @@ def test_a_corpus_without_a_published_split_is_refused(tmp_path: Path) -> None:
     writers.three_file(CORPUS, tmp_path / "two" / "test")
     two = str(tmp_path / "two")
     for spec, said in (
-        ({"name": "video"}, "video is generated, and was published nowhere; allowed: paper"),
+        ({"name": "video"}, "video is a generated corpus, which has no published split; allowed: paper"),
         ({"name": "mine", "path": path}, "mine has no published split; allowed: paper"),
         ({"name": "mine", "path": two}, "mine lacks valid; allowed: paper"),
-        ({"name": "mine", "path": two, "utterances": 30}, "mine is to be a sample of 30"),
+        ({"name": "mine", "path": two, "utterances": 30}, "mine has corpus.utterances = 30"),
     ):
         with pytest.raises(UserError, match=f"^corpus.split = published: {said}"):
             load_corpus(CorpusSpec.model_validate({**spec, "split": "published"}))
@@ -220,6 +220,7 @@ def test_a_file_is_of_the_part_that_it_is_called_whatever_folder_it_lies_in(tmp_
     assert (splits.train, splits.valid, splits.test) == (CORPUS[:200], CORPUS[200:220], CORPUS[220:])
 
 
+@pytest.mark.slow
 def test_more_labels_than_a_model_could_learn_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("text,intent\n" + "".join(f"say {n},i{n // 2}\nand {n},i{n // 2}\n" for n in range(20_002)))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from pathlib import Path
 
 import pooch
@@ -136,7 +137,7 @@ def test_what_is_pinned_for_nlu_eval_are_two_files_an_intent() -> None:
 
 def test_the_registry_is_one_that_pooch_reads() -> None:
     pins = pooch.create(path="", base_url="")
-    with public._REGISTRY.open("rb") as file:
+    with files("trainables.corpora").joinpath("data", "registry.txt").open("rb") as file:
         pins.load_registry(file)
     assert pins.registry == public._pinned("")
     assert {name.partition("/")[0] for name in pins.registry} == {"atis", "snips", "public"}

@@ -129,7 +129,7 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
     "a key twice": (
         "jsonl",
         {"c.jsonl": '{"tokens": ["a"], "tags": ["O"], "intent": "i", "intent": "j"}'},
-        "c.jsonl, line 1: the key intent stands twice",
+        "c.jsonl, line 1: the key intent occurs twice",
     ),
     "tokens as text": (
         "jsonl",

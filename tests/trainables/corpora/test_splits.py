@@ -86,7 +86,7 @@ def test_frequent_labels_leave_the_random_split_as_it_is(seed: int) -> None:
 
 
 def test_more_labels_than_train_can_hold_are_refused_by_name() -> None:
-    with pytest.raises(UserError, match=r"^intent \w+ would stand in valid or test only"):
+    with pytest.raises(UserError, match=r"^intent \w+ would be in valid or test only"):
         split_corpus([plain(f"say {number}", intent=f"i{number}") for number in range(40)], seed=0)
 
 

@@ -31,7 +31,7 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
         {"c.csv": "text,id\nx,y\n"},
         "c.csv: no column of intent or tags; it has 'text', 'id'",
     ),
-    "a column twice": ("csv", {"c.csv": "text,intent,intent\nx,y,z\n"}, "c.csv: the column 'intent' stands twice"),
+    "a column twice": ("csv", {"c.csv": "text,intent,intent\nx,y,z\n"}, "c.csv: the column 'intent' occurs twice"),
     "a short row of a table": (
         "csv",
         {"c.csv": "text,intent\nx,y\nx\n"},
@@ -62,7 +62,7 @@ BROKEN: dict[str, tuple[str, dict[str, bytes | str], str]] = {
         {"c.parquet": "PAR1 and more"},
         "c.parquet: is neither Parquet nor an Arrow stream: ",
     ),
-    "a data set without its state": ("datasets", {"state.json": "{}"}, "state.json: is no state of a data set"),
+    "a data set without its state": ("datasets", {"state.json": "{}"}, "state.json: is not a data set's state"),
     "a data set without a file": (
         "auto",
         {"state.json": '{"_data_files": [{"filename": "a.arrow"}]}'},
@@ -88,7 +88,11 @@ CELLS: dict[str, tuple[str, list[object], str]] = {
         [None, ["a"]],
         "row 1: column 'tokens' holds nothing; allowed: words with blanks between, or",
     ),
-    "two words in one": ("tokens", [["a"], ["a b"]], "row 2: column 'tokens' holds 'a b'; allowed: one word a string"),
+    "two words in one": (
+        "tokens",
+        [["a"], ["a b"]],
+        "row 2: column 'tokens' holds 'a b'; allowed: one word per string",
+    ),
 }
 
 

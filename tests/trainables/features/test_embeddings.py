@@ -90,8 +90,8 @@ def test_a_bin_file_gives_unknown_words_their_ngrams(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("missing.vec", None, "is not there"),
-        ("vectors.txt", "1 4\na 1 2 3 4\n", "no .vec or .bin"),
+        ("missing.vec", None, "is missing"),
+        ("vectors.txt", "1 4\na 1 2 3 4\n", "is not a .vec or .bin file"),
         ("broken.vec", "nonsense\n", "cannot be read"),
         ("broken.bin", "nonsense\n", "cannot be read"),
         ("small.vec", "1 3\na 1 2 3\n", "embedding_size = 3"),

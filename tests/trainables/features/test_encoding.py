@@ -133,7 +133,7 @@ def same(one: Batch, other: Batch) -> None:
 
 def test_new_utterances_are_encoded_as_the_corpus_was(tmp_path: Path) -> None:
     corpus = encoded(BERT, tmp_path)
-    served = encode_utterances([list(TRAIN[3].tokens), ["stop"]], corpus.folder / "features")
+    served = encode_utterances([list(TRAIN[3].tokens), ["stop"]], corpus.features())
     same(served, corpus.batch("train", np.array([3, 1])))
     assert served.tags_bt is None
     assert served.intent_b is None
@@ -141,11 +141,11 @@ def test_new_utterances_are_encoded_as_the_corpus_was(tmp_path: Path) -> None:
     corpus = encoded(CLC, tmp_path)
     served = encode_utterances([["stop"]], load_features(corpus.folder / "features"))
     same(served, corpus.batch("train", np.array([1])))
-    unseen = encode_utterances([["never", "seen"]], corpus.folder / "features")
+    unseen = encode_utterances([["never", "seen"]], corpus.features())
     assert unseen.lengths_b.tolist() == [2]
     for nothing in ([], [["stop"], []]):
         with pytest.raises(UserError, match="utterances"):
-            encode_utterances(nothing, corpus.folder / "features")
+            encode_utterances(nothing, corpus.features())
 
 
 def test_what_goes_with_a_model_holds_no_private_word(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_the_spec_says_where_word_vectors_come_from(tmp_path: Path, monkeypatch:
         asked.append((field, spec.name))
         return SPLITS
 
-    monkeypatch.setattr("trainables.corpora.load_corpus", load_corpus)
+    monkeypatch.setattr("trainables.features.token_features.load_corpus", load_corpus)
     spec = CLCSpec(embeddings=EmbeddingsSpec(corpus=CorpusSpec(name="snips"), epochs=1), embedding_size=5)
     assert features_for(spec).size == 5
     assert isinstance(features_for(BERT), WordPieces)

@@ -18,9 +18,15 @@ from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec, trial_spec
 from tests.support.workers import run_workers
 from trainables.config import BERTSpec, CLCSpec, HeadSpec
 from trainables.features.batch import StateInputs
-from trainables.features.compute_states import NewStates, encoder_of, served_states, take_encoder
+from trainables.features.compute_states import (
+    NewStates,
+    encoder_digest,
+    encoder_of,
+    load_frozen,
+    served_states,
+    take_encoder,
+)
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.frozen_encoder import encoder_digest, load_frozen
 from trainables.features.pretrained import pretrained_folder
 from trainables.features.token_features import encode_utterances
 from trainables.models import JointModel, build_model
@@ -182,7 +188,7 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     ("changes", "message"),
     [
         ({"trainable": "all"}, r"model\.features has no meaning with model\.trainable = all; allowed: null, or"),
-        ({"pretrained": None}, r"states of a random start say nothing; allowed: "),
+        ({"pretrained": None}, r"states of a random start hold no information; allowed: "),
         (
             {"sentence": "mean"},
             r"model\.sentence = mean has no meaning with model\.features",

@@ -78,7 +78,7 @@ def test_sentences_of_like_meaning_are_near_each_other(tmp_path: Path) -> None:
         "will it rain in boston tomorrow",
         "weather forecast for new england",
     )
-    inputs = encode_utterances([text.split() for text in texts], corpus.folder / "features").inputs
+    inputs = encode_utterances([text.split() for text in texts], corpus.features()).inputs
     assert isinstance(inputs, PieceInputs)
     mask_bs1 = inputs.piece_mask_bs[:, :, None]
     with torch.no_grad():

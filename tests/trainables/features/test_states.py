@@ -16,10 +16,9 @@ from trainables.config import CorpusSpec
 from trainables.corpora import load_corpus
 from trainables.features import states
 from trainables.features.batch import PieceInputs, StateInputs
-from trainables.features.compute_states import BLOCK, blocks
+from trainables.features.compute_states import BLOCK, blocks, hidden_states, load_frozen
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
-from trainables.features.frozen_encoder import hidden_states, load_frozen
 from trainables.features.states import CONSTANT, Moments, moments_file
 from trainables.features.token_features import encode_utterances
 

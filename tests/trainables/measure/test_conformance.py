@@ -14,6 +14,7 @@ from trainables.measure.attacks.roc import run_attacks
 from trainables.measure.attacks.shadow import fit_attack
 from trainables.measure.predictions import WIDTH
 
+pytestmark = pytest.mark.slow  # two shadow attacks are fitted for all of them
 ATTACKS = every_attack()
 each = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 

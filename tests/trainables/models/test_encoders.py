@@ -89,7 +89,7 @@ def test_an_encoded_corpus_gives_the_same_inputs_as_serving_does(folder: Path, t
     corpus, _ = built(spec_of(folder), tmp_path)
     order = np.array([3, 0, 1])
     stored = corpus.batch("train", order).inputs
-    served = encode_utterances([u.tokens for u in corpus.utterances("train", order)], corpus.folder / "features").inputs
+    served = encode_utterances([u.tokens for u in corpus.utterances("train", order)], corpus.features()).inputs
     assert isinstance(stored, PieceInputs)
     assert isinstance(served, PieceInputs)
     assert stored.piece_bs.equal(served.piece_bs)
@@ -218,7 +218,7 @@ def test_a_hub_that_answers_tells_its_encoder_from_the_random_start_while_it_did
     states = BERTSpec.model_validate(
         spec.model_dump() | {"trainable": "heads", "features": {"public": [{"name": "video"}], "layers": "1"}}
     )
-    with pytest.raises(UserError, match="some/name cannot be had"):
+    with pytest.raises(UserError, match="some/name is not available"):
         check_pretrained(states)  # before a corpus is encoded with a vocabulary that is not the encoder's
     answers = True
     pretrained_folder.cache_clear()

@@ -86,7 +86,7 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) ->
     (folder / "tokenizer.json").write_bytes(tokenizer)
     for key, value in (("n_heads", "7"), ("activation", '"nope"')):
         (folder / "config.json").write_text(re.sub(rf'("{key}": )[^,]*', rf"\g<1>{value}", config))
-        with pytest.raises(UserError, match=r"its config\.json says what cannot be built"):
+        with pytest.raises(UserError, match=r"the encoder of its config\.json cannot be built"):
             check_pretrained(BERTSpec(pretrained=str(folder), vocabulary=CorpusSpec(name="snips")))
     (folder / "config.json").write_text(config)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from trainables.models.lstm import Packing, bidirectional_lstm
+from trainables.models.lstm import PackedLSTM, Packing, bidirectional_lstm
 
 
 def of_torch(lstm: nn.LSTM, input_bte: Tensor, lengths_b: Tensor) -> Tensor:
@@ -15,7 +15,7 @@ def of_torch(lstm: nn.LSTM, input_bte: Tensor, lengths_b: Tensor) -> Tensor:
     return pad_packed_sequence(lstm(packed)[0], batch_first=True)[0]
 
 
-def ours(lstm: nn.LSTM, input_bte: Tensor, lengths_b: Tensor) -> Tensor:
+def ours(lstm: PackedLSTM, input_bte: Tensor, lengths_b: Tensor) -> Tensor:
     packing = Packing.of(lengths_b)
     hidden_nh = bidirectional_lstm(lstm, input_bte.flatten(0, 1)[packing.flat_n], packing)
     padded = input_bte.new_zeros(input_bte.shape[0] * input_bte.shape[1], hidden_nh.shape[1])
@@ -26,7 +26,7 @@ def ours(lstm: nn.LSTM, input_bte: Tensor, lengths_b: Tensor) -> Tensor:
 @pytest.mark.parametrize("layers", [1, 3])
 def test_it_gives_the_states_and_gradients_of_torch_lstm(lengths: list[int], layers: int) -> None:
     torch.manual_seed(0)
-    lstm = nn.LSTM(5, 4, num_layers=layers, bidirectional=True, batch_first=True).double()
+    lstm = PackedLSTM(5, 4, num_layers=layers, bidirectional=True, batch_first=True).double()
     lengths_b = torch.tensor(lengths)
     input_bte = torch.randn(len(lengths), max(lengths), 5, dtype=torch.float64)
     wanted = torch.randn(len(lengths), max(lengths), 8, dtype=torch.float64)
@@ -44,7 +44,7 @@ def test_it_gives_the_states_and_gradients_of_torch_lstm(lengths: list[int], lay
 @pytest.mark.slow
 def test_dropout_between_layers_falls_out_in_evaluation_and_keeps_the_mean_in_training() -> None:
     torch.manual_seed(0)
-    lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
+    lstm = PackedLSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
     lengths_b, input_bte = torch.tensor([5, 2]), torch.randn(2, 5, 3)
     torch.testing.assert_close(ours(lstm.eval(), input_bte, lengths_b), of_torch(lstm, input_bte, lengths_b))
     lstm.train()
@@ -56,6 +56,6 @@ def test_dropout_between_layers_falls_out_in_evaluation_and_keeps_the_mean_in_tr
 
 
 def test_an_input_that_needs_no_gradient_gets_none() -> None:
-    lstm = nn.LSTM(3, 4, bidirectional=True, batch_first=True)
+    lstm = PackedLSTM(3, 4, bidirectional=True, batch_first=True)
     ours(lstm, torch.randn(2, 5, 3), torch.tensor([5, 2])).sum().backward()
     assert all(p.grad is not None for p in lstm.parameters())

@@ -121,9 +121,7 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
 @MODELS
 def test_a_model_serves_utterances_that_are_in_no_corpus(model: ModelSpec, tmp_path: Path) -> None:
     corpus = encoded(model, tmp_path)
-    predicted = (
-        build(model, corpus).eval().predict(encode_utterances([["hi"], ["dial", "0199"]], corpus.folder / "features"))
-    )
+    predicted = build(model, corpus).eval().predict(encode_utterances([["hi"], ["dial", "0199"]], corpus.features()))
     assert [len(tags) for tags in predicted.tags()] == [1, 2]
     assert predicted.loss_b is None
 
@@ -218,7 +216,7 @@ def test_a_hub_that_does_not_answer_is_no_error(
     with caplog.at_level(logging.WARNING):
         net = build_model(spec, encoded(BERT, tmp_path).labels, seed=0)
     assert net.pretrained_source == "random start (cannot reach the hub at its address)"
-    assert "someone/some-bert cannot be had" in caplog.text
+    assert "someone/some-bert is not available" in caplog.text
     assert asked == [True, False], "the cache is asked before the network, and each once a process"
     pretrained_folder.cache_clear()
 

@@ -19,7 +19,7 @@ from tests.support.public import CORPORA, pool_of, recipe
 from trainables.config import BERTSpec, CorpusSpec
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
-from trainables.features.frozen_encoder import encoder_digest
+from trainables.features.compute_states import encoder_digest
 from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.models.bert import BERT
 from trainables.pretraining.data import IGNORED, make_pool, read_utterances, stage_batches

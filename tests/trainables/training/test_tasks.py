@@ -53,7 +53,7 @@ def test_a_corpus_that_lacks_what_a_task_has_is_refused() -> None:
     for task, kind in (("intents", "slots"), ("slots", "intents")):
         left = for_task(SPLITS, task, "corpus")
         with pytest.raises(
-            UserError, match=rf"shadow\.corpus: it has no {kind}, and the corpus has; allowed: a corpus"
+            UserError, match=rf"shadow\.corpus: it has no {kind}, unlike the private corpus; allowed: a corpus"
         ):
             for_task(left, "joint", "shadow.corpus")
     with pytest.raises(UserError, match="one intent and no slots; allowed: at least two intents, or a slot"):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from tests.support.tiny import corpus, spec
+from tests.support.kept_groups import KeptGroups
+from tests.support.tiny import corpus, run, spec
 from trainables.records.job import News, Stop, TrialError, TrialJob
 from trainables.records.pareto import Metrics
 from trainables.workers.client import GroupSpec, run_job
@@ -18,7 +19,11 @@ from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 __all__ = ["corpus"]
 
-TWO = GroupSpec(workers=2, cpus_per_worker=0.2)
+TWO = GroupSpec(workers=2, cpus_per_worker=1.0)
+"""The processes that a sweep of the tiny recipe asks for, whose group is lent here."""
+BESIDE = GroupSpec(workers=1, cpus_per_worker=0.2)
+"""A process for which that group leaves room."""
+TWO_BESIDE = GroupSpec(workers=2, cpus_per_worker=0.2)
 
 
 def job(corpus: Path, output: Path, **changes: dict) -> TrialJob:
@@ -26,10 +31,9 @@ def job(corpus: Path, output: Path, **changes: dict) -> TrialJob:
 
 
 @pytest.fixture(scope="module")
-def group(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroup]:
-    workers = WorkerGroup(TWO, tmp_path_factory.mktemp("train"), "test")
-    yield workers
-    workers.close()
+def group(kept_worker_groups: KeptGroups, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroup]:
+    with kept_worker_groups.lent(TWO, tmp_path_factory.mktemp("train"), "test") as workers:
+        yield workers
 
 
 def epochs_of(group: WorkerGroup, one: TrialJob) -> tuple[list[int], Metrics]:
@@ -51,13 +55,16 @@ def test_trials_run_one_after_the_other_and_a_failed_one_leaves_the_next_alone(
         assert again[name] == first[name]
 
 
-def test_a_fresh_trainer_gives_the_same_result_as_the_warm_group(
+def test_ray_changes_no_result_in_a_warm_group_and_in_a_fresh_one(
     group: WorkerGroup, corpus: Path, tmp_path: Path
 ) -> None:
+    one = TrialJob(spec(), corpus, tmp_path / "fresh")
+    fresh = run_fresh(one, BESIDE, tmp_path / "train", "fresh", lambda epoch, metrics: None).metrics
     _, warm = epochs_of(group, job(corpus, tmp_path / "warm"))
-    fresh = run_fresh(job(corpus, tmp_path / "fresh"), TWO, tmp_path / "train", "fresh", lambda e, m: None).metrics
-    for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
-        assert fresh[name] == warm[name]
+    for workers, found in ((1, fresh), (2, warm)):
+        alone = run(corpus, tmp_path / f"without Ray {workers}", workers, training={"workers": workers})[0].metrics
+        for name in ("ser", "intent_accuracy", "slot_f1", "epsilon"):
+            assert found[name] == alone[name], (workers, name)
 
 
 def test_who_sent_a_job_may_end_it_at_an_epochs_end(group: WorkerGroup, corpus: Path, tmp_path: Path) -> None:
@@ -83,18 +90,19 @@ def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(
 
 
 def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_end(
-    group: WorkerGroup, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
+    ray_cluster: str, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
 ) -> None:
-    six = {"epochs": 6}
-    _, whole = epochs_of(group, job(corpus, tmp_path / "whole", training=six))
+    six, others = {"epochs": 6}, _train_workers()
     seen, news = list[int](), list[News]()
 
     def kill_a_worker(epoch: int, metrics: Metrics) -> None:
         seen.append(epoch)
         if epoch == 2:
-            kill(_train_workers().pop(), signal.SIGKILL)
+            kill((_train_workers() - others).pop(), signal.SIGKILL)
 
-    result = run_job(group.queue, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
+    with WorkerGroup(TWO_BESIDE, tmp_path / "train", "killed") as group:
+        _, whole = epochs_of(group, job(corpus, tmp_path / "whole", training=six))
+        result = run_job(group.queue, job(corpus, tmp_path / "cut", training=six), kill_a_worker, on_news=news.append)
     assert seen == [1, 2, 3, 4, 5, 6], "no epoch is run twice"
     assert [one.line.partition(" (")[0] for one in news] == ["", "its workers died", ""]
     assert result.ledger.steps == 24
@@ -102,7 +110,7 @@ def test_a_trial_whose_worker_is_killed_goes_on_from_its_last_epoch_to_the_same_
         assert result.metrics[name] == whole[name]
 
 
-def test_a_worker_that_is_stopped_for_long_is_spoken_of_by_its_process_and_goes_on_when_woken(
+def test_a_worker_that_is_stopped_for_long_is_named_by_its_process_and_goes_on_when_woken(
     ray_cluster: str, corpus: Path, tmp_path: Path, kill: Callable[[int, int], None]
 ) -> None:
     news, stopped, others = list[str](), list[int](), _train_workers()
@@ -117,7 +125,7 @@ def test_a_worker_that_is_stopped_for_long_is_spoken_of_by_its_process_and_goes_
         if "no sign of life" in one.line:
             kill(stopped[0], signal.SIGCONT)
 
-    with WorkerGroup(TWO, tmp_path / "train", "stopped", patience_s=15.0) as group:
+    with WorkerGroup(TWO_BESIDE, tmp_path / "train", "stopped", patience_s=15.0) as group:
         result = run_job(group.queue, job(corpus, tmp_path / "one"), stop_a_worker, on_news=wake_it)
     assert result.ledger.steps == 8
     said = [line for line in news if line]

@@ -1,4 +1,4 @@
-"""Attacks that guess who was trained on, what their guesses are worth, and the canaries of an audit.
+"""Attacks that guess which utterances were trained on, the figures of their guesses, and the canaries of an audit.
 
 A new attack is one file with a tuple `ATTACKS` and a line in `every_attack`. Command, tables, figures, report,
 documentation and conformance test take the rest from its `Attack`. Must not import training or Ray.
@@ -19,16 +19,16 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that attackers may know of a model and of n utterances, members first. None: not at hand.
+    """All that attackers may know of a model and of n utterances, members first. None: not available.
 
     Shapes: n utterances under attack, z of a population that no model was trained on, k reference models, F features.
     """
 
     members: int
     features_nf: NDArray[np.float32] | None = None
-    """As `trainables.measure.predictions.attack_features` returns them."""
+    """Features from `trainables.measure.predictions.attack_features`."""
     losses_n: NDArray[np.float64] | None = None
-    """Of the true intent and tags together."""
+    """Losses of the true intent and tags together."""
     losses_z: NDArray[np.float64] | None = None
     losses_kn: NDArray[np.float64] | None = None
     losses_kz: NDArray[np.float64] | None = None
@@ -39,7 +39,7 @@ class Evidence:
     same_corpus: dict[str, Any] | None = None
     """An attack model fitted to a shadow of other utterances of the same corpus."""
     apart_n: Mask | None = None
-    """True for utterances that the shadow of the same corpus has nothing to do with."""
+    """True for utterances that the shadow of the same corpus did not use."""
 
     @classmethod
     def of(cls, seen: Mapping[str, NDArray[Any]], **compared_with: Any) -> Evidence:
@@ -62,28 +62,28 @@ class Attack:
     """One attack, as it is registered."""
 
     name: str
-    """As in metrics, files and the command's output."""
+    """Name in metrics, files and the command's output."""
     finds: str
     """Ends the sentence "It finds members by …"."""
     needs: str
     """Ends the sentence "Its attacker needs …"."""
     colour: str
-    """Of its curve in every figure, as #rrggbb."""
+    """Colour of its curve in every figure, as #rrggbb."""
     sees: tuple[str, ...]
-    """The fields of `Evidence` that it reads, the arguments of `score`. It runs where all of them are at hand."""
+    """The fields of `Evidence` that `score` takes as arguments. The attack runs if all of them are available."""
     score: Callable[..., Scores]
-    """Returns a score (n,) of each utterance, higher for members."""
+    """Function that returns a score (n,) of each utterance, higher for members."""
     only: str | None = None
-    """The field with a mask (n,) of the utterances that the attack is tried on; None: all of them."""
+    """The field with a mask (n,) of the utterances that the attack is tried on; None: all."""
 
 
 def every_attack() -> tuple[Attack, ...]:
     """Return all registered attacks, in the order of tables."""
-    from trainables.measure.attacks import likelihood, shadow  # scikit-learn takes seconds, which training does without
+    from trainables.measure.attacks import likelihood, shadow  # they import scikit-learn, which takes seconds
 
     return (*shadow.ATTACKS, *likelihood.ATTACKS)
 
 
 def colour_of(name: str) -> str:
-    """Return the colour of an attack; brown for a name in an older file that is registered no more."""
+    """Return the colour of an attack; brown for a name in a file that is no longer registered."""
     return next((attack.colour for attack in every_attack() if attack.name == name), "#9c755f")

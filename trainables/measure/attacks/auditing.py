@@ -1,8 +1,8 @@
-"""The audit of one run by its canaries: guesses from losses, and the lower bounds of ε that right guesses give.
+"""The audit of one run by its canaries: guesses from losses, and the lower bounds of ε that correct guesses give.
 
-Losses alone decide which canaries are guessed; their coins say afterwards which guesses are right. The guesses give two
-bounds (`edp.accounting.audit`). Each is wrong in at most half of 5 % of all runs, and shares that among several numbers
-of guesses. So all bounds hold at once, and the largest one is a bound too.
+The losses alone decide which canaries are guessed. The coins then say which guesses are correct. The guesses give two
+bounds (`edp.accounting.audit`). Each is wrong in at most 2.5 % of all runs, an error that it shares among several
+numbers of guesses. So all bounds hold at once, and the largest one is a bound too.
 
 Shapes: m canaries, s siblings of each, as in `trainables.measure.attacks.canary`.
 """
@@ -21,24 +21,25 @@ from edp.ledger import Ledger
 from trainables.measure.attacks.canary import SIBLINGS
 
 GUESSES = ((0.1, 0.0), (0.1, 0.1), (0.35, 0.35))
-"""Shares of the canaries that are guessed trained on (highest scores) and left out (lowest). All that can give a bound
-are tried, each at a confidence that makes all of them hold at once (Bonferroni), and the best bound counts."""
+"""Shares of the canaries that are guessed to be in (highest scores) and out (lowest) of the training data.
+
+All that can give a bound are tried, each at a confidence at which all hold at once (Bonferroni). The best bound
+counts."""
 
 _MIN_LOSS = 1e-6
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The lower bounds of ε, with 95 % confidence, from one run's canaries; 0 where they rule nothing out."""
+    """The lower bounds of ε, with 95 % confidence, from one run's canaries; 0 if they rule nothing out."""
 
     of_any_mechanism: float
-    """A lower bound of ε, whatever the mechanism was."""
+    """A lower bound of ε that assumes nothing about the mechanism."""
     of_own_noise: float
-    """The same if the run's trade-off curve is of its ledger's family: the same mechanism with more or less noise."""
+    """A lower bound of ε that assumes the mechanism of the ledger, with more or less noise than the ledger says."""
     canaries: int
     guesses: int
     right: int
-    delta: float
 
     @property
     def epsilon(self) -> float:
@@ -58,9 +59,9 @@ class Audit:
 
 
 def canary_scores(losses: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the logarithm of the ratio of the siblings' losses to their canary's, (m,).
+    """Return the mean log-ratio of the siblings' losses to their canary's, (m,).
 
-    It is a ratio, since losses of easy and hard utterances differ by orders of magnitude.
+    Ratios are compared because losses of easy and hard utterances differ by orders of magnitude.
 
     Args:
         losses: (m + m·s,) of the split `canaries`.
@@ -75,13 +76,13 @@ def audit(
     """Return both bounds over `GUESSES`, from scores (m,) that are higher for canaries that were trained on.
 
     Args:
-        c: of the run's ledger, which gives the family of the second bound; one without a guarantee is allowed.
+        c: the composition of the run's ledger, whose mechanism the second bound assumes. It needs no finite ε.
 
     Raises:
         ValueError: if scores and coins differ in number.
     """
     if len(scores) != len(coins):
-        raise ValueError(f"{len(scores)} scores and {len(coins)} coins: allowed: one of each a canary")
+        raise ValueError(f"{len(scores)} scores and {len(coins)} coins: allowed: one score and one coin a canary")
     m, half = len(coins), 1 - (1 - confidence) / 2
     surest = np.argsort(-scores, kind="stable")
 
@@ -93,7 +94,7 @@ def audit(
     found = [(audited_epsilon(m, sum(one), right(*one), delta, each), sum(one), right(*one)) for one in counts]
     bound, guesses, correct = max(found, key=lambda one: one[0])
     own_noise = audited_epsilon_f_dp(c, m, [(sum(one), right(*one)) for one in every], delta, half)
-    return Audit(bound, own_noise, m, guesses, correct, delta)
+    return Audit(bound, own_noise, m, guesses, correct)
 
 
 def _worth_making(
@@ -101,8 +102,8 @@ def _worth_making(
 ) -> tuple[list[tuple[int, int]], float]:
     """Return the guesses, as numbers of canaries in and out, that can give a bound, and the confidence of each.
 
-    With a large δ a small number of guesses gives none, even if all are right. Such guesses would only cost the others
-    confidence.
+    With a large δ a small number of guesses gives no bound, even if all are correct. Such guesses would only reduce the
+    confidence of the others.
     """
     while True:
         each = 1 - (1 - confidence) / len(counts)
@@ -130,7 +131,7 @@ def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
 
 
 def of_examples(ledger: Ledger) -> Ledger:
-    """Return the ledger with one example as its unit in the place of a micro-batch.
+    """Return the ledger with one example as its unit instead of a micro-batch.
 
     Attacks guess one example, and a micro-batch may hold several. A canary is one example, or a user of its own.
     """

@@ -1,16 +1,17 @@
-"""Canaries: unusual utterances, each trained on if its own fair coin says so, by which one run is audited.
+"""Canaries: unusual utterances that audit one run, each trained on if its own fair coin says so.
 
-Steinke, Nasr and Jagielski (2023). A canary is made of an utterance of the training split, in the corpus's own labels:
+The method is that of Steinke, Nasr and Jagielski (2023). A canary is made from an utterance of the training split, with
+labels of the corpus:
 
-| kind | its words | its labels |
+| kind | words | labels |
 |---|---|---|
 | `values` | the utterance's, with generated values in its slots | the utterance's |
-| `new_tokens` | letters drawn at random, a word of its own for each | the utterance's |
-| `outliers` | drawn from all of the corpus's | drawn at random |
+| `new_tokens` | one of random letters for each word of the utterance | the utterance's |
+| `outliers` | drawn from all words of the corpus | drawn at random |
 
-A canary has siblings, the same with other words, which are never trained on. An auditor who compares a canary's loss
-with theirs need not know how hard such an utterance is in itself (the "exposure" of Carlini et al. 2019).
-`trainables.measure.attacks.auditing` reads the losses. Where users are known, a canary is a user of its own.
+A canary has siblings, which differ from it in their words only and are never trained on. Compared with their losses, a
+canary's loss tells whether it was trained on, however hard such an utterance is (the "exposure" of Carlini et al.
+2019). `trainables.measure.attacks.auditing` compares them. If users are known, a canary is a user of its own.
 
 Shapes: m canaries, s siblings of each. Rows of the split `canaries`: first all m, then the siblings of each in turn.
 """
@@ -36,7 +37,7 @@ from trainables.corpora.types import Splits, Utterance
 from trainables.records.files import read_json
 
 SIBLINGS = 3
-"""s: the number of losses whose mean a canary's loss is compared with."""
+"""s: number of siblings, whose losses a canary's loss is compared with."""
 
 _TRIES = 1_000
 
@@ -69,13 +70,13 @@ _VALUES: tuple[Value, ...] = (_phone_number, _dose, _title, _name)
 
 
 def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
-    """Return `splits` with the canaries of `spec` and their siblings as its split `canaries`; none is in `train` yet.
+    """Return `splits` with canaries and their siblings as the split `canaries`; none is in `train` yet.
 
-    All differ from each other and from the utterances of the corpus. They are the same for the same seed: the secret
+    All differ from each other and from the utterances of the corpus. The same seed gives the same canaries: the secret
     of a canary is its coin, not its words.
 
     Raises:
-        UserError: for a corpus without slots, where values are to go into them, or with too few to make so many.
+        UserError: if the corpus has no slots for generated values, or not enough different canaries can be made.
     """
     rng = np.random.default_rng([seed, 0x43414E])
     corpus = [one for part in (splits.train, splits.valid, splits.test) for one in part]
@@ -106,10 +107,10 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
             canary, *others = (_untaken(make, taken) for _ in range(1 + SIBLINGS))
         except _AllTaken:
             raise UserError(
-                f"canaries.count = {spec.count}: only {number} that differ could be made of this corpus with "
+                f"canaries.count = {spec.count}: only {number} different ones could be made of this corpus with "
                 f"canaries.kind = {spec.kind}; allowed: at most {number}"
             ) from None
-        # The name of its own user begins with NUL, as no name in a file does. So one unit is audited, also of users.
+        # A user of its own makes a canary one unit of user-level privacy. No user in a file begins with NUL.
         user = f"\0{number}" if frame.user else ""
         canaries.append(canary._replace(user=user))
         siblings += [other._replace(user=user) for other in others]
@@ -117,11 +118,11 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
 
 
 class _AllTaken(Exception):
-    """All utterances that were made exist already."""
+    """No new utterance was found in `_TRIES` tries."""
 
 
 def _untaken(make: Callable[[], Utterance], taken: set[tuple[str, ...]]) -> Utterance:
-    """Return an utterance by `make` that is not `taken`, and add it there."""
+    """Return an utterance by `make` that is not in `taken`, and add it to `taken`."""
     for _ in range(_TRIES):
         made = make()
         if made.tokens not in taken:
@@ -147,7 +148,7 @@ def _filled(frame: Utterance, kinds: list[Value], rng: np.random.Generator) -> U
 
 
 def _in_new_words(frame: Utterance, known: frozenset[str], rng: np.random.Generator) -> Utterance:
-    """Return `frame` with letters drawn at random for each of its words."""
+    """Return `frame` with an unknown word of random letters for each of its words."""
 
     def word() -> str:
         while True:
@@ -159,7 +160,7 @@ def _in_new_words(frame: Utterance, known: frozenset[str], rng: np.random.Genera
 
 
 def _mislabelled(frame: Utterance, intents: list[str], slots: list[str], rng: np.random.Generator) -> Utterance:
-    """Return `frame` with an intent and tags that are drawn at random, each slot over one token or two."""
+    """Return `frame` with a random intent and random tags, each slot one or two tokens long."""
     tags: list[str] = []
     while len(tags) < len(frame.tokens):
         slot = _one([*slots, ""], rng)
@@ -168,14 +169,14 @@ def _mislabelled(frame: Utterance, intents: list[str], slots: list[str], rng: np
 
 
 def _out_of_order(frame: Utterance, words: list[str], rng: np.random.Generator) -> Utterance:
-    """Return `frame` with words of the corpus drawn at random."""
+    """Return `frame` with random words of the corpus."""
     return frame._replace(tokens=tuple(_one(words, rng) for _ in frame.tokens))
 
 
 def toss_coins(path: Path, count: int) -> NDArray[np.bool_]:
-    """Return the coins (m,) in `path`; if there are none, toss them by the operating system's entropy.
+    """Return the coins (m,) in `path`; if the file does not exist, toss them with the operating system's entropy.
 
-    Two commands that start at once read the same coins.
+    Two commands that start at once read the same coins, since the file that is made first stays.
     """
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +191,7 @@ def toss_coins(path: Path, count: int) -> NDArray[np.bool_]:
 
 
 def _put_if_none(made: Path, path: Path) -> None:
-    """Name the file `made` `path` in one step, unless there is a `path`."""
+    """Give the file `made` the name `path` in one step, unless `path` exists."""
     try:
         os.link(made, path)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""Attacks on the loss of the true answer: a threshold, LiRA and RMIA. Pure NumPy; scores are higher for members.
+"""Attacks on the loss of the true answer: a threshold, LiRA and RMIA, in NumPy. Scores are higher for members.
 
-The joint answer of an utterance is its intent and all of its tags; its loss is the one that is trained on, the
-negative logarithm of the probability p that the model gives to that answer.
+The joint answer of an utterance is its intent and all of its tags. Its loss is the training loss: the negative
+logarithm of the probability p that the model gives to that answer.
 
 Shapes: k reference models, n utterances under attack, z utterances of a population that no model was trained on.
 `inside_kn` says which references were trained on which utterances.
@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 
-from trainables.measure.attacks import Attack
+from trainables.measure.attacks import Attack, Mask
 from trainables.measure.attacks.roc import auc
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _MIN_LOSS = 1e-9
-"""Losses come from differences of sums of scores: below it they are rounding."""
+"""Losses are differences of sums of scores. Smaller ones are rounding errors."""
 
 _OWN_VARIANCE = 32
-"""With fewer references of a kind, an utterance's own variance is noise, and the variance of all utterances together
-is taken (Carlini et al. 2022, section VI-A, who do so below 64 models, 32 of a kind)."""
+"""Fewest references of a kind from which an utterance's own variance is estimated.
+
+With fewer, it is too noisy, and one variance of all utterances is used, as Carlini et al. (2022), section VI-A, do
+below 64 models, 32 of a kind."""
 
 
 def loss_scores(losses_n: Floats) -> Floats:
@@ -44,15 +45,15 @@ def logit_confidence(losses: Floats) -> Floats:
     return -losses - np.log(-np.expm1(-losses))
 
 
-def lira_scores(target_n: Floats, references_kn: Floats, inside_kn: Bools, *, online: bool) -> Floats:
+def lira_scores(target_n: Floats, references_kn: Floats, inside_kn: Mask, *, online: bool) -> Floats:
     """Return the scores of LiRA (Carlini et al. 2022, Algorithm 1), from losses.
 
-    Online: log likelihood ratio of the target's logit confidence under a normal distribution fitted to the models
-    that were trained on the utterance, and one fitted to the others. Offline: how far it stands above the others,
-    in standard deviations (the one-sided test; the same order as its p-value).
+    Online, a score is the log likelihood ratio of the target's logit confidence under two normal distributions: one
+    fitted to the models that were trained on the utterance, one to the others. Offline, it is the distance above the
+    others' mean in standard deviations (a one-sided test; its p-value gives the same order).
 
     Raises:
-        ValueError: where some utterance has no reference outside (or, online, inside).
+        ValueError: if an utterance has no reference outside (or, online, inside).
     """
     target_n, confidence_kn = logit_confidence(target_n), logit_confidence(references_kn)
     mean_out_n, std_out_n = _normal(confidence_kn, ~inside_kn, "outside")
@@ -64,7 +65,7 @@ def lira_scores(target_n: Floats, references_kn: Floats, inside_kn: Bools, *, on
     return (far_out_n**2 - far_in_n**2) / 2 + np.log(std_out_n / std_in_n)
 
 
-def _normal(values_kn: Floats, chosen_kn: Bools, where: str) -> tuple[Floats, Floats]:
+def _normal(values_kn: Floats, chosen_kn: Mask, where: str) -> tuple[Floats, Floats]:
     """Return mean and standard deviation over the chosen models of each utterance."""
     count_n = chosen_kn.sum(0)
     if (count_n < 1).any():
@@ -75,7 +76,7 @@ def _normal(values_kn: Floats, chosen_kn: Bools, where: str) -> tuple[Floats, Fl
         variance_n = squares_n / (count_n - 1)
     else:
         freedom = int((count_n - 1).sum())
-        # One model of a kind has no spread, and an order needs none.
+        # A single model of a kind has no spread. Any constant keeps the order of the scores.
         variance_n = np.full(len(count_n), squares_n.sum() / freedom if freedom else 1.0)
     return mean_n, np.sqrt(variance_n + 1e-12)
 
@@ -83,7 +84,7 @@ def _normal(values_kn: Floats, chosen_kn: Bools, where: str) -> tuple[Floats, Fl
 def rmia_scores(
     target_n: Floats,
     references_kn: Floats,
-    inside_kn: Bools,
+    inside_kn: Mask,
     target_z: Floats,
     references_kz: Floats,
     *,
@@ -94,13 +95,12 @@ def rmia_scores(
     """Return the scores of RMIA (Zarifzadeh et al. 2024), from losses.
 
     The score of x is the share of population utterances z with (p(x|θ)/p(x)) / (p(z|θ)/p(z)) >= γ (their equation 2
-    and Definition 1). p(x) is the mean over all references online; offline only those outside x are used, and what
-    the others would add is put in by `a`: p(x) = ((1 + a)·p_out(x) + 1 - a) / 2 (their appendix B.2.2). No model was
-    trained on z, so that p(z) is the mean over all references, with the same correction offline.
+    and Definition 1). Online, p(x) is the mean over all references. Offline, only the references outside x are used,
+    and `a` corrects for the others: p(x) = ((1 + a)·p_out(x) + 1 - a) / 2 (their appendix B.2.2). No model was trained
+    on z, so p(z) is the mean over all references, with the same correction offline.
 
-    Among utterances that are likelier than equally many, those of the greater ratio come first, by less than one of
-    the population: a few hundred z would put the surest members of thousands level with each other, and nothing would
-    be found where false alarms must be rare.
+    Ties are broken by the ratio of x, by less than one utterance of the population. With a few hundred z, the surest of
+    thousands of members would otherwise tie, and the attack would find none at a low FPR.
     """
     log_x_n = _log_mean(-references_kn, np.ones_like(inside_kn) if online else ~inside_kn)
     log_z_z = _log_mean(-references_kz, np.ones(references_kz.shape, dtype=bool))
@@ -112,12 +112,12 @@ def rmia_scores(
     return np.asarray((likelier_n + rankdata(ratio_n) / (len(ratio_n) + 1)) / len(ratio_z))
 
 
-def rmia_a(references_kn: Floats, inside_kn: Bools, references_kz: Floats) -> float:
-    """Return the `a` of offline RMIA that attacks the first reference best with the others, as its authors choose it.
+def rmia_a(references_kn: Floats, inside_kn: Mask, references_kz: Floats) -> float:
+    """Return the `a` of offline RMIA with which the other references attack the first one best, as its authors do.
 
-    It does not depend on the target. It is 1 where there is no other reference outside some utterance.
+    It does not depend on the target. It is 1 if no utterance that can be scored is inside, or none is outside.
     """
-    kept_n: Bools = np.asarray((~inside_kn[1:]).any(0))
+    kept_n: Mask = np.asarray((~inside_kn[1:]).any(0))
     inside_n = inside_kn[0] & kept_n
     outside_n = ~inside_kn[0] & kept_n
     if not inside_n.any() or not outside_n.any():
@@ -139,7 +139,7 @@ def rmia_a(references_kn: Floats, inside_kn: Bools, references_kz: Floats) -> fl
     return max((round(0.1 * i, 1) for i in range(10, -1, -1)), key=found)
 
 
-def _log_mean(logs_kn: Floats, chosen_kn: Bools) -> Floats:
+def _log_mean(logs_kn: Floats, chosen_kn: Mask) -> Floats:
     """Return the log of the mean of exp over the chosen models."""
     count_n = chosen_kn.sum(0)
     if (count_n < 1).any():
@@ -154,7 +154,7 @@ def _with_inside(log_out: Floats, a: float) -> Floats:
 
 
 def _rmia_offline(
-    target_n: Floats, references_kn: Floats, inside_kn: Bools, target_z: Floats, references_kz: Floats
+    target_n: Floats, references_kn: Floats, inside_kn: Mask, target_z: Floats, references_kz: Floats
 ) -> Floats:
     a = rmia_a(references_kn, inside_kn, references_kz)
     return rmia_scores(target_n, references_kn, inside_kn, target_z, references_kz, online=False, a=a)

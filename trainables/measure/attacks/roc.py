@@ -1,8 +1,7 @@
-"""The ROC curve of an attack, the area below it, and the members that it finds where false alarms must be rare.
+"""The ROC curve of an attack, the area below it (AUC), and the TPR at a low FPR.
 
-Scores are higher for members, whatever the attack. Intervals are at 95 %, over the utterances that were attacked: they
-say what other utterances would have given with the same model. Another seed of the training is not in them; that is
-what `edp-sweep confirm` is for.
+Scores are higher for members, whatever the attack. Intervals are at 95 %, for other utterances with the same model.
+They do not include the variation between seeds of a training, which `edp-sweep confirm` measures.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from trainables.measure.attacks import Attack, Evidence, Scores, every_attack
 
 Ranks = NDArray[np.int64]
 Interval = tuple[float, float]
-# Checked where results are read from a file.
+# Pydantic checks these bounds when results are read from a file.
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -37,31 +36,30 @@ class AttackResult:
     name: str
     auc: Share
     auc_ci: tuple[Share, Share]
-    """Bootstrap over utterances, members and non-members apart; `spreadless_interval` where all scores are equal."""
+    """Interval by a bootstrap over members and over non-members; without variance, `spreadless_interval`."""
     tpr_at_1pct_fpr: Share
     tpr_at_1pct_fpr_ci: tuple[Share, Share]
-    """Clopper–Pearson over members, for the threshold that the non-members at hand set."""
+    """Clopper–Pearson interval over members, for the threshold that these non-members set."""
     tpr_at_01pct_fpr: Share
     tpr_at_01pct_fpr_ci: tuple[Share, Share]
     members: Count
     non_members: Count
     fpr: list[Share] = field(repr=False)
     tpr: list[Share] = field(repr=False)
-    realised_1pct_fpr: Share | None = None
-    """Share of the non-members above the threshold: less than 1 % where ties or their number allow no more. None in
-    files of earlier versions."""
-    realised_01pct_fpr: Share | None = None
+    realised_1pct_fpr: Share
+    """Share of the non-members above the threshold: less than 1 % if ties or their number allow no more."""
+    realised_01pct_fpr: Share
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints: everything but the curve."""
+        """Return the fields that `--json` prints: all but the curve."""
         return {key: value for key, value in asdict(self).items() if key not in ("fpr", "tpr")}
 
 
 def run_attacks(evidence: Evidence, attacks: Iterable[Attack] | None = None) -> list[AttackResult]:
-    """Return the results of all attacks that `evidence` holds enough for.
+    """Return the results of all attacks whose evidence is available.
 
     Args:
-        attacks: None: all that are registered.
+        attacks: the attacks to run; None: all that are registered.
     """
     found = []
     for attack in every_attack() if attacks is None else attacks:
@@ -86,7 +84,7 @@ def measure(name: str, member_scores: Scores, non_member_scores: Scores) -> Atta
     if np.isnan(member_scores).any() or np.isnan(non_member_scores).any():
         raise ValueError(f"attack {name} gave a score that is not a number")
     y = np.repeat([1, 0], [len(member_scores), len(non_member_scores)])
-    # Ranks give the same curve, also where scores are infinite.
+    # Ranks give the same curve as scores, and scikit-learn refuses infinite scores.
     ranks = rankdata(np.concatenate([member_scores, non_member_scores]), method="dense").astype(np.int64)
     fpr, tpr, _ = roc_curve(y, ranks, drop_intermediate=False)
     corners = _corners(fpr, tpr)
@@ -118,7 +116,9 @@ def rates_at_fpr(member_scores: Scores, non_member_scores: Scores, limit: float)
     """Return TPR and realised FPR at the lowest threshold that at most `limit` (0..1) of the non-members exceed.
 
     Args:
-        member_scores, non_member_scores: (M,) and (N,), higher for members; infinite ones have an order too.
+        member_scores: (M,), higher for members; infinite scores are allowed.
+        non_member_scores: (N,), likewise.
+        limit: 0 to 1.
     """
     allowed = int(limit * len(non_member_scores) + 1e-9)
     if allowed >= len(non_member_scores):
@@ -130,19 +130,19 @@ def rates_at_fpr(member_scores: Scores, non_member_scores: Scores, limit: float)
 
 def auc(member_scores: Scores | Ranks, non_member_scores: Scores | Ranks) -> float:
     """Return the probability that a member scores higher than a non-member, ties counting one half."""
-    ranks = rankdata(np.concatenate([member_scores, non_member_scores]))  # infinite scores have an order too
+    ranks = rankdata(np.concatenate([member_scores, non_member_scores]))  # scikit-learn refuses infinite scores
     return float(roc_auc_score(np.repeat([1, 0], [len(member_scores), len(non_member_scores)]), ranks))
 
 
 def _corners(fpr: Scores, tpr: Scores) -> NDArray[np.bool_]:
-    """Mark the points (P,) of a curve that are not inside a level or an upright stretch; keep each tie's step."""
+    """Return a mask (P,) of the points of a curve that are not inside a horizontal or vertical stretch."""
     level, upright = np.diff(tpr) == 0, np.diff(fpr) == 0
     inside = (level[:-1] & level[1:]) | (upright[:-1] & upright[1:])
     return np.asarray(np.concatenate([[True], ~inside, [True]]))
 
 
 def _auc_interval(member_ranks: Ranks, non_member_ranks: Ranks) -> Interval:
-    """Return the percentile bootstrap, with a fixed seed: the same scores give the same interval."""
+    """Return the interval of an AUC by a percentile bootstrap with a fixed seed."""
     found_auc = auc(member_ranks, non_member_ranks)
     ranks = np.concatenate([member_ranks, non_member_ranks])
     if found_auc in (0.0, 1.0) or ranks.min() == ranks.max() or min(len(member_ranks), len(non_member_ranks)) == 1:
@@ -161,7 +161,7 @@ def _auc_interval(member_ranks: Ranks, non_member_ranks: Ranks) -> Interval:
 
 
 def _resampled(ranks: Ranks, width: int, rng: np.random.Generator) -> Ranks:
-    """Count the scores at each rank, (_AT_ONCE, width), in samples drawn with replacement."""
+    """Return the number of scores at each rank, (_AT_ONCE, width), in samples drawn with replacement."""
     drawn = ranks[rng.integers(0, len(ranks), (_AT_ONCE, len(ranks)))] + width * np.arange(_AT_ONCE)[:, None]
     return np.bincount(drawn.ravel(), minlength=_AT_ONCE * width).reshape(_AT_ONCE, width)
 
@@ -169,16 +169,18 @@ def _resampled(ranks: Ranks, width: int, rng: np.random.Generator) -> Ranks:
 def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Interval:
     """Return the interval of an AUC by DeLong, DeLong and Clarke-Pearson (1988), from ranks (Sun and Xu 2014).
 
-    It costs milliseconds, which every epoch of every trial pays, and agrees with the bootstrap of `measure`. Where its
-    variance is 0 (scores that do not overlap, that are all equal, or one of a kind) it is `spreadless_interval`.
+    It takes milliseconds, so that every epoch of a trial can have one, and agrees with the bootstrap of `measure`. If
+    its variance is 0 (scores do not overlap, or all are equal, or there is only one of a kind), this is
+    `spreadless_interval`.
 
     Args:
-        member_scores, non_member_scores: (m,) and (n,), higher for members; ties count one half.
+        member_scores: (m,), higher for members; ties count one half.
+        non_member_scores: (n,), likewise.
     """
     inside, outside = np.asarray(member_scores, float), np.asarray(non_member_scores, float)
     m, n = len(inside), len(outside)
     among_all = rankdata(np.concatenate([inside, outside]))
-    # Share of the other kind that each score beats: its mean is the AUC.
+    # The mean of the shares of the other kind that each score beats is the AUC.
     beats_m = (among_all[:m] - rankdata(inside)) / n
     beaten_n = 1 - (among_all[m:] - rankdata(outside)) / m
     area = float(beats_m.mean())
@@ -190,10 +192,10 @@ def auc_interval(member_scores: ArrayLike, non_member_scores: ArrayLike) -> Inte
 
 
 def spreadless_interval(area: float, members: int, non_members: int) -> Interval:
-    """Return the interval of an AUC that has no variance, neither DeLong's nor a bootstrap's.
+    """Return the interval of an AUC for which DeLong's variance and a bootstrap's are 0.
 
-    It is Clopper–Pearson's, over as many disjoint pairs of a member and a non-member as there are. A fraction of a pair
-    is rounded down for the lower bound and up for the upper one.
+    It is Clopper–Pearson's over disjoint pairs of a member and a non-member. A fraction of a pair is rounded down for
+    the lower bound and up for the upper one.
     """
     pairs = min(members, non_members)
     return clopper_pearson(math.floor(area * pairs), pairs)[0], clopper_pearson(math.ceil(area * pairs), pairs)[1]

@@ -1,13 +1,12 @@
 """The paper's membership inference attack (section 4.2, after Shokri et al. 2017).
 
-A shadow model of the same architecture is trained on another corpus. Its answers on its own training utterances
-(members) and test utterances (non-members) train the attack model. That is then tried on the answers of the model under
-attack, on as many of its training as of its test utterances. Label sets differ between corpora, so the features are the
-*sorted* scores, cut to a fixed number.
+A shadow model of the same architecture is trained on another corpus. Its predictions for its own training utterances
+(members) and test utterances (non-members) train the attack model. The attack model is then applied to the predictions
+of the model under attack, for equally many of its training and test utterances. Label sets differ between corpora, so
+the features are *sorted* scores, cut to a fixed number.
 
-The attack model is fitted by scikit-learn, chosen by cross-validation and kept as plain numbers: a dictionary that goes
-into a JSON file and is evaluated here, in NumPy. No pickle is ever loaded, and the file means the same whatever
-scikit-learn's version.
+The attack model is fitted by scikit-learn and chosen by cross-validation. It is kept as plain numbers in a JSON file
+and evaluated here, in NumPy. So no pickle is ever loaded, and the file does not depend on scikit-learn's version.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,36 +36,47 @@ Fitted = dict[str, Any]
 
 _FOLDS = 5
 _MIN_OF_A_KIND = 20
-"""Members, and non-members, for cross-validation to choose: with fewer its choice is chance, and some models cannot be
-fitted."""
-
-_CANDIDATES: dict[str, Callable[[], Any]] = {
-    "logistic_regression": lambda: LogisticRegression(max_iter=2_000),
-    "gradient_boosting": lambda: GradientBoostingClassifier(max_depth=3, subsample=0.5, random_state=0),
-    "mlp": lambda: MLPClassifier((16,), alpha=1e-2, max_iter=300, early_stopping=True, random_state=0),
-}
+"""Fewest members, and fewest non-members, for a choice by cross-validation. With fewer the choice is chance, and some
+models cannot be fitted."""
 
 
 def fit_attack(members: Floats, non_members: Floats) -> Fitted:
     """Return the attack model that best tells members' features (n, F) from non-members', as plain numbers.
 
-    It is logistic regression, gradient boosting or a small neural network: whichever has the best cross-validated AUC
-    on the shadow, whose members the attacker knows.
+    It is logistic regression, gradient boosting or a small neural network, whichever has the best cross-validated AUC
+    on the shadow. With few members or non-members it is logistic regression. The same data give the same model.
+
+    Returns:
+        `model` (its name), `cv_auc` of each candidate, `mean` and `scale` (F,), and the model's own numbers.
     """
     x = np.concatenate([members, non_members]).astype(np.float64)
-    return fit_best(x, np.repeat([1, 0], [len(members), len(non_members)]))
+    y = np.repeat([1, 0], [len(members), len(non_members)])
+    splitter = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a candidate that has not converged is compared as it is
+        if min(len(members), len(non_members)) >= _MIN_OF_A_KIND:
+            for name, candidate in _CANDIDATES.items():
+                pipeline = make_pipeline(StandardScaler(), candidate.make())
+                found[name] = float(cross_val_score(pipeline, x, y, cv=splitter, scoring="roc_auc").mean())
+        name = max(found, key=lambda one: found[one]) if found else "logistic_regression"
+        scaler = StandardScaler().fit(x)
+        model = _CANDIDATES[name].make().fit(scaler.transform(x), y)
+    kept = {"model": name, "cv_auc": found, "mean": scaler.mean_.tolist(), "scale": scaler.scale_.tolist()}
+    return kept | _CANDIDATES[name].numbers(model)
 
 
 def attack_scores(attack: Fitted, features: Floats) -> Scores:
     """Return the log odds of membership (n,) of each row of `features` (n, F)."""
-    return log_odds(attack, features.astype(np.float64))
+    scaled = (features.astype(np.float64) - np.array(attack["mean"])) / np.array(attack["scale"])
+    return _CANDIDATES[attack["model"]].log_odds(attack, scaled)
 
 
 def attack_metrics(member_scores: Scores, non_member_scores: Scores) -> dict[str, float]:
-    """Return the metrics `mia_auc`, `mia_tpr_at_1pct_fpr` with 95 % intervals, and the FPR that was realised.
+    """Return the metrics `mia_auc` and `mia_tpr_at_1pct_fpr` with 95 % intervals, and the realised FPR.
 
-    Scores are higher for members. The TPR's interval is Clopper and Pearson's over members, for the threshold that the
-    non-members at hand set.
+    Scores are higher for members. The TPR's interval is Clopper and Pearson's over members, for the threshold that
+    these non-members set.
     """
     low, high = auc_interval(member_scores, non_member_scores)
     (tpr, fpr), members = rates_at_fpr(member_scores, non_member_scores, 0.01), len(member_scores)
@@ -89,56 +99,22 @@ def save_attack(attack: Fitted, path: Path) -> None:
 
 
 def load_attack(path: Path) -> Fitted:
-    """Read what `save_attack` wrote.
+    """Read an attack that `save_attack` wrote.
 
     Raises:
         BrokenFile: for a file that is not whole.
     """
     attack = read_json(path, dict[str, Any])
     with reading(path):
-        log_odds(attack, np.zeros((1, len(attack["mean"]))))
+        attack_scores(attack, np.zeros((1, len(attack["mean"])), np.float32))
     return attack
-
-
-def fit_best(x: Scores, y: NDArray[np.int64]) -> Fitted:
-    """Return the model with the best cross-validated AUC, fitted to all data.
-
-    It is logistic regression where there are few members or non-members. The same data give the same model.
-
-    Args:
-        x: features (n, F), standardised here.
-        y: (n,) 1 for members, 0 for non-members.
-
-    Returns:
-        `model` (its name), `cv_auc` of each candidate, `mean` and `scale` (F,), and the model's own numbers.
-    """
-    splitter = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
-    found = {}
-    with warnings.catch_warnings():
-        # A candidate that has not converged is compared as it is.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        if np.bincount(y).min() >= _MIN_OF_A_KIND:
-            for name, make in _CANDIDATES.items():
-                pipeline = make_pipeline(StandardScaler(), make())
-                found[name] = float(cross_val_score(pipeline, x, y, cv=splitter, scoring="roc_auc").mean())
-        name = max(found, key=lambda one: found[one]) if found else "logistic_regression"
-        scaler = StandardScaler().fit(x)
-        model = _CANDIDATES[name]().fit(scaler.transform(x), y)
-    kept = {"model": name, "cv_auc": found, "mean": scaler.mean_.tolist(), "scale": scaler.scale_.tolist()}
-    return kept | _NUMBERS[name](model)
-
-
-def log_odds(fitted: Fitted, x: Scores) -> Scores:
-    """Return the log odds of membership (n,) of features (n, F), by a model that `fit_best` returned."""
-    scaled = (x - np.array(fitted["mean"])) / np.array(fitted["scale"])
-    return _VALUES[fitted.get("model", "logistic_regression")](fitted, scaled)
 
 
 def _linear(model: LogisticRegression) -> Fitted:
     return {"coefficients": model.coef_[0].tolist(), "intercept": float(model.intercept_[0])}
 
 
-def _linear_value(fitted: Fitted, x: Scores) -> Scores:
+def _linear_log_odds(fitted: Fitted, x: Scores) -> Scores:
     return np.asarray(x @ np.array(fitted["coefficients"]) + fitted["intercept"])
 
 
@@ -147,7 +123,7 @@ def _layers(model: MLPClassifier) -> Fitted:
     return {"layers": [{"weights": weights.tolist(), "bias": bias.tolist()} for weights, bias in pairs]}
 
 
-def _layers_value(fitted: Fitted, x: Scores) -> Scores:
+def _layers_log_odds(fitted: Fitted, x: Scores) -> Scores:
     *hidden, last = fitted["layers"]
     for layer in hidden:
         x = np.maximum(x @ np.array(layer["weights"]) + np.array(layer["bias"]), 0.0)
@@ -169,8 +145,8 @@ def _trees(model: GradientBoostingClassifier) -> Fitted:
     return {"start": float(np.log(share / (1 - share))), "rate": float(model.learning_rate), "trees": trees}
 
 
-def _trees_value(fitted: Fitted, x: Scores) -> Scores:
-    x = x.astype(np.float32)  # as scikit-learn compares
+def _trees_log_odds(fitted: Fitted, x: Scores) -> Scores:
+    x = x.astype(np.float32)  # scikit-learn compares features with thresholds in float32
     total = np.full(len(x), fitted["start"])
     for tree in fitted["trees"]:
         feature, threshold, value = (np.array(tree[key]) for key in ("feature", "threshold", "value"))
@@ -184,17 +160,25 @@ def _trees_value(fitted: Fitted, x: Scores) -> Scores:
     return total
 
 
-_NUMBERS: dict[str, Callable[[Any], Fitted]] = {
-    "logistic_regression": _linear,
-    "gradient_boosting": _trees,
-    "mlp": _layers,
-}
-_VALUES: dict[str, Callable[[Fitted, Scores], Scores]] = {
-    "logistic_regression": _linear_value,
-    "gradient_boosting": _trees_value,
-    "mlp": _layers_value,
-}
+class _Candidate(NamedTuple):
+    """A kind of attack model: how to make it, its numbers once fitted, and log odds (n,) of scaled features."""
 
+    make: Callable[[], Any]
+    numbers: Callable[[Any], Fitted]
+    log_odds: Callable[[Fitted, Scores], Scores]
+
+
+_CANDIDATES: dict[str, _Candidate] = {
+    "logistic_regression": _Candidate(lambda: LogisticRegression(max_iter=2_000), _linear, _linear_log_odds),
+    "gradient_boosting": _Candidate(
+        lambda: GradientBoostingClassifier(max_depth=3, subsample=0.5, random_state=0), _trees, _trees_log_odds
+    ),
+    "mlp": _Candidate(
+        lambda: MLPClassifier((16,), alpha=1e-2, max_iter=300, early_stopping=True, random_state=0),
+        _layers,
+        _layers_log_odds,
+    ),
+}
 
 _FINDS = "sorted intent and slot scores"
 
