@@ -64,6 +64,7 @@ MARKS = {
     "own_ray": {"ray", "stress"},
     "chromium": {"browser"},
     "kill": {"stress"},
+    "long_story": {"stress"},
     "model_server": {"stress"},
     "tally": {"stress"},
     "tests.support.drivers": {"stress"},
@@ -226,6 +227,11 @@ def ray_cluster() -> Iterator[str]:
 @pytest.fixture
 def own_ray() -> None:
     """Let a test start Ray in a process of its own."""
+
+
+@pytest.fixture(scope="session")
+def long_story() -> None:
+    """Let a test take more than ten seconds: it trains sweeps of its own, or starts servers, beside the main job."""
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def test_a_row_that_is_stopped_between_its_sweeps_says_it_too(
     assert err.splitlines()[-1] == f"edp-sweep: stopped by SIGTERM; go on with: {COMMAND} {shlex.join(words)}"
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("long_story", "ray_cluster")
 def test_a_row_that_is_stopped_says_the_command_that_goes_on_with_all_of_it(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def swept(ray_cluster: str, storage: Path, command: Command) -> dict[str, Any]:
+def swept(long_story: None, ray_cluster: str, storage: Path, command: Command) -> dict[str, Any]:
     """What `run --json` printed of this module's sweep, which attacks its front with two references at its end."""
     kept = storage / "document.json"
     if not kept.is_file():

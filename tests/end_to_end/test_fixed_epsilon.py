@@ -25,7 +25,7 @@ SETTINGS = [
 
 
 def test_mechanisms_stand_beside_each_other_in_a_front_of_ser_and_leakage(
-    ray_cluster: str, command: Command, tmp_path: Path
+    long_story: None, ray_cluster: str, command: Command, tmp_path: Path
 ) -> None:
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)

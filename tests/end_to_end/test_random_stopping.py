@@ -18,7 +18,9 @@ pytestmark = pytest.mark.usefixtures("kept_groups")
 SETTINGS = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]", "search.trials=2"]
 
 
-def test_only_the_best_trial_leaves_the_sweep(ray_cluster: str, command: Command, tmp_path: Path) -> None:
+def test_only_the_best_trial_leaves_the_sweep(
+    long_story: None, ray_cluster: str, command: Command, tmp_path: Path
+) -> None:
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)
     words = [word for setting in SETTINGS for word in ("--set", setting)]

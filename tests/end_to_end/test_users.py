@@ -35,7 +35,7 @@ def words(*settings: str) -> list[str]:
 
 
 @pytest.fixture
-def swept(ray_cluster: str, storage: Path, command: Command) -> dict[str, Any]:
+def swept(long_story: None, ray_cluster: str, storage: Path, command: Command) -> dict[str, Any]:
     kept = storage / "document.json"
     if not kept.is_file():
         where = ("--name", "said", "--storage", str(storage), "--json")

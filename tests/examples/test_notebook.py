@@ -30,7 +30,7 @@ def test_a_finished_sweep_is_read_and_one_configuration_picked(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("kept_groups")
-def test_it_starts_a_sweep_as_the_command_does(tmp_path: Path) -> None:
+def test_it_starts_a_sweep_as_the_command_does(long_story: None, tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)
     sweep = NOTEBOOK["start"](str(recipe), "begun", tmp_path, trials=1)

@@ -111,7 +111,7 @@ def _ctrl_c(*args: object, **named: object) -> None:
 
 @pytest.mark.usefixtures("kept_groups")
 def test_the_release_alone_touches_the_private_corpus(
-    ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
+    long_story: None, ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
     words = ("run", str(recipe), "--plan", "cheapest", "--name", "s", "--storage", str(tmp_path / "runs"), "--json")
     died = tmp_path / "runs" / "s-choice"  # of somebody who died before anything was kept

@@ -83,7 +83,7 @@ def _one_trial(config: dict[str, Any]) -> None:
     tune.report({"message": ("outcome", studies.result()), "number": number})
 
 
-def test_tune_waits_for_its_part_and_runs_them_all(ray_cluster: str, tmp_path: Path) -> None:
+def test_tune_waits_for_its_part_and_runs_them_all(long_story: None, ray_cluster: str, tmp_path: Path) -> None:
     counts: list[int] = []
 
     def most() -> int:

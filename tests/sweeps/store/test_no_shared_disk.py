@@ -16,7 +16,9 @@ from tests.support.synthetic import sweep_of
 
 
 @pytest.mark.slow
-def test_a_copy_of_the_folder_on_another_machine_finds_trials_and_artifacts(tmp_path: Path, command: Command) -> None:
+def test_a_copy_of_the_folder_on_another_machine_finds_trials_and_artifacts(
+    long_story: None, tmp_path: Path, command: Command
+) -> None:
     here, there = tmp_path / "a" / "runs", tmp_path / "b" / "runs"
     with postgres() as study:
         server = Server(tmp_path)

@@ -130,7 +130,7 @@ def test_coins_are_tossed_once_where_a_file_cannot_have_two_names(tmp_path, monk
 
 def test_more_canaries_than_can_differ_are_refused_with_the_number_that_there_are():
     few = Splits([utterance("go", "O", "go"), utterance("stop", "O", "stop")], [], [])
-    with pytest.raises(UserError, match=r"canaries\.count = 5: only 0 that differ .* outliers; allowed: at most 0"):
+    with pytest.raises(UserError, match=r"canaries\.count = 5: only 0 different ones .* outliers; allowed: at most 0"):
         make_canaries(few, CanariesSpec(count=5, kind="outliers"), seed=0)
 
 

@@ -117,7 +117,7 @@ def test_what_a_user_adds_up_to_is_the_sum_of_the_losses() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"training": {"method": "edp"}, "edp": {"unit": "user"}}, "edp.unit = user clips every user by itself"),
+        ({"training": {"method": "edp"}, "edp": {"unit": "user"}}, "edp.unit = user clips each user alone"),
         ({"edp": {"user_utterances": 2}}, "user_utterances = 2 has no meaning with unit = example"),
         ({"training": TRAINING, "edp": {"unit": "user", "user_utterances": 0}}, "greater than or equal to 1"),
         (
@@ -148,7 +148,7 @@ def test_what_does_not_fit_the_corpus_is_said_of_users(
 
 def test_a_corpus_that_does_not_know_its_users_is_refused() -> None:
     spec = tiny_spec(training=TRAINING, edp=EDP)
-    with pytest.raises(ValueError, match=r"edp.unit = user: corpus communication does not say who"):
+    with pytest.raises(ValueError, match=r"edp.unit = user: corpus communication does not name the users"):
         spec.check_users(None)
     with pytest.raises(ValueError, match=r"edp.delta = 0.0005: the corpus has 2,000 users .* less than 0.0005"):
         spec.check_users(2000)
