@@ -39,7 +39,7 @@ def taken(rank: int, world: int, method: str, steps: int, folder: Path) -> list[
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
 def test_every_method_takes_the_same_utterances_in_its_nth_step_and_whole_batches_only(
-    world: int, corpus: Path
+    long_story: None, world: int, corpus: Path
 ) -> None:
     steps = 2 * (EncodedCorpus.open(corpus).size("train") // 16) + 1  # into the third epoch; none holds whole batches
     assert EncodedCorpus.open(corpus).size("train") % 16

@@ -56,7 +56,7 @@ def test_trials_run_one_after_the_other_and_a_failed_one_leaves_the_next_alone(
 
 
 def test_ray_changes_no_result_in_a_warm_group_and_in_a_fresh_one(
-    group: WorkerGroup, corpus: Path, tmp_path: Path
+    long_story: None, group: WorkerGroup, corpus: Path, tmp_path: Path
 ) -> None:
     one = TrialJob(spec(), corpus, tmp_path / "fresh")
     fresh = run_fresh(one, BESIDE, tmp_path / "train", "fresh", lambda epoch, metrics: None).metrics
