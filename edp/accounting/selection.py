@@ -14,12 +14,17 @@ from functools import lru_cache
 
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
+from scipy.optimize import brentq
+from scipy.special import exprel
 
 from edp.accounting.composition import Composition, check_delta, compose, composition_of, composition_of_user
 from edp.accounting.epsilon import epsilon_of
 from edp.accounting.rdp import ORDERS, event_of
+from edp.accounting.tradeoff import both_trade_offs
 from edp.ledger import Ledger
 from edp.spec import UserError
+
+_XTOL = 1e-12
 
 
 def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
@@ -62,9 +67,11 @@ _epsilon_of = lru_cache(maxsize=64)(epsilon_of)
 def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:
     """Return ε of releasing only the best of a secret random number of trials.
 
-    Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. It holds if
+    The smaller of two bounds: that of the privacy profile (`_profile_epsilon`), and that of Rényi divergences in
+    Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. Both hold if
     the number is drawn once and kept secret, every trial draws its configuration independently from one fixed
-    distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front.
+    distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front. The order of the
+    trials from best to worst must be a function of their outputs.
 
     Examples:
         >>> from edp.accounting.epsilon import epsilon
@@ -73,12 +80,13 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
         >>> run = {"epochs": 5, "micro_batches": 8, "steps_per_epoch": 10, "rate": 0.1, "single_example": True}
         >>> one = planned_ledger(EDPSpec(z0=2.0), **run)
         >>> round(epsilon(one, 1e-5), 2), round(random_stopping_epsilon(one, 1e-5, mean=10, shape=1), 2)
-        (4.98, 9.48)
+        (4.98, 7.47)
         >>> round(composed_epsilon([one] * 10, 1e-5), 2)  # ten of them, all shown
         20.68
 
     Args:
-        base: a trial with the *least* noise that the distribution of configurations allows.
+        base: a trial with the *least* noise that the distribution of configurations allows. None of them may have a
+            larger privacy profile anywhere.
         mean: expected number of trials.
         shape: of the truncated negative binomial distribution of that number: 1 is geometric, 0 logarithmic,
             and infinity Poisson.
@@ -98,4 +106,58 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
         return 0.0
     accountant = RdpAccountant(ORDERS)
     accountant.compose(dp_event.RepeatAndSelectDpEvent(event_of(cost), mean, shape))
-    return float(accountant.get_epsilon(delta))
+    return min(float(accountant.get_epsilon(delta)), _profile_epsilon(cost, delta, mean, shape))
+
+
+def _profile_epsilon(c: Composition, delta: float, mean: float, shape: float) -> float:
+    """Return ε of the best trial from the privacy profile δ_Q of one trial (Koskela, Redberg & Wang 2024).
+
+    Let q and q' be the densities of a trial's output y on two neighbours, t and t' the probabilities that a trial is
+    better than y (ties broken at random), and φ the probability generating function of the number K of trials. The
+    best trial has the density
+
+        a(y) = q(y)·φ'(1-t)                                                                                 (1)
+
+    as P(best is no better than y) = φ(1-t). φ' rises to φ'(1) = E[K], so that ∫ max(a - e^ε·a', 0) gives
+
+        δ_A(ε) <= E[K]·δ_Q(ε - ln R),    R = sup φ'(1-t) / φ'(1-t')                                         (2)
+
+    "Better than y" is a test, so δ_Q limits it, and the supremum is over the t and t' with
+
+        t' <= e^ρ·t + δ_Q(ρ)    for every ρ                                                                 (3)
+
+    *Truncated negative binomial*, of shape η: φ'(1-t) is proportional to (γ + (1-γ)·t)^-(1+η). At the root ρ of
+
+        δ_Q(ρ)·(1-γ)/γ = e^ρ - 1                                                                            (4)
+
+    (3) reads γ + (1-γ)·t' <= e^ρ·(γ + (1-γ)·t). Hence R = e^((1+η)ρ). (3) allows no smaller R, and the one of the
+    paper, (e^ρ̂ + δ_Q(ρ̂)·(1-γ)/γ)^(1+η), is larger at every ρ̂.
+
+    *Poisson*: φ'(1-t) = E[K]·e^(-E[K]·t), so R = e^(E[K]·δ_Q(0)): δ_Q(0) is the largest t' - t. No trial at all is as
+    probable on both neighbours.
+    """
+    curves = both_trade_offs(c, delta / mean)
+
+    def profile(epsilon: float) -> float:
+        return max(curve.delta(epsilon) for curve in curves)
+
+    if shape == math.inf:
+        log_ratio = mean * profile(0.0)
+    else:
+        odds = _odds_of_more(mean, shape)
+        # δ_Q is at most 1, so the root is at most ln(1 + odds); the factor leaves room for rounding.
+        most = math.log1p(2 * odds)
+        root = brentq(lambda rho: odds * profile(rho) - math.expm1(rho), 0.0, most, xtol=_XTOL)
+        log_ratio = (1 + shape) * (float(root) + 10 * _XTOL)
+    return log_ratio + epsilon_of(c, delta / mean)
+
+
+def _odds_of_more(mean: float, shape: float) -> float:
+    """Return (1-γ)/γ of the truncated negative binomial distribution with `mean`: mean - 1 for shape 1.
+
+    The mean is η(1-γ) / (γ(1-γ^η)), and in the limit η = 0 (1-γ) / (γ·ln(1/γ)): Papernot & Steinke (2022). With
+    u = ln(1/γ) and exprel(x) = (e^x - 1)/x, both are exprel(u) / exprel(-ηu).
+    """
+    log_mean = math.log(mean)
+    most = log_mean + math.log1p(2 * log_mean)  # here exprel(u) is at least `mean`, and so is the quotient
+    return math.expm1(brentq(lambda u: exprel(u) / exprel(-shape * u) - mean, 0.0, most, xtol=_XTOL))

@@ -22,6 +22,7 @@ from scipy.special import ndtr, ndtri
 
 from edp.accounting.composition import Composition, composition_of
 from edp.accounting.epsilon import quick_epsilon
+from edp.accounting.gaussian import gaussian_delta
 from edp.accounting.pld import Losses, Pair, pld_losses
 from edp.ledger import Ledger
 
@@ -40,6 +41,9 @@ class TradeOff(Protocol):
     def min_fpr(self, tpr: float) -> float:
         """Return the smallest FPR at which a TPR of `tpr` (0..1) is possible."""
 
+    def delta(self, epsilon: float) -> float:
+        """Return the largest `TPR - e^ε·FPR`: δ at ε >= 0, the dual of the curve (Dong, Roth and Su 2022)."""
+
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -54,6 +58,10 @@ class Gaussian:
     def min_fpr(self, tpr: float) -> float:
         """Return the inverse, Φ(Φ⁻¹(TPR) - μ)."""
         return float(ndtr(ndtri(tpr) - self.mu)) if math.isfinite(self.mu) else 0.0
+
+    def delta(self, epsilon: float) -> float:
+        """Return δ at `epsilon` in closed form: Balle and Wang (2018), Theorem 8."""
+        return float(gaussian_delta(epsilon, np.array(self.mu))) if self.mu > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +78,10 @@ class Curve:
     def min_fpr(self, tpr: float) -> float:
         """Interpolate between the points; 0 up to the first point's TPR."""
         return float(np.interp(tpr, self.tpr, self.fpr))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the largest difference at a point, which no place between two points exceeds."""
+        return float((self.tpr - math.exp(epsilon) * self.fpr).max())
 
     @classmethod
     def of(cls, losses: Losses, interval: float) -> Curve:
@@ -92,6 +104,11 @@ def attack_trade_off(c: Composition, delta: float) -> TradeOff:
         delta: that of the reported ε; rates far below it are resolved poorly, with a TPR that is too large.
     """
     return _of(c, delta, itemgetter(0))
+
+
+def both_trade_offs(c: Composition, delta: float) -> tuple[TradeOff, TradeOff]:
+    """Return the curve of `attack_trade_off`, and that of an attack that tells others from participants."""
+    return _of(c, delta, itemgetter(0)), _of(c, delta, itemgetter(1))
 
 
 def audit_trade_off(c: Composition, delta: float) -> TradeOff:
@@ -126,8 +143,7 @@ def gaussian_mu(ledger: Ledger, delta: float) -> float:
         return c.mu
     least = min(delta, _MIN_RATE)
     fpr = ndtr(np.linspace(ndtri(least), -ndtri(least), 400))
-    curves = [_of(c, delta, itemgetter(way)) for way in (0, 1)]
-    tpr = np.array([[curve.max_tpr(x) for x in fpr] for curve in curves])
+    tpr = np.array([[curve.max_tpr(x) for x in fpr] for curve in both_trade_offs(c, delta)])
     if tpr[:, 0].max() >= 1 - least:  # a TPR of 1 does not show how much larger μ is
         return c.mu_if_always_drawn
     mu = (ndtri(np.minimum(tpr, 1 - least)) - ndtri(fpr)).max()

@@ -3,7 +3,7 @@
 | strategy | release | cost of the choice |
 |---|---|---|
 | `all_trials` | the best trial | all trials, composed |
-| `random_stopping` | the best trial | Papernot & Steinke (2022): a secret number of trials, only the best is seen |
+| `random_stopping` | the best trial | `random_stopping_epsilon`: a secret number of trials, only the best is seen |
 | `proxy` | a training on the private corpus | nothing: trials on a public corpus |
 
 The noise of each strategy is solved for, so that search and release together cost the target. The cheapest strategy

@@ -45,7 +45,7 @@ def check_random_stopping(edp: FixedEDP, search: SearchSpec, space: Container[st
         )
     if edp.sampling != "shuffle" or "edp.sampling" in space:
         # Trials with shuffled epochs and one ε are the same mechanism. With Poisson sampling, trials of one ε at δ
-        # differ in their Rényi divergences, from which the bound is computed, and the worst may be inside a range.
+        # differ in their privacy profiles, from which the bound is computed, and the worst may be inside a range.
         raise ValueError(
             "search.sampler = random_stopping: its bound is that of the worst trial, which is known "
             "for shuffled epochs only; allowed: edp.sampling=shuffle"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from edp.accounting.composition import Composition, SampledSteps
+from edp.accounting.composition import Composition, SampledSteps, composition_of
 from edp.accounting.epsilon import epsilon
 from edp.accounting.gaussian import gaussian_epsilon
-from edp.accounting.tradeoff import Gaussian, attack_trade_off, audit_trade_off, gaussian_mu, max_tpr
+from edp.accounting.tradeoff import Gaussian, attack_trade_off, audit_trade_off, both_trade_offs, gaussian_mu, max_tpr
 from edp.ledger import Ledger, planned_ledger
 from edp.spec import EDPSpec
 
@@ -39,6 +39,16 @@ def test_shuffled_epochs_are_one_gaussian_mechanism(settings, mu):
     for fpr in RATES:
         assert max_tpr(found, fpr, DELTA) == pytest.approx(ndtr(ndtri(fpr) + mu), rel=1e-9)
     assert epsilon(found, DELTA) == pytest.approx(gaussian_epsilon(gaussian_mu(found, DELTA), DELTA))
+
+
+@pytest.mark.parametrize("spec", [{"sampling": "shuffle"}, {"sampling": "poisson"}, {"z0": 3.0, "sampling": "poisson"}])
+def test_the_curves_give_the_delta_of_every_epsilon(spec):
+    found = ledger(**spec)
+    curves = both_trade_offs(composition_of(found), 1e-6)
+    for delta in (1e-6, 1e-3, 0.1):
+        assert max(curve.delta(epsilon(found, delta)) for curve in curves) == pytest.approx(delta, rel=0.02)
+    assert Gaussian(0.0).delta(0.0) == 0
+    assert Gaussian(math.inf).delta(5.0) == pytest.approx(1)
 
 
 def test_a_ledger_without_noise_permits_everything_and_one_without_steps_nothing():
