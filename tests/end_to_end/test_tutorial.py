@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -46,14 +47,14 @@ def answers(address: str, data: bytes | None = None) -> bytes:
 
 @contextmanager
 def server(words: list[str], env: dict[str, str], log: Path) -> Iterator[None]:
-    """Run a command that serves until it is stopped, as by Ctrl-C."""
+    """Run a command that serves, until the block ends."""
     with log.open("w") as file:
         process = subprocess.Popen(words, env=env, stdout=file, stderr=file, start_new_session=True)
     try:
         yield
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, 2)
+            os.killpg(process.pid, signal.SIGTERM)  # Ctrl-C is ignored where the tests run in the background of a shell
         process.wait(60)
 
 
