@@ -59,7 +59,7 @@ def test_a_killed_process_leaves_no_run_that_runs(tmp_path: Path, kill: Kill) ->
         kill(process.pid, SIGKILL)
         process.wait()
         assert _status(_tracker(tmp_path, said), run_id) == "KILLED"
-        assert said == [f"MLflow run {run_id} is ended as KILLED: the process that had started it is gone"]
+        assert said == [f"MLflow run {run_id} is ended as KILLED: the process that started it has died"]
 
 
 def test_whoever_takes_the_lock_next_ends_it_and_keeps_its_own(tmp_path: Path, kill: Kill) -> None:
