@@ -221,7 +221,7 @@ def test_a_full_disk_stops_the_sweep_in_one_line_and_it_goes_on_when_there_is_ro
     ray_cluster: str, full_disk: Path, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
     where = ("--storage", str(full_disk), "--tracking-uri", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    trials = 3  # the last of them does not fit
+    trials = 9  # the last of them do not fit
     settings = [word for setting in (*SETTINGS, f"search.trials={trials}") for word in ("--set", setting)]
     ballast = full_disk / "ballast"
 
