@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edp.spec import UserError
-from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.console import err, load, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
 from sweeps.commands.options import Point as PointName
 from sweeps.commands.stopping import going_on_with
@@ -55,8 +55,7 @@ def confirm_command(
     as_json: Json = False,
 ) -> None:
     """Train the front, or one point, again with new seeds, and show means and 95 % intervals of its figures."""
-    with busy(LIBRARIES):
-        import sweeps.commands.finish  # noqa: F401 - loads everything that `confirm` imports
+    load("sweeps.commands.finish")
     name, point = name_and_point(storage, name, point)
     document = confirm(named(storage, name), seeds, Progress(err), tracking_uri, point)
     if as_json:

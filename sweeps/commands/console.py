@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import logging
@@ -66,6 +67,15 @@ def busy(what: str) -> Iterator[Callable[[], None]]:
             yield shown.stop
     else:
         yield lambda: None
+
+
+def load(module: str) -> None:
+    """Import `module`, and with it Ray, PyTorch and MLflow, and say so in a terminal: the first import takes seconds.
+
+    The command's own imports, inside the functions that it calls, then find everything loaded and show no pause.
+    """
+    with busy(LIBRARIES):
+        importlib.import_module(module)
 
 
 def print_json(document: Any) -> None:

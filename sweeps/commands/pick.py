@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edp.spec import UserError
-from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.console import busy, err, load, out, print_json
 from sweeps.commands.options import (
     FILE,
     RUNS,
@@ -82,8 +82,7 @@ def pick_command(
     name, point = name_and_point(storage, name, point)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
-    with busy(LIBRARIES):
-        import sweeps.tracking.tracker  # noqa: F401 - loads everything that `pick` imports
+    load("sweeps.tracking.tracker")
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing the configuration") as quiet:

@@ -12,7 +12,7 @@ import typer
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.console import err, load, out, print_json
 from sweeps.commands.options import (
     PATH,
     RUNS,
@@ -77,8 +77,7 @@ def train_command(
     called = registered_alias(model_name, alias, with_encoder)
     overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
     load_config(config, overrides)  # so that a wrong configuration is refused before the slow imports
-    with busy(LIBRARIES):
-        import sweeps.registry.register  # noqa: F401 - loads everything that `train` imports
+    load("sweeps.registry.register")
     result = train(
         config,
         overrides,
