@@ -22,9 +22,10 @@ QUIET = (
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A headless Chromium; a skip where there is none."""
-    # A browser comes with no Python package, and the product needs none: who changes the accountant on a server must
-    # not have to install one. What the pages hold is tested without it (test_data.py); `.ci/run` installs one.
+    """Start a headless Chromium; skip the test without one."""
+    # No Python package brings a browser, and the product needs none: a developer who changes the accountant on a server
+    # must not have to install one. The contents of the pages are tested without it (test_data.py). `.ci/run` installs
+    # Chromium, and prints a warning if it cannot.
     if CHROMIUM is None:
         pytest.skip("looks at pages in Chromium, which is not installed (Debian: apt install chromium)")
     driver = pytest.importorskip(

@@ -13,11 +13,11 @@ import pytest
 
 @contextmanager
 def small_disk(place: Path, size: str) -> Iterator[Path]:
-    """A file system of its own at `place`, as large as `size` says (`12m`); a skip where there can be none."""
+    """Mount a file system of `size` (`12m`) at `place`; skip the test without the permission to mount."""
     place.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "edp-sweeps-test", str(place)]
-    # A disk is full for sure only where it is a small one of the test's own: filling the machine's would end whatever
-    # else writes there. Who may not mount has test_files.py, which raises the same error from the write itself.
+    # Only a small disk of its own can be filled safely: filling the machine's disk would end every other program that
+    # writes there. Without the permission, test_files.py raises the same error from the write itself.
     if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode != 0:
         pytest.skip("fills a file system of its own, which only root may mount")
     try:

@@ -21,12 +21,12 @@ from tests.support.ports import free_port
 def postgres() -> Iterator[str]:
     """The URL of a fresh database; skips where no server or no driver is installed."""
     pytest.importorskip("psycopg", reason="asks PostgreSQL through the extra `postgres`, which is not installed")
-    # A server comes with no Python package; `make setup` installs its driver, `.ci/run` the server. What of study and
-    # store does not depend on the database is tested on SQLite everywhere (test_study.py).
+    # No Python package brings a server. `make setup` installs the driver, and `.ci/run` the server, with a warning if it cannot.
+    # Everything of study and store that does not depend on the database is tested on SQLite (test_study.py).
     found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *filter(None, [_on_path()])]
     if not found:
         pytest.skip("asks a real PostgreSQL server, and none is installed (Debian: apt install postgresql)")
-    # PostgreSQL refuses to run as root. Every Unix has somebody who may do nothing else either.
+    # PostgreSQL refuses to run as root. The user `nobody` exists on every Unix.
     user = "nobody" if os.geteuid() == 0 else None
     port = free_port()
     folder = tempfile.mkdtemp(prefix="edp-postgres-")

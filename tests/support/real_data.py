@@ -11,11 +11,11 @@ from trainables.corpora import corpus_in
 
 
 def real_corpus(name: str) -> Path:
-    """The folder or file of a public corpus: in `EDP_DATA_DIR`, else in `../shared/data`; skips without it."""
+    """Return a public corpus's folder or file in `EDP_DATA_DIR`, else `../shared/data`; skip the test without it."""
     beside = Path(__file__).parents[3] / "shared" / "data"
     data = Path(os.environ.get("EDP_DATA_DIR") or beside)
-    # The corpora have licences of their own, so they are not ours to put here, and a test may not download them.
-    # Generated ones run the same readers, splits and training everywhere (tests/trainables/corpora/test_readers.py).
+    # The corpora have licences of their own, so the repository may not contain them, and tests use no network.
+    # Generated corpora go through the same readers, splits and training (tests/trainables/corpora/test_readers.py).
     found = corpus_in(data, name)
     if found is None:
         pytest.skip(f"the project contains no real corpus, and {data} no {name}: set EDP_DATA_DIR")

