@@ -19,10 +19,11 @@ from tests.support.ports import free_port
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """The URL of a fresh database; skips where no server or no driver is installed."""
+    """Yield the URL of a fresh database; skip the test without a server or a driver."""
     pytest.importorskip("psycopg", reason="asks PostgreSQL through the extra `postgres`, which is not installed")
-    # No Python package brings a server. `make setup` installs the driver, and `.ci/run` the server, with a warning if it cannot.
-    # Everything of study and store that does not depend on the database is tested on SQLite (test_study.py).
+    # No Python package brings a server. `make setup` installs the driver. `.ci/run` installs the server, and prints a
+    # warning if it cannot. Everything of study and store that does not depend on the database is tested on SQLite
+    # (test_study.py).
     found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *filter(None, [_on_path()])]
     if not found:
         pytest.skip("asks a real PostgreSQL server, and none is installed (Debian: apt install postgresql)")
