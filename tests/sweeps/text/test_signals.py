@@ -18,7 +18,7 @@ from sweeps.text.signals import Terminated, terminating
 INSIDE_RAY = """
 import os, signal, threading, time, ray
 from sweeps.text.signals import exit_code, stopped_by, terminating
-ray.init(num_cpus=1, log_to_driver=False, configure_logging=False, include_dashboard=False)
+ray.init("local", num_cpus=1, log_to_driver=False, configure_logging=False, include_dashboard=False)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray's own answer is to leave
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs are without
 never = ray.remote(lambda: time.sleep(1000)).remote()
