@@ -57,6 +57,8 @@ With `noise_correlation = banded` every example has the same step in every epoch
 A micro-batch whose gradient is not finite adds nothing, and the step goes on (`EDPHook.dropped`). If the run ended
 there, its end would reveal something about that example that no ε covers.
 
+Examples must not mix: no micro-batch's gradient may depend on another's examples (`edp.mixing`).
+
 A gradient scaler for mixed precision is harmless and useless: the clip sees scaled gradients, so the weights learn
 little.
 
@@ -78,8 +80,9 @@ from edp.alpha import fixed_alpha, layer_norms, normalised
 from edp.clipping import Clip, ClippedSum, count_noise
 from edp.ledger import Ledger, LedgerEntry
 from edp.mechanism import Mechanism, mechanism_of
+from edp.mixing import MixingCheck
 from edp.noise.source import noise_source
-from edp.per_example import GradientRecorder, layer_of_parameter
+from edp.per_example import GradientRecorder, layer_of_parameter, refuse_mixing_layers
 from edp.sampling import Epoch, Step, share_start, steps_at_rate
 from edp.spec import EDPSpec
 from edp.steps import StepGuard
@@ -115,11 +118,14 @@ class EDPHook:
             of `alpha = private` come with a release, which `ledger` must hold.
         recorder: the recorder of `ddp`'s model (`edp.record_per_example`), if micro-batches share a backward pass.
         clip: `clip_state` of the last hook when a run with `clip = quantile` is resumed; otherwise `spec.C`.
+        check_mixing: compare buffers before and after a step, and outputs of an example with and without another one
+            (`edp.mixing`).
 
     Raises:
         UserError: for noise correlated over more steps than an epoch has.
+        UnsupportedLayer: for a batch norm, or running statistics of a norm.
         NonFiniteGradient: from `check`, which on CPU runs in every step.
-        HookUsageError: from a step that the ledger could not hold.
+        HookUsageError: from a step that the ledger could not hold, or that mixes examples.
     """
 
     def __init__(
@@ -134,7 +140,9 @@ class EDPHook:
         alpha: torch.Tensor | None = None,
         recorder: GradientRecorder | None = None,
         clip: float | None = None,
+        check_mixing: bool = True,
     ) -> None:
+        refuse_mixing_layers(ddp.module)
         self.spec, self.recorder = spec, recorder
         self.ledger = ledger if ledger is not None else Ledger()
         self.group = ddp.process_group
@@ -162,6 +170,7 @@ class EDPHook:
         self._set_mechanism()
         per_worker = None if self.any_number else self.per_worker
         self._guard = StepGuard(self.mechanism, ddp.module, rank, world, per_worker)
+        self._mixing = MixingCheck(ddp.module, recorder, self._step) if check_mixing else None
         ddp.register_comm_hook(None, self._take_step)
 
     @property
@@ -187,6 +196,8 @@ class EDPHook:
         self._guard.begin(epoch, self.ledger)
         self.epoch = epoch.number
         self._set_mechanism()
+        if self._mixing is not None:
+            self._mixing.begin_epoch()
         for step in epoch:
             self._guard.open_step(epoch, step)
             yield step
@@ -194,6 +205,8 @@ class EDPHook:
 
     def _take_step(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         self._guard.execute()
+        if self._mixing is not None:
+            self._mixing.end_step()
         return self._reduce(state, bucket)
 
     def planned(self, epochs: range) -> Ledger:

@@ -12,7 +12,13 @@ caller that reads the norms decides on clip and noise.
 
 from edp.per_example.layers import autograd_rule
 from edp.per_example.recorder import GradientRecorder, layer_of_parameter
-from edp.per_example.registry import Rule, UnsupportedLayer, record_per_example, register_layer
+from edp.per_example.registry import (
+    Rule,
+    UnsupportedLayer,
+    record_per_example,
+    refuse_mixing_layers,
+    register_layer,
+)
 from edp.per_example.rows import Rows
 
 __all__ = [
@@ -23,5 +29,6 @@ __all__ = [
     "autograd_rule",
     "layer_of_parameter",
     "record_per_example",
+    "refuse_mixing_layers",
     "register_layer",
 ]

@@ -118,6 +118,19 @@ class GradientRecorder:
             self._recording = before
 
     @contextmanager
+    def rehearsal(self, examples: int) -> Iterator[None]:
+        """Run forward passes of other examples within, by the same rules. No backward pass may follow them."""
+        before = self.micro_batch_of_example, self.micro_batches, self.one_each, self._lengths_b
+        self.micro_batch_of_example, self.micro_batches = torch.arange(examples), examples
+        self.one_each, self._lengths_b = True, None
+        self.clear()
+        try:
+            yield
+        finally:
+            self.micro_batch_of_example, self.micro_batches, self.one_each, self._lengths_b = before
+            self.clear()
+
+    @contextmanager
     def padded(self, lengths_b: Tensor) -> Iterator[None]:
         """Leave out the rows beyond each example's length, to save time.
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.utils.parametrize import is_parametrized
 
 from edp.per_example.recorder import GradientRecorder
@@ -21,7 +22,7 @@ _rules: dict[type[nn.Module], tuple[Rule, str]] = {}
 
 
 class UnsupportedLayer(TypeError):
-    """A layer with trainable parameters and no rule: without a record, its gradient would not be clipped."""
+    """A layer that the clip cannot be applied to: it has trainable parameters and no rule, or it mixes examples."""
 
 
 def register_layer(kind: type[nn.Module], method: str = "forward") -> Callable[[RuleType], RuleType]:
@@ -74,12 +75,33 @@ def record_per_example(model: nn.Module) -> GradientRecorder:
     Call it before DDP wraps the model. Outside of `GradientRecorder.examples` the model runs as before.
 
     Raises:
-        UnsupportedLayer: naming the first layer that has no rule, or that shares a parameter.
+        UnsupportedLayer: naming the first layer that has no rule, that shares a parameter, or that mixes examples.
     """
+    refuse_mixing_layers(model)
     recorder = GradientRecorder(model)
     owner: dict[int, str] = {}
     _attach(recorder, model, "", owner)
     return recorder
+
+
+def refuse_mixing_layers(model: nn.Module) -> None:
+    """Raise if a layer of PyTorch's computes with the whole batch, or keeps statistics of it.
+
+    With batch norm every gradient depends on every example of the batch, which no clip of single gradients bounds.
+    Running statistics are released with the model, without noise. A frozen layer is refused, too: both depend on its
+    mode, which a call of `train` changes.
+
+    Raises:
+        UnsupportedLayer: naming the first such layer.
+    """
+    for name, layer in model.named_modules():
+        if isinstance(layer, _BatchNorm) or (isinstance(layer, _NormBase) and layer.track_running_stats):
+            what = "mixes the examples of a batch" if isinstance(layer, _BatchNorm) else "keeps running statistics"
+            raise UnsupportedLayer(
+                f"{name or 'the model itself'} ({type(layer).__name__}) {what}, which no clip bounds; allowed: "
+                "nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm without running statistics, and constants in the place "
+                "of a frozen batch norm"
+            )
 
 
 def _attach(recorder: GradientRecorder, layer: nn.Module, name: str, owner: dict[int, str]) -> None:

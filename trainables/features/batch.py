@@ -24,6 +24,11 @@ class WordInputs:
         """Return the inputs on `device`."""
         return WordInputs(self.word_bt.to(device), self.chars_uc.to(device), self.vectors_ud.to(device))
 
+    def select(self, index: list[int], lengths_b: Tensor) -> WordInputs:
+        """Return the inputs of some utterances of a batch whose utterances have these lengths."""
+        longest = int(lengths_b[index].max())
+        return WordInputs(self.word_bt[index, :longest], self.chars_uc, self.vectors_ud)
+
 
 @dataclass(frozen=True)
 class PieceInputs:
@@ -40,6 +45,10 @@ class PieceInputs:
             self.piece_bs.to(device), self.piece_mask_bs.to(device), self.first_bt.to(device), self.pieces_b
         )
 
+    def select(self, index: list[int], lengths_b: Tensor) -> PieceInputs:
+        """Return the inputs of some utterances, as wide as before, of a batch whose utterances have these lengths."""
+        return PieceInputs(self.piece_bs[index], self.piece_mask_bs[index], self.first_bt[index], self.pieces_b[index])
+
 
 @dataclass(frozen=True)
 class StateInputs:
@@ -55,6 +64,11 @@ class StateInputs:
             return self
         return StateInputs(self.token_nd.to(device), self.sentence_bd.to(device))
 
+    def select(self, index: list[int], lengths_b: Tensor) -> StateInputs:
+        """Return the inputs of some utterances of a batch whose utterances have these lengths."""
+        tokens = self.token_nd.split(lengths_b.tolist())
+        return StateInputs(torch.cat([tokens[i] for i in index]), self.sentence_bd[index])
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -69,6 +83,19 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.lengths_b)
+
+    def select_examples(self, index: list[int]) -> Batch:
+        """Return some of the utterances. `edp.mixing` asks for them, to run one without the others."""
+        # The packing of CLC expects no padding beyond the longest.
+        width = int(self.lengths_b[index].max()) if isinstance(self.inputs, WordInputs) else self.mask_bt.shape[1]
+        return Batch(
+            self.inputs.select(index, self.lengths_b),
+            self.lengths_b[index],
+            self.mask_bt[index, :width],
+            None if self.tags_bt is None else self.tags_bt[index, :width],
+            None if self.intent_b is None else self.intent_b[index],
+            None if self.key_b is None else self.key_b[index],
+        )
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch on `device`."""

@@ -47,6 +47,9 @@ class Trainer:
         TrialFailed: if model, mechanism and corpus do not fit together.
     """
 
+    check_mixing = True
+    """True if the hook checks that the model does not mix examples (`edp.mixing`)."""
+
     def __init__(
         self,
         model: JointModel,
@@ -100,6 +103,7 @@ class Trainer:
                     alpha=alpha,
                     recorder=self.recorder,
                     clip=checkpoint.clip if checkpoint is not None else None,
+                    check_mixing=self.check_mixing,
                 )
         self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
         if checkpoint is not None:

@@ -7,6 +7,10 @@ are multiplied by 0 is noise alone.
 Pairs of neighbours are the worst case for the model: the losses of one micro-batch are multiplied until only the clip
 limits them, and the removed unit reverses the direction of the mean. One more pair is a step with all units and with
 none, whose difference all units together bound. It shows an example that is not clipped, wherever it is.
+
+In the last pairs the other micro-batches' gradients are just shorter than the clip. There it is no clip that keeps them
+from following the removed unit, so they show a loss that is divided by something of the whole batch, such as its number
+of tokens. The removed unit is the longest utterance, and the others are the shortest.
 """
 
 from __future__ import annotations
@@ -36,6 +40,10 @@ from trainables.training.trainer import Trainer
 
 PAIRS = 6
 """Number of pairs that differ by one unit, each in another micro-batch."""
+_QUIET_PAIRS = 2
+"""Number of pairs in which the other micro-batches are just within the clip. Each takes a third step, for its norms."""
+_JUST_BELOW = 0.99
+"""Length of their gradients, over the clip."""
 _DRAWN = 16
 """Number of steps drawn, one of which is measured."""
 LOUD = 1e4
@@ -75,6 +83,8 @@ class Verified:
 class _Probe(Trainer):
     """A trainer that can replace examples by others and multiply losses."""
 
+    check_mixing = False  # what the hook would refuse is measured here
+
     def __init__(self, base: JointModel, *args: Any) -> None:
         super().__init__(copy.deepcopy(base), *args)
         assert self.hook is not None, "only private methods are verified"
@@ -85,6 +95,14 @@ class _Probe(Trainer):
         self._loud_e = np.ones(examples, np.float32)
         self._loud_b: Tensor | None = None
         self.ddp.module.register_forward_hook(self._multiply)
+        self.norms: list[Tensor] = []
+        """Norms of the micro-batches' gradients, in the scaled space, as the clip has seen them."""
+        self._factors = self.own_hook.clip.factors
+        self.own_hook.clip.factors = self._note  # type: ignore[method-assign]
+
+    def _note(self, norms_g: Tensor) -> Tensor:
+        self.norms.append(norms_g.flatten())
+        return self._factors(norms_g)
 
     def _multiply(self, _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
         return loss_b if self._loud_b is None else loss_b * self._loud_b.to(loss_b)
@@ -207,7 +225,7 @@ class _Runs:
         self.mechanism = probe.own_hook.ledger.entries[-1].mechanism
         self.stretch = self.mechanism.max_alpha if self.mechanism.alpha_noise == "isotropic" else 1.0
         self._done += 1
-        self._progress(self._done, 3 + 2 * (PAIRS + 1))
+        self._progress(self._done, 3 + 2 * (PAIRS + 1) + 3 * _QUIET_PAIRS)
 
     def moved(self, with_it: _Case, without: _Case) -> Gradients:
         """Return the difference of two aggregates with the same noise, in the scaled space, where the clip acts.
@@ -282,6 +300,33 @@ class _Runs:
             return  # its scales are read off the gradient, and would differ between the two steps
         loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
         yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
+        yield from self._quiet_pairs(step, held)
+
+    def _quiet_pairs(self, step: list[Indices], held: list[int]) -> Iterator[tuple[_Case, _Case, int]]:
+        """Yield pairs as `pairs` does, in which the other micro-batches are just within the clip, if there are any."""
+        if len(held) > 1:
+            for m in (held[0], held[-1]):
+                yield *self._quiet(step, step[m]), 1
+
+    def _quiet(self, step: list[Indices], examples: Indices) -> tuple[_Case, _Case]:
+        """Return a step with and without a unit of these examples, in which the others are just within the clip."""
+        unit, length_e = self._spec.edp.unit, self._corpus.lengths("train")
+        mine = self._of_user(step, examples[0]) if unit == "user" else examples
+        gone = mine[:1] if unit == "example" else mine
+        stands_for_e = np.full(self._examples, length_e.argmin())
+        stands_for_e[mine] = length_e.argmax()
+        left, loud_e = self._without(step, gone), np.ones(self._examples, np.float32)
+        loud_e[mine] = 0.0
+        probe = self._probe(seed=self.done_pairs)
+        probe.release(_Case(left, stands_for_e, loud_e))
+        self._ran(probe)
+        longest = float(torch.cat(probe.norms).max())
+        if longest > 0:
+            loud_e *= _JUST_BELOW * self.mechanism.C / longest
+        # What leaves pulls against the others: their change, if any, has the same direction as its own.
+        loud_e[mine] = -LOUD if len(gone) == len(mine) else LOUD
+        loud_e[gone] = -LOUD * len(mine)
+        return _Case(step, stands_for_e, loud_e), _Case(left, stands_for_e, loud_e)
 
     def _of_user(self, step: list[Indices], example: int) -> Indices:
         """Return all examples of a step that belong to the same user as this one, in every micro-batch."""

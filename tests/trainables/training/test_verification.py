@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,7 +21,8 @@ from tests.support.toy import BERT, CLC, encoded
 from trainables.config import ModelSpec, TrialSpec
 from trainables.features.batch import Batch
 from trainables.models import JointModel
-from trainables.training import verification
+from trainables.training import batches, verification
+from trainables.training.batches import Chunk
 from trainables.training.process import alone
 from trainables.training.verification import Verified, verify
 
@@ -66,7 +69,7 @@ def test_what_the_ledger_says_is_what_is_measured_and_the_sensitivity_is_reached
     assert found.violations == []
     assert found.measured_sensitivity == pytest.approx(found.declared_sensitivity, rel=0.02)
     assert found.measured_std == pytest.approx(found.declared_std, rel=0.2)
-    assert found.pairs in ((2, 3) if edp.get("sampling") == "poisson" else (3,))  # one micro-batch may be empty
+    assert found.pairs in ((2, 5) if edp.get("sampling") == "poisson" else (5,))  # one micro-batch may be empty
 
 
 def test_scales_that_are_read_off_the_data_bound_nobody(tmp_path: Path) -> None:
@@ -157,3 +160,37 @@ def test_a_buffer_that_moves_with_the_data_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(JointModel, "__init__", with_a_mean)
     monkeypatch.setattr(JointModel, "forward", counting)
     assert named(verified(tmp_path)) == {"mean_loss": "it changes with the data, without clip and noise"}
+
+
+def _divided(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide each loss by the number of tokens of its batch."""
+    forward, cut = JointModel.forward, batches.chunks
+
+    def by_tokens(model: JointModel, batch: Batch) -> Tensor:
+        return forward(model, batch) / batch.mask_bt.sum()
+
+    def by_a_mean(model: JointModel, batch: Batch) -> Tensor:
+        return forward(model, batch) * len(batch) / batch.mask_bt.sum()
+
+    def weighted(micro_batches: Any, most: int, length_e: np.ndarray, **options: Any) -> list[Chunk]:
+        found = cut(micro_batches, most, length_e, **options)
+        return [replace(chunk, weight_b=chunk.weight_b / length_e[chunk.indices].sum()) for chunk in found]
+
+    if where == "the training loop":
+        monkeypatch.setattr(batches, "chunks", weighted)
+    else:
+        monkeypatch.setattr(JointModel, "forward", {"the model": by_tokens, "a mean": by_a_mean}[where])
+
+
+@pytest.mark.parametrize("where", ["the model", "a mean", "the training loop"])
+@pytest.mark.parametrize("training", [EDP, DPSGD, {**DPSGD, "batch_size": "full"}], ids=["edp", "dpsgd", "full"])
+def test_a_loss_that_is_divided_by_the_batchs_number_of_tokens_is_named(
+    training: dict[str, Any], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clip is so short that all other pairs have gradients beyond it, which no factor of the loss changes."""
+    _divided(where, monkeypatch)
+    found = verified(tmp_path, training=training, C=1e-3)
+    assert found.measured_sensitivity > 1.02 * found.declared_sensitivity
+    assert any("one unit can move" in what for what in named(found).values())
+    monkeypatch.setattr(verification._Runs, "_quiet_pairs", lambda run, step, held: iter(()))
+    assert verified(tmp_path / "again", training=training, C=1e-3).violations == [], "no other pair shows it"
