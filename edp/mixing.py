@@ -16,8 +16,8 @@ example is replaced instead of left out, so that the same numbers are drawn for 
 because layers that are zero at first hide what is before them.
 
 Not seen: a model that was not recorded (its micro-batches do not share a pass), inputs that cannot be cut into
-examples, outputs without the examples as their first axis, effects below a hundredth of the output, and what is done
-with the output outside of the model, such as a division by the batch's number of tokens.
+examples, outputs without the examples as their first axis, effects as small as rounding may be (`_close`), and what is
+done with the output outside of the model, such as a division by the batch's number of tokens.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from edp.per_example import GradientRecorder
 from edp.steps import HookUsageError
 
 _CHECKED_STEPS = 2
-_CLOSE = 1e-2
-"""Relative difference that rounding may leave between two runs of an example. TF32 rounds to 1e-3."""
+_TF32_EPS = 2.0**-10
+"""Rounding of products on a GPU. PyTorch takes TF32 for float32 convolutions there."""
 
 
 class MixingCheck:
@@ -47,7 +47,7 @@ class MixingCheck:
     def __init__(self, model: nn.Module, recorder: GradientRecorder | None, steps: int) -> None:
         self._model, self._recorder = model, recorder
         self._left = max(0, _CHECKED_STEPS - steps)
-        self._compared = False
+        self._compared, self._size = False, 0.0
         self._buffers: dict[str, Tensor] | None = None
         if recorder is not None and self._left:
             # Before the forward pass: whatever the runs leave in the model, the pass itself overwrites.
@@ -77,15 +77,24 @@ class MixingCheck:
             return
         if len(recorder.micro_batch_of_example) > 1 and torch.is_grad_enabled():
             self._compared = True
-            _compare(model, recorder, args, kwargs)
+            self._size = _compare(model, recorder, args, kwargs, self._size)
 
 
-def _compare(model: nn.Module, recorder: GradientRecorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise if the output for the first or the last example of a batch depends on the other one."""
+def _compare(
+    model: nn.Module, recorder: GradientRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], size: float
+) -> float:
+    """Raise if the output for the first or the last example of a batch depends on the other one.
+
+    Args:
+        size: largest output in the step that was compared before. Rounding does not become smaller with a loss.
+
+    Returns:
+        The largest output so far.
+    """
     examples, device = len(recorder.micro_batch_of_example), recorder.parameters[0].device
     devices = [device] if device.type == "cuda" else []
     if not any(_can_choose(x, examples) for x in tree_leaves((args, kwargs))):
-        return
+        return size
 
     def random_state() -> list[Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(one) for one in devices)]
@@ -104,8 +113,9 @@ def _compare(model: nn.Module, recorder: GradientRecorder, args: tuple[Any, ...]
     try:
         together, drew = run([0, -1])
         again, _ = run([0, -1])
-        if not all(map(_close, together, again, together)):
-            return  # its random numbers are not PyTorch's, and no two runs have the same
+        size = max([size, *(float(x.nan_to_num(0.0, 0.0, 0.0).abs().max()) for x in together)])
+        if not all(_close(x, y, size) for x, y in zip(together, again, strict=True)):
+            return size  # its random numbers are not PyTorch's, and no two runs have the same
         without = [run([i, i] if drew else [i])[0] for i in (0, -1)]
     except Exception as error:
         raise HookUsageError(
@@ -115,12 +125,13 @@ def _compare(model: nn.Module, recorder: GradientRecorder, args: tuple[Any, ...]
         ) from error
     for row, outputs in enumerate(without):
         for with_other, alone in zip(together, outputs, strict=False):
-            if not _close(with_other[row], alone[row if drew else 0], with_other):
+            if not _close(with_other[row], alone[row if drew else 0], size):
                 raise HookUsageError(
                     "the model's output for an example depends on the other examples of its batch, so the clip does "
                     "not bound what one example changes; allowed: layers that treat each example by itself, such as "
                     "nn.LayerNorm and nn.GroupNorm"
                 )
+    return size
 
 
 def _has_rows(x: Any, rows: int) -> bool:
@@ -141,17 +152,17 @@ def _chosen(x: Any, index: list[int], examples: int) -> Any:
     return x[index] if isinstance(x, Tensor) else x.select_examples(index)
 
 
-def _close(a: Tensor, b: Tensor, outputs: Tensor) -> bool:
-    """Return True if `a` and `b` differ by no more than rounding in a model with these outputs.
+def _close(a: Tensor, b: Tensor, size: float) -> bool:
+    """Return True if `a` and `b` differ by no more than rounding in a model with outputs of this size.
 
-    Tensors of different shapes are not compared, nor numbers that are not finite: one example's infinite loss must not
-    end a run.
+    Rounding may take half of the digits: a loss near 0 comes from large scores. Tensors of different shapes are not
+    compared, nor numbers that are not finite: one example's infinite loss must not end a run.
     """
     if a.shape != b.shape:
         return True
-    kinds, device = [a.dtype], a.device.type
+    device, eps = a.device.type, [torch.finfo(a.dtype).eps]
     if torch.is_autocast_enabled(device):
-        kinds.append(torch.get_autocast_dtype(device))
-    share = max(_CLOSE, *(torch.finfo(kind).eps ** 0.5 for kind in kinds))
-    size = outputs.nan_to_num(0.0, 0.0, 0.0).abs().max()
-    return not bool(((a - b).abs().nan_to_num(0.0, 0.0) > share * (size + _CLOSE)).any())
+        eps.append(torch.finfo(torch.get_autocast_dtype(device)).eps)
+    if device == "cuda":
+        eps.append(_TF32_EPS)
+    return not bool(((a - b).abs().nan_to_num(0.0, 0.0) > max(eps) ** 0.5 * (1 + size)).any())

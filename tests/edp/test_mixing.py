@@ -153,7 +153,7 @@ MIXING = {
     "centred": lambda: Model(centred),
     "centred by a constant": lambda: Model(lambda x: x - x.mean(0).detach()),
     "inputs centred": lambda: Raw(centred),
-    "before a head of zeros": lambda: ZeroHead(centred),
+    "before a head of zeros": lambda: ZeroHead(lambda x: x + x.mean(0)),
     "a batch norm without a module": lambda: Raw(lambda x: F.batch_norm(x, None, None, training=True)),
     "added up": lambda: Model(lambda x: x.cumsum(0)),
     "time first": lambda: Model(TimeFirst()),

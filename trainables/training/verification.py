@@ -5,12 +5,14 @@ runs of a step with the same noise differ by the effect of the data, which the s
 are multiplied by 0 is noise alone.
 
 Pairs of neighbours are the worst case for the model: the losses of one micro-batch are multiplied until only the clip
-limits them, and the removed unit reverses the direction of the mean. One more pair is a step with all units and with
-none, whose difference all units together bound. It shows an example that is not clipped, wherever it is.
+limits them, and the removed unit reverses the direction of the mean.
 
-In the last pairs the other micro-batches' gradients are just shorter than the clip. There it is no clip that keeps them
-from following the removed unit, so they show a loss that is divided by something of the whole batch, such as its number
-of tokens. The removed unit is the longest utterance, and the others are the shortest.
+In two pairs the gradients of the other micro-batches are just shorter than the clip. Nothing then keeps them from
+following the removed unit, so these pairs show a loss that is divided by something of the whole batch, such as its
+number of tokens. The removed unit is the longest utterance, and the others are the shortest.
+
+The last pair is a step with all units and with none, whose difference all units together bound. It shows an example
+that is not clipped, wherever it is.
 """
 
 from __future__ import annotations
@@ -298,9 +300,9 @@ class _Runs:
             yield with_it, replace(with_it, step=self._without(step, gone)), 1
         if self.mechanism.alpha == "paper":
             return  # its scales are read off the gradient, and would differ between the two steps
+        yield from self._quiet_pairs(step, held)
         loud = _Case(step, np.arange(self._examples), np.full(self._examples, LOUD, np.float32))
         yield loud, replace(loud, loud_e=np.zeros(self._examples, np.float32)), len(held)
-        yield from self._quiet_pairs(step, held)
 
     def _quiet_pairs(self, step: list[Indices], held: list[int]) -> Iterator[tuple[_Case, _Case, int]]:
         """Yield pairs as `pairs` does, in which the other micro-batches are just within the clip, if there are any."""
