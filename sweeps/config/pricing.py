@@ -28,6 +28,7 @@ from sweeps.config.recipe import Recipe, example_params
 from sweeps.config.target_epsilon import schedule_of
 
 _SCORES = "the validation scores of the choice are not covered"
+_CHECK = "the check of public corpora for private utterances is not covered"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
 
     def proxy() -> SelectionStrategy:
         alone = cost(training(calibrate_noise(lambda z: cost(training(z)), target)))
-        return SelectionStrategy("proxy", 0.0, alone, alone, trials, "everything: the data of the choice is public")
+        return SelectionStrategy("proxy", 0.0, alone, alone, trials, f"the choice and the release; {_CHECK}")
 
     def all_trials() -> SelectionStrategy:
         z0 = calibrate_noise(lambda z: cost(*[training(z)] * trials), target)
