@@ -8,6 +8,7 @@ In a notebook, import the functions or paste their lines. The second run reads t
 from pathlib import Path
 
 from sweeps import Point, Sweep, epochs_frame, front_frame, pick, start_sweep, trials_frame
+from sweeps.text.figures import epsilon_text
 
 
 def start(recipe: str, name: str, storage: Path, trials: int) -> Sweep:
@@ -34,7 +35,7 @@ def main(name: str = "notebook", storage: Path = Path("runs")) -> None:
     sweep = Sweep.existing(storage, name) if there else start("quickstart_paper", name, storage, trials=8)
     look(sweep)
     point = choose(sweep, Path("picked.yaml"))
-    print(f"picked {point.name}: SER {point.metrics['ser']:.1%}, epsilon {point.metrics['epsilon']:.3g}")
+    print(f"picked {point.name}: SER {point.metrics['ser']:.1%}, epsilon {epsilon_text(point.metrics['epsilon'])}")
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
 
 
 def _lowest(snapshot: Snapshot, most: float) -> str:
-    found = [c for c in snapshot.candidates.values() if c.metrics["epsilon"] <= most * (1 + 1e-6)]
+    found = [c for c in snapshot.candidates.values() if c.metrics["epsilon"] <= most]
     return _figure(min(found, key=lambda c: c.metrics["ser"])) if found else "none"
 
 

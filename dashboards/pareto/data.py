@@ -15,7 +15,7 @@ from sweeps.results.recommendation import Recommendation, leakage_of, recommend
 from sweeps.store.picks import read_notes
 from sweeps.store.records import Point, SweepRecord, TrialRecord
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import epsilon_cell
+from sweeps.text.figures import epsilon_cell, least_epsilon
 from trainables.records.pareto import Metrics, dominates
 
 Limits = dict[str, float]
@@ -255,13 +255,15 @@ def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
 
 
 def text(axis: Axis, value: Any) -> str:
-    """Format a value; mark an ε that guarantees nothing (`sweeps.text.figures.MARK`)."""
+    """Format a value: an ε rounded up, an audited one down. An ε that guarantees nothing is marked."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, int | float):
         return str(value)
     if math.isnan(value):
         return "–"
+    if axis.key == "epsilon_audited":
+        return least_epsilon(value)
     if axis.key.startswith("epsilon"):
         return epsilon_cell(value)
     if axis.percent:

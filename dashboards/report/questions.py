@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
-from sweeps.text.figures import NO_GUARANTEE, epsilon_text, number
+from sweeps.text.figures import NO_GUARANTEE, audited_text, epsilon_text, number
 from trainables.config import TrialSpec
 
 
@@ -79,7 +79,12 @@ class Known:
 def questions(known: Known) -> list[tuple[str, list[Answer]]]:
     """Return the questions with their answers, by topic."""
     environment = Environment(undefined=StrictUndefined)  # plain text, which the page escapes
-    environment.filters |= {"epsilon": epsilon_text, "number": number, "count": "{:,}".format}
+    environment.filters |= {
+        "audited": audited_text,
+        "epsilon": epsilon_text,
+        "number": number,
+        "count": "{:,}".format,
+    }
     facts = _facts(known)
 
     def holds(condition: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from sweeps.text.figures import audit_words, compared_words, epsilon_text, permitted_words
+from sweeps.text.figures import audit_words, compared_words, epsilon_text, least_epsilon, permitted_words
 from trainables.measure.attacks import colour_of
 from trainables.measure.attacks.roc import AttackResult
 from trainables.records.files import atomic_write
@@ -84,17 +84,17 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
 def epsilon_figure(document: dict[str, Any]) -> go.Figure:
     """Return the ε that the audit has shown, the ε that is guaranteed, and the ε of the paper's formula."""
     rows = [
-        ("audited (≥)", document["epsilon_audited"], "no canaries: not audited", _BLUE),
-        ("paper", document["epsilon_paper"], "none", _YELLOW),
-        ("honest (≤)", document["epsilon"], "none", _RED),
+        ("audited (≥)", document["epsilon_audited"], "no canaries: not audited", least_epsilon, _BLUE),
+        ("paper", document["epsilon_paper"], "none", epsilon_text, _YELLOW),
+        ("honest (≤)", document["epsilon"], "none", epsilon_text, _RED),
     ]
     if document.get("epsilon_user") is not None:
-        rows.append(("of a user (≤)", document["epsilon_user"], "none", _GREEN))
+        rows.append(("of a user (≤)", document["epsilon_user"], "none", epsilon_text, _GREEN))
     finite = [value for _, value, *_ in rows if value is not None and 0 < value < math.inf]
     top, least = max([10.0, *finite]) * 3, min([1.0, *finite]) / 10
     figure = go.Figure()
-    for name, value, none, colour in rows:
-        text = none if value is None else epsilon_text(value)
+    for name, value, none, written, colour in rows:
+        text = none if value is None else written(value)
         shown = least if value is None else min(max(value, least), top)
         figure.add_scatter(
             x=[shown],

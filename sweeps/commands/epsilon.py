@@ -21,7 +21,7 @@ from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, Json
 from sweeps.run.progress import shown_each
 from sweeps.text.errors import one_line
-from sweeps.text.figures import NO_GUARANTEE, epsilon_text, measured, number
+from sweeps.text.figures import NO_GUARANTEE, delta_remark, epsilon_digits, epsilon_text, measured
 from sweeps.text.paths import check_page, output
 from sweeps.text.terminal import print_line
 from trainables.config.training import MAX_EPOCHS
@@ -187,11 +187,19 @@ def _plot(document: dict[str, Any], path: Path) -> None:
     epochs = [row["epoch"] for row in document["per_epoch"]]
     for key, name, dash in (("epsilon", "honest", "solid"), ("epsilon_paper", "paper", "dash")):
         values = [row[key] for row in document["per_epoch"]]
-        figure.add_trace(go.Scatter(x=epochs, y=values, name=name, line={"dash": dash}, mode="lines+markers"))
+        figure.add_scatter(
+            x=epochs,
+            y=values,
+            name=name,
+            line={"dash": dash},
+            mode="lines+markers",
+            text=[epsilon_digits(value) for value in values],
+            hovertemplate="%{x} epochs: ε = %{text}",
+        )
     figure.update_layout(
         template="plotly_white",
         title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}<br>"
-        f"at the end: honest {epsilon_text(document['epsilon'])}, paper {number(document['epsilon_paper'])}"
+        f"at the end: honest {epsilon_text(document['epsilon'])}, paper {epsilon_text(document['epsilon_paper'])}"
         + ("; an infinite ε is not on the axis" if math.isinf(document["epsilon"]) else ""),
         xaxis_title="epochs",
         yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
@@ -209,10 +217,11 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     step = max(1, rows[-1]["epoch"] // _ROWS)
     for row in rows:
         if row["epoch"] % step == 0 or row is rows[-1]:
-            table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), f"{row['epsilon_paper']:.6g}")
+            table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), epsilon_digits(row["epsilon_paper"]))
     out.print(table)
+    honest, paper = (epsilon_digits(document[name]) for name in ("epsilon", "epsilon_paper"))
     lines = [
-        f"ε = {document['epsilon']:.6g} (honest), {document['epsilon_paper']:.6g} (by the paper's formula), "
+        f"ε = {honest} (honest), {paper} (by the paper's formula), "
         f"at δ = {spec.delta:g}; not audited: an audit needs a run with canaries (canaries.count) and edp-sweep attack",
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
@@ -220,6 +229,8 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
         lines.append(
             "a person with several utterances is protected less; --unit user protects all of a user's utterances"
         )
+    if (remark := delta_remark(spec.delta, spec.unit, None)) is not None:
+        lines.append(remark)
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:

@@ -14,6 +14,7 @@ from sweeps.run.progress import Progress
 from sweeps.store.picks import final_trainings, read_picks
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
+from sweeps.text.figures import epsilon_digits
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.job_run import corpus_inputs, send_baseline
 from sweeps.tracking.run_note import run_note
@@ -72,7 +73,7 @@ def _tell_models(sweep: Sweep, trials: list[TrialRecord], tracker: Tracker) -> N
     cost = epsilon_of_sweep(sweep, trials)
     made = [*(pick.model for pick in read_picks(sweep)), *(o.model for o in final_trainings(sweep).values())]
     for model in dict.fromkeys(uri for uri in made if uri is not None):
-        tracker.tag_model(model, {"epsilon_of_sweep": "unknown" if cost is None else f"{cost:.6g}"})
+        tracker.tag_model(model, {"epsilon_of_sweep": "unknown" if cost is None else epsilon_digits(cost)})
 
 
 def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:

@@ -35,7 +35,7 @@ from sweeps.commands.options import (
 from sweeps.commands.options import Point as PointName
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
-from sweeps.text.figures import epsilon_over, epsilon_words, metrics_line, params_text, users_remark
+from sweeps.text.figures import epsilon_text, epsilon_words, metrics_line, params_text, users_remark
 from sweeps.text.paths import check_model_name, check_output, is_printed, output
 from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import person
@@ -185,7 +185,7 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
     most, found = largest_epsilon(sweep.recipe.edp.epsilon), point.metrics["epsilon"]
     if found <= most:
         return None
-    return f"trial {point.name} has no guarantee: its ε is {epsilon_over(found, most)}, not <= {most:.4g}"
+    return f"trial {point.name} has no guarantee: its ε is {epsilon_text(found)}, not <= {most:g}"
 
 
 def keep(

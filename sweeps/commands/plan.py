@@ -23,7 +23,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.text.errors import one_line
-from sweeps.text.figures import measured
+from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, measured
 from sweeps.text.paths import check_name, folder_name
 from sweeps.text.terminal import command_line, print_line
 from trainables.config import CorpusSpec, TrialSpec
@@ -54,7 +54,9 @@ def plan_command(
     """Price each valid way to choose and release within one total ε: what is left of it for the release."""
     overrides = with_trials(settings, trials)
     loaded = load_recipe(recipe, overrides)[1]
-    priced, _ = _priced(loaded, epsilon, lambda line: print_line(err, line))
+    priced, units = _priced(loaded, epsilon, lambda line: print_line(err, line))
+    if (remark := delta_remark(loaded.edp.delta, loaded.edp.unit, units)) is not None:
+        print_line(err, remark)
     document = {**priced.document(), "runs": list(runnable(loaded, priced)[0])}
     if as_json:
         print_json(document)
@@ -76,8 +78,7 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
     for way in document["ways"]:
         table.add_row(
             way["name"],
-            *(f"{way[f'epsilon_of_{key}']:.3g}" for key in ("choice", "release")),
-            f"{way['epsilon_total']:.3g}",
+            *(epsilon_text(way[f"epsilon_{key}"]) for key in ("of_choice", "of_release", "total")),
         )
     out.print(table)
     print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. Each ε covers:")
@@ -95,7 +96,7 @@ def show_release(found: dict[str, Any]) -> None:
     chosen = ", ".join(f"{key} {value}" for key, value in found["chosen"]["params"].items() if key != "z0")
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
     print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
-    total = f"ε = {found['epsilon']:.4g} at δ = {found['delta']:g}, of search and release together"
+    total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"
     print_line(out, f"{total}; covers {found['covers']}")
 
 

@@ -189,6 +189,7 @@ def train(
                     with_encoder=with_encoder,
                     alias=alias,
                     trained_on=" and ".join(trained_on),
+                    examples=_examples(prepared, with_valid),
                 )
             except UserError as error:
                 raise UserError(f"{error}; the trained model is in {made.folder}") from None
@@ -221,7 +222,6 @@ def _trained(
     from sweeps.run.session import worker_group
     from sweeps.run.watch import stall_reporter
     from sweeps.tracking.job_run import corpus_inputs
-    from trainables.features.encoded_corpus import EncodedCorpus
 
     if with_valid and spec.canaries.count:
         progress.say(
@@ -230,7 +230,7 @@ def _trained(
         )
     progress.expect(1, 0, spec.training.epochs)
     encode_missing(spec, prepared, corpora, progress.say)
-    remark = delta_remark(spec.edp.delta, spec.edp.unit, EncodedCorpus.open(prepared.corpus).size("train"))
+    remark = delta_remark(spec.edp.delta, spec.edp.unit, _examples(prepared, with_valid))
     if remark and spec.training.method != "sgd":
         progress.say(remark)
     tracked.tracker.inputs(tracked.run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
@@ -243,6 +243,14 @@ def _trained(
     with worker_group(made, placed, progress) as workers, stall_reporter(progress, placed.group):
         ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
         return workers.run(job, on_epoch)
+
+
+def _examples(prepared: Prepared, with_valid: bool) -> int:
+    """Return the number of utterances to train on."""
+    from trainables.features.encoded_corpus import EncodedCorpus
+
+    corpus = EncodedCorpus.open(prepared.corpus)
+    return corpus.size("train") + (corpus.size("valid") if with_valid else 0)
 
 
 def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:

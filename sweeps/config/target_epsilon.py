@@ -19,7 +19,7 @@ from edp.spec import UserError
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import PAPER_SPACE, bound_combinations
 from sweeps.text.errors import one_line
-from sweeps.text.figures import params_text
+from sweeps.text.figures import epsilon_digits, params_text
 from trainables.config import TrialSpec
 
 _MANY_UNITS = 10**9
@@ -38,7 +38,7 @@ class BudgetExceeded(ConfigurationRefused):
     """A configuration whose ε, `cost`, is over the recipe's ε budget."""
 
     def __init__(self, budget: float, params: dict[str, Any], cost: float) -> None:
-        super().__init__(f"epsilon {cost:.4g} is over the budget of {budget:g}", params)
+        super().__init__(f"epsilon {epsilon_digits(cost, 4)} is over the budget of {budget:g}", params)
         self.cost = cost
 
 
@@ -122,8 +122,7 @@ def resolve(recipe: Recipe, params: dict[str, Any], units: int) -> ResolvedTrial
     budget = recipe.epsilon_budget
     if budget is not None:
         cost = epsilon(ledger, spec.edp.delta)
-        # A target that equals the budget is met to within the accuracy of the bisection.
-        if cost > budget * (1 + 1e-6):
+        if cost > budget:
             raise BudgetExceeded(budget, params, cost)
     return ResolvedTrial(params, spec)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from edp.rounding import rounded_down
 from sweeps.store.picks import Pick
 from sweeps.text.columns import tpr_cell
-from sweeps.text.figures import epsilon_text, privacy_statement, utility_words
+from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, privacy_statement, utility_words
 from sweeps.tracking.job_run import PLAIN
 from trainables.config import TrialSpec
 from trainables.corpora import is_generated
@@ -21,6 +22,7 @@ def model_card(
     cost: float | None,
     picked: Pick | None,
     trained_on: str,
+    examples: int | None,
 ) -> str:
     """Return the card's text in Markdown.
 
@@ -29,6 +31,7 @@ def model_card(
         cost: ε of the sweep that chose the configuration; NaN if unknown, None without a sweep.
         picked: the choice of the configuration; None if it comes from no sweep.
         trained_on: names of the splits.
+        examples: utterances of these splits; None if unknown.
     """
     corpus, training, edp = spec.corpus, spec.training, spec.edp
     private = training.method != "sgd"
@@ -48,6 +51,8 @@ def model_card(
             f"- Protected: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
             "aggregator is trusted. A person who contributed several units is protected less."
         )
+        if (remark := delta_remark(edp.delta, edp.unit, examples)) is not None:
+            lines.append(f"- Warning: {remark}.")
     if cost is not None:
         known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
         lines.append(f"- Chosen among other trainings: ε of all of them together is {known}.")
@@ -79,9 +84,11 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
     private = spec.training.method != "sgd"
     tags = {
         "privacy": privacy_statement(metrics, edp) if private else PLAIN,
-        "epsilon": f"{metrics['epsilon']:.6g}",
-        "epsilon_paper": f"{metrics['epsilon_paper']:.6g}",
-        **({"epsilon_user": f"{metrics['epsilon_user']:.6g}"} if "epsilon_user" in metrics else {}),
+        **{
+            name: epsilon_digits(metrics[name])
+            for name in ("epsilon", "epsilon_paper", "epsilon_user")
+            if name in metrics
+        },
         "delta": f"{metrics['delta']:g}",
         "unit": edp.unit,
         "neighbours": NEIGHBOURS[edp.sampling],
@@ -92,9 +99,9 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
         "method": spec.training.method,
     }
     if "epsilon_audited" in metrics:
-        tags["epsilon_audited"] = f">= {metrics['epsilon_audited']:.6g}"
+        tags["epsilon_audited"] = f">= {rounded_down(metrics['epsilon_audited'], 6):.6g}"
     if cost is not None:
-        tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else f"{cost:.6g}"
+        tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else epsilon_digits(cost)
     return tags | {key: f"{metrics[key]:.6g}" for key in ("ser", "mia_auc") if key in metrics}
 
 

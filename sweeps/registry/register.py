@@ -97,6 +97,7 @@ def register_point(
         with_encoder=with_encoder,
         alias=alias,
         picked=picked,
+        examples=record.examples,
     )
 
 
@@ -145,6 +146,7 @@ def register(
     alias: str = "candidate",
     picked: Pick | None = None,
     trained_on: str = "train",
+    examples: int | None = None,
 ) -> Registered:
     """Add a version of the model `name`, whose files become artifacts of its run.
 
@@ -162,6 +164,7 @@ def register(
         alias: `candidate` or `champion`: `models:/NAME@ALIAS` then means this version.
         picked: the choice of the configuration.
         trained_on: names of the splits, for the model's card.
+        examples: utterances of these splits; None if unknown.
 
     Raises:
         UserError: if the files are missing or broken, or the registry does not take the model.
@@ -182,7 +185,7 @@ def register(
             bundle, parts = answering(name, Path(temporary), folder, features, spec, wrote or {}, with_encoder)
             save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
-            card = model_card(spec, metrics, parts, cost, picked, trained_on)
+            card = model_card(spec, metrics, parts, cost, picked, trained_on, examples)
             (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
             tags = privacy_tags(spec, metrics, cost) | parts | {WEIGHTS: digest(bundle / "model.pt")}
             version = _new_version(tracker, name, served, run_id, place, tags, card)

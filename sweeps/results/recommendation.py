@@ -14,7 +14,7 @@ from sweeps.results.confirmed import SEEDS, new_seeds
 from sweeps.results.front import difference, pareto_front
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_over, number
+from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_digits, epsilon_text, least_epsilon
 from sweeps.text.paths import short
 from trainables.config import TrialSpec
 from trainables.records.pareto import Metrics
@@ -57,15 +57,15 @@ def recommend(
         again: means over new seeds by a point's name. They replace the sweep's single measurement.
         baseline: metrics of SGD; the reason compares its audited ε with the point's.
     """
-    most = MEANINGFUL if target is None else target
+    most = largest_epsilon(target)
     figures = {point.name: point.metrics | (again or {}).get(point.name, {}) for point in front}
     inside = [p for p in front if all(figures[p.name].get(k, math.inf) <= top for k, top in (limits or {}).items())]
-    safe = [point for point in inside if point.metrics["epsilon"] <= largest_epsilon(target)]
+    safe = [point for point in inside if point.metrics["epsilon"] <= most]
     fitting = _not_leaking_more(safe or inside, figures, leakage)
     found = min(fitting, key=lambda p: (figures[p.name]["ser"], p.metrics["epsilon"], p.trial, p.epoch), default=None)
-    guarantee = f"ε ≤ {number(most)}" + ("" if target is None else ", the recipe's target")
+    guarantee = f"ε ≤ {epsilon_digits(most)}" + ("" if target is None else ", the recipe's target")
     if not safe or found is None:
-        return Recommendation(None, _why_none(front, inside, guarantee, most), found)
+        return Recommendation(None, _why_none(front, inside, guarantee), found)
     where = " within the limits" if limits else ""
     words = _why(found, safe, fitting, figures, leakage, f"{where} with a guarantee ({guarantee})")
     return Recommendation(found, words + _audited(found, baseline or {}))
@@ -92,11 +92,8 @@ def leakage_of(recipe: Recipe) -> Objective:
 
 
 def largest_epsilon(target: float | None) -> float:
-    """Return the largest ε that counts as a guarantee: the recipe's target if it has one, else 10.
-
-    The tolerance is the accuracy to which z0 is solved for a target.
-    """
-    return (MEANINGFUL if target is None else target) * (1 + 1e-6)
+    """Return the largest ε that counts as a guarantee: the recipe's target if it has one, else 10."""
+    return MEANINGFUL if target is None else target
 
 
 def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], leakage: Objective) -> list[Point]:
@@ -122,13 +119,13 @@ def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], l
     return [point for point in points if not clearly_more(figures[point.name])]
 
 
-def _why_none(front: Sequence[Point], inside: Sequence[Point], guarantee: str, most: float) -> str:
+def _why_none(front: Sequence[Point], inside: Sequence[Point], guarantee: str) -> str:
     if not front:
         return "Nothing is recommended: no trial is complete yet."
     if not inside:
         return "Nothing is recommended: no configuration of the front is within the limits."
     where = " within the limits" if len(inside) < len(front) else ""
-    least = epsilon_over(min(point.metrics["epsilon"] for point in inside), most)
+    least = epsilon_text(min(point.metrics["epsilon"] for point in inside))
     return (
         f"Nothing is recommended: no configuration of the front{where} has a guarantee ({guarantee}). "
         f"The smallest ε is {least}."
@@ -173,8 +170,8 @@ def _audited(found: Point, baseline: Mapping[str, float]) -> str:
         return ""
     planted, plain, mine = f"{baseline['canaries']:,.0f}", baseline[name], found.metrics[name]
     return (
-        f" An audit with {planted} planted utterances proves an ε of at least {plain:.3g} for SGD, and of at least "
-        f"{mine:.3g} for trial {found.name}."
+        f" An audit with {planted} planted utterances proves an ε of at least {least_epsilon(plain)} for SGD, and of "
+        f"at least {least_epsilon(mine)} for trial {found.name}."
     )
 
 

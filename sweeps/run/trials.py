@@ -29,7 +29,7 @@ from sweeps.run.session import Workers
 from sweeps.run.study import COST, open_study, requeue_interrupted
 from sweeps.run.trial import TrialContext, tune_trial
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import delta_remark
+from sweeps.text.figures import delta_remark, epsilon_digits
 from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
@@ -166,8 +166,9 @@ def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
         why = "none was started"
     elif len(costs) == len(trials):
         why = (
-            f"the cheapest of {len(costs)} would have an epsilon of {min(costs):.4g}, and epsilon_budget = "
-            f"{sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, which sets the noise"
+            f"the cheapest of {len(costs)} would have an epsilon of {epsilon_digits(min(costs), 4)}, and "
+            f"epsilon_budget = {sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, which sets the "
+            "noise"
         )
     else:
         why = trials[-1].user_attrs.get("reason", "")

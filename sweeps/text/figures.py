@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from edp.rounding import rounded_down, rounded_up
 from edp.spec import EDPSpec
 
 NO_GUARANTEE = 1e4
@@ -36,23 +37,29 @@ def number(value: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """Format ε, with a label if it is no formal guarantee."""
-    if math.isinf(epsilon):
+    """Format ε, rounded up, with a label if it is no formal guarantee."""
+    shown = rounded_up(epsilon)
+    if math.isinf(shown):
         return "∞ (no formal guarantee)"
-    return f"{epsilon:.2e} (no formal guarantee)" if epsilon >= NO_GUARANTEE else number(epsilon)
-
-
-def epsilon_over(epsilon: float, limit: float) -> str:
-    """Format an ε over a limit with enough digits to show that it is over."""
-    shown = epsilon_text(epsilon)
-    return f"{epsilon:.10g}" if shown == number(limit) else shown
+    return f"{shown:.2e} (no formal guarantee)" if shown >= NO_GUARANTEE else number(shown)
 
 
 def epsilon_cell(epsilon: float) -> str:
-    """Format ε for a narrow column."""
-    if math.isinf(epsilon):
+    """Format ε, rounded up, for a narrow column."""
+    shown = rounded_up(epsilon)
+    if math.isinf(shown):
         return f"∞ {MARK}"
-    return f"{epsilon:.1e} {MARK}" if epsilon >= NO_GUARANTEE else number(epsilon)
+    return f"{rounded_up(epsilon, 2):.1e} {MARK}" if shown >= NO_GUARANTEE else number(shown)
+
+
+def epsilon_digits(epsilon: float, digits: int = 6) -> str:
+    """Format ε with more digits than tables have, rounded up."""
+    return f"{rounded_up(epsilon, digits):.{digits}g}"
+
+
+def least_epsilon(bound: float) -> str:
+    """Format a lower bound of ε, rounded down."""
+    return number(rounded_down(bound))
 
 
 def user_cell(metrics: Metrics) -> str:
@@ -62,7 +69,7 @@ def user_cell(metrics: Metrics) -> str:
 
 def audited_text(metrics: Metrics) -> str:
     """Format the audit's lower bound of ε; "" without an audit."""
-    return f"≥ {metrics['epsilon_audited']:.3g}" if "epsilon_audited" in metrics else ""
+    return f"≥ {least_epsilon(metrics['epsilon_audited'])}" if "epsilon_audited" in metrics else ""
 
 
 def tpr_text(tpr: float, realised: float | None, digits: int = 1) -> str:
@@ -126,17 +133,27 @@ def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
         return "not private: the noise is reproducible"
     epsilon = metrics["epsilon"]
     if epsilon >= NO_GUARANTEE:
-        return f"no formal guarantee (epsilon {epsilon:.3g})"
+        return f"no formal guarantee (epsilon {rounded_up(epsilon):.3g})"
     unit = {"example": "one example", "micro_batch": "one micro-batch", "user": "one user"}[edp.unit]
-    digits = 3 - math.floor(math.log10(epsilon)) if epsilon > 0 else 0
-    up = math.ceil(epsilon * 10.0**digits) / 10.0**digits  # an upper bound must not be rounded down
-    return f"({up:g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
+    return f"({rounded_up(epsilon, 4):g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
 
 
-def delta_remark(delta: float, unit: str, examples: int) -> str | None:
-    """Return a warning for a δ of 1/examples or more, which permits publishing an utterance outright; else None."""
-    if unit != "example" or delta * examples < 1:
+def delta_remark(delta: float, unit: str, examples: int | None) -> str | None:
+    """Return a warning for a δ of 1/examples or more, which permits publishing an utterance outright; else None.
+
+    If whole micro-batches are protected, it permits that with a probability of examples·δ over their size. For users
+    such a δ is refused elsewhere.
+
+    Args:
+        examples: training utterances; None if unknown. The warning then says for how many it holds.
+    """
+    if unit == "user" or (examples is not None and delta * examples < 1):
         return None
+    if examples is None:
+        return (
+            f"delta = {delta:g}: on {math.ceil(1 / delta):,} training utterances or more, publishing one of them now "
+            "and then counts as private at this delta; use less than one in their number"
+        )
     return (
         f"edp.delta = {delta:g}: at this delta, publishing one of the {examples:,} training utterances now and then "
         f"counts as private; use less than {1 / examples:.2g}"
@@ -148,7 +165,11 @@ def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
     lasts = [name.rpartition(".")[2] for name in params]
     names = {name: last if short and lasts.count(last) == 1 else name for name, last in zip(params, lasts, strict=True)}
     shown = {names[k]: v for k, v in params.items() if not (k == "tau" and v == 0)}
-    return ", ".join(f"{k} {number(v)}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+
+    def written(name: str, value: Any) -> str:
+        return number(rounded_up(value) if name == "epsilon" else value) if isinstance(value, float) else str(value)
+
+    return ", ".join(f"{name} {written(name, value)}" for name, value in shown.items())
 
 
 def shared_params(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -180,21 +201,21 @@ def audit_words(figures: Metrics) -> list[str]:
         "a Gaussian mechanism's" if honest is None or math.isinf(honest) else "its ledger's, with more or less noise"
     )
     return [
-        f"ε ≥ {any_mechanism:.3g} whatever the mechanism (Steinke et al. 2023)",
-        f"ε ≥ {own_noise:.3g} if its trade-off curve is {shape} (f-DP in one run, Mahloujifar et al. 2024)",
+        f"ε ≥ {least_epsilon(any_mechanism)} whatever the mechanism (Steinke et al. 2023)",
+        f"ε ≥ {least_epsilon(own_noise)} if its trade-off curve is {shape} (f-DP in one run, Mahloujifar et al. 2024)",
     ]
 
 
 def permitted_words(figures: Metrics) -> str:
-    """Return the largest true positive rates that the ledger permits any attack; "" if they are unknown."""
+    """Return the largest true positive rates that the ledger permits any attack, rounded up; "" if unknown."""
     at_1, at_01, mu = (
         figures.get(name) for name in ("permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr", "gaussian_mu")
     )
     if at_1 is None or at_01 is None or mu is None:
         return ""
     return (
-        f"the ledger permits any attack a TPR of {_percent(at_1)} at 1 % FPR and of {_percent(at_01)} at 0.1 % "
-        f"(Gaussian DP with μ = {number(mu)})"
+        f"the ledger permits any attack a TPR of {_percent(rounded_up(at_1))} at 1 % FPR and of "
+        f"{_percent(rounded_up(at_01))} at 0.1 % (Gaussian DP with μ = {number(rounded_up(mu))})"
     )
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edp.accounting.calibrate import noise_multiplier_for_epsilon
-from edp.accounting.epsilon import epsilon
+from edp.accounting.epsilon import epsilon, epsilon_curve
+from edp.accounting.selection import composed_epsilon
 from edp.ledger import planned_ledger
 from edp.spec import EDPSpec, UserError
 
@@ -41,12 +42,28 @@ def test_the_fastest_decays_of_the_papers_space_are_within_reach(target, tau, ep
     assert target * (1 - 1e-6) <= cost(spec, epochs, z0) <= target
 
 
+@settings(max_examples=30, deadline=None)
+@given(target=st.floats(0.05, 1e4), epochs=st.integers(1, 40), tau=st.floats(0, 0.3), trials=st.integers(1, 50))
+def test_a_target_is_met_whatever_the_order_in_which_a_run_is_added_up(target, epochs, tau, trials):
+    spec = EDPSpec(decay="linear", tau=tau)
+    z0 = noise_multiplier_for_epsilon(target, spec, epochs=epochs, **PLAN)
+    ledger = planned_ledger(spec.model_copy(update={"z0": z0}), epochs=epochs, **PLAN)
+    backwards = ledger.model_copy(update={"entries": ledger.entries[::-1]})
+    found = [epsilon(backwards, spec.delta), epsilon_curve(ledger, spec.delta)[-1][1]]
+    one = noise_multiplier_for_epsilon(target, EDPSpec(), epochs=trials * epochs, **PLAN)
+    apart = planned_ledger(EDPSpec(z0=one), epochs=epochs, **PLAN)
+    found.append(composed_epsilon([apart] * trials, spec.delta))
+    assert max(found) <= target, "or an ε of 8 would read 8.01, since it is rounded up"
+
+
 @pytest.mark.parametrize("target", [0.5, 8.0, 300.0])
 @pytest.mark.slow
 def test_the_noise_found_for_poisson_samples(target):
     spec = EDPSpec(sampling="poisson", decay="linear", tau=0.2)
     z0 = noise_multiplier_for_epsilon(target, spec, epochs=4, **PLAN)
-    assert target - 1e-4 <= cost(spec, 4, z0) <= target
+    ledger = planned_ledger(spec.model_copy(update={"z0": z0}), epochs=4, **PLAN)
+    assert target - 1e-4 <= epsilon(ledger, spec.delta) <= target
+    assert epsilon_curve(ledger, spec.delta)[-1][1] <= target
 
 
 def test_delta_is_the_specs_unless_given():

@@ -99,11 +99,28 @@ def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], says: s
 
 
 @pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ((), "delta = 0.0005: on 2,000 training utterances or more, publishing one of them"),
+        (("--unit", "micro_batch", "--delta", "1e-5"), "delta = 1e-05: on 100,000 training utterances or more"),
+        (("--unit", "user"), None),
+    ],
+)
+def test_it_says_for_which_corpora_a_delta_is_too_large(
+    command: Command, more: tuple[str, ...], says: str | None
+) -> None:
+    code, out, err = command("epsilon", "--z0", "1", "--epochs", "2", *more)
+    assert code == 0, err
+    printed = " ".join(out.split())
+    assert "training utterances or more" not in printed if says is None else says in printed
+
+
+@pytest.mark.parametrize(
     ("z0", "more", "guarantee", "title"),
     [
-        ("1", (), True, "honest 12.6"),
+        ("1", (), True, "honest 12.7"),
         ("1e-3", (), False, "honest 4.01e+06 (no formal guarantee)"),
-        ("1", ("--alpha", "paper"), False, "∞ (no formal guarantee), paper 6.51"),
+        ("1", ("--alpha", "paper"), False, "∞ (no formal guarantee), paper 6.52"),
         ("0", (), False, "an infinite ε is not on the axis"),
     ],
 )

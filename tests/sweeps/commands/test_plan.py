@@ -63,6 +63,17 @@ def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
     assert code == 0, err
     line = f"edp-sweep run {recipe} --set search.trials=3 --set edp.epsilon=2.0 --plan proxy"
     assert line in " ".join(out.split())
+    assert "the check of public corpora for private utterances is not covered" in " ".join(out.split())
+    assert "counts as private" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["example", "micro_batch"])
+def test_it_says_that_a_delta_is_large_for_the_corpus(unit: str, recipe: Path, command: Command) -> None:
+    words = ["plan", str(recipe), "--set", "edp.delta=0.05", "--set", f"edp.unit={unit}"]
+    code, _, err = command(*words, "--json")
+    assert code == 0, err
+    assert "edp.delta = 0.05: at this delta, publishing one of the " in " ".join(err.split())
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from edp.spec import UserError
-from sweeps.registry.register import privacy_tags
+from sweeps.registry.card import model_card, privacy_tags
 from sweeps.registry.serving import _pieces
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
@@ -130,6 +130,19 @@ def test_audited_and_unprotected_models_are_called_so() -> None:
     spec = trial_spec(MODELS["clc"])
     assert privacy_tags(spec, METRICS | {"epsilon_audited": 0.5}, None)["epsilon_audited"] == ">= 0.5"
     assert "no formal guarantee" in privacy_tags(spec, METRICS | {"epsilon": 2e4}, None)["privacy"]
+
+
+def test_a_card_says_that_a_delta_is_large_for_the_utterances_that_it_was_trained_on() -> None:
+    spec = trial_spec(MODELS["clc"])
+
+    def card(examples: int | None) -> str:
+        return model_card(spec, METRICS, {}, None, None, "train", examples)
+
+    assert "- Warning: edp.delta = 0.0005: at this delta, publishing one of the 2,627 training utterances" in card(
+        2_627
+    )
+    assert "- Warning: delta = 0.0005: on 2,000 training utterances or more" in card(None)
+    assert "Warning" not in card(1_999)
 
 
 @pytest.mark.slow

@@ -76,12 +76,12 @@ def test_no_guarantee_no_recommendation_and_it_says_so() -> None:
 
 
 def test_an_epsilon_just_over_the_limit_is_not_shown_as_the_limit() -> None:
-    assert "The smallest ε is 10.04." in recommend([point(0, 0.1, 0.5, 10.04)]).why
-    assert "The smallest ε is 12.3." in recommend([point(0, 0.1, 0.5, 12.34)]).why
+    assert "The smallest ε is 10.1." in recommend([point(0, 0.1, 0.5, 10.004)]).why
+    assert "The smallest ε is 12.4." in recommend([point(0, 0.1, 0.5, 12.34)]).why
 
 
 def test_the_recipes_target_is_what_counts_as_a_guarantee() -> None:
-    points = [point(0, 0.1, 0.5, 3.0 * (1 + 1e-7)), point(1, 0.05, 0.5, 9.0)]
+    points = [point(0, 0.1, 0.5, 3.0), point(1, 0.05, 0.5, 3.0 * (1 + 1e-12))]
     assert taken(points, target=3.0) == 0
     assert "(ε ≤ 3, the recipe's target)" in recommend(points, target=3.0).why
     far = recommend([point(0, 0.1, 0.5, 90.0)], target=100.0)

@@ -24,14 +24,24 @@ def test_what_was_not_measured_neither_has_a_guarantee_nor_lacks_one() -> None:
     assert measured({}) == {"metrics": {}, "formal_guarantee": None}
 
 
-def test_a_delta_of_one_in_n_or_more_is_remarked_on_where_utterances_are_the_unit() -> None:
+def test_a_delta_of_one_in_n_or_more_is_remarked_on_unless_users_are_the_unit() -> None:
     remark = delta_remark(5e-4, "example", 2_627)
     assert remark is not None
     assert "edp.delta = 0.0005" in remark
     assert "2,627" in remark
     assert "less than 0.00038" in remark
     assert delta_remark(5e-4, "example", 1_999) is None
+    assert delta_remark(5e-4, "micro_batch", 2_627) == remark
     assert delta_remark(5e-4, "user", 2_627) is None, "of users it is refused"
+
+
+def test_where_the_utterances_are_not_counted_the_remark_says_for_how_many_it_holds() -> None:
+    remark = delta_remark(3e-4, "example", None)
+    assert remark is not None
+    assert "3,334 training utterances or more" in remark
+    assert delta_remark(3e-4, "example", 3_333) is None
+    assert delta_remark(3e-4, "example", 3_334) is not None
+    assert delta_remark(5e-4, "user", None) is None
 
 
 @pytest.mark.slow

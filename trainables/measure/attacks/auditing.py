@@ -18,6 +18,7 @@ from edp.accounting.audit import audited_epsilon, audited_epsilon_f_dp
 from edp.accounting.composition import Composition, composition_of
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
+from edp.rounding import rounded_down, rounded_up
 from trainables.measure.attacks.canary import SIBLINGS
 
 GUESSES = ((0.1, 0.0), (0.1, 0.1), (0.35, 0.35))
@@ -124,9 +125,9 @@ def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
     if not audited > honest:
         return None
     return (
-        f"the audit contradicts the ledger: epsilon is at least {audited:.4g} with 95 % confidence, and the ledger "
-        f"guarantees {honest:.4g} at delta = {delta:g}; the clip or the noise is not what the ledger says, so this "
-        "model must not be released"
+        f"the audit contradicts the ledger: epsilon is at least {rounded_down(audited, 6):.6g} with 95 % "
+        f"confidence, and the ledger guarantees {rounded_up(honest, 6):.6g} at delta = {delta:g}; the clip or the "
+        "noise is not what the ledger says, so this model must not be released"
     )
 
 
