@@ -84,11 +84,9 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
     private = spec.training.method != "sgd"
     tags = {
         "privacy": privacy_statement(metrics, edp) if private else PLAIN,
-        **{
-            name: epsilon_digits(metrics[name])
-            for name in ("epsilon", "epsilon_paper", "epsilon_user")
-            if name in metrics
-        },
+        "epsilon": epsilon_digits(metrics["epsilon"]),
+        "epsilon_paper": epsilon_digits(metrics["epsilon_paper"]),
+        **({"epsilon_user": epsilon_digits(metrics["epsilon_user"])} if "epsilon_user" in metrics else {}),
         "delta": f"{metrics['delta']:g}",
         "unit": edp.unit,
         "neighbours": NEIGHBOURS[edp.sampling],

@@ -178,7 +178,7 @@ def test_what_an_audit_proves_of_sgd_stands_beside_what_it_proves_of_the_point()
     found.metrics["epsilon_audited"] = 0.2712
     plain = {"epsilon_audited": 1.966, "canaries": 1000.0}
     words = (
-        "audit with 1,000 planted utterances proves an ε of at least 1.97 for SGD, and of at least 0.271 for trial 3."
+        "audit with 1,000 planted utterances proves an ε of at least 1.96 for SGD, and of at least 0.271 for trial 3."
     )
     assert words in recommend([found], baseline=plain).why
     for baseline in (None, {}, {"ser": 0.1}):
