@@ -210,7 +210,7 @@ def test_values_are_written_as_a_person_reads_them() -> None:
     assert text(Axis("ser", "SER", percent=True), 0.2345) == "23.4%"
     assert text(Axis("mia_auc", "MIA AUC"), 0.53449) == "0.534"
     assert text(Axis("epsilon", "ε"), 9_999.0) == "9999"
-    assert text(Axis("epsilon", "ε"), 123456.0) == "1.2e+05 †"
+    assert text(Axis("epsilon", "ε"), 123456.0) == "1.3e+05 †"
     assert text(Axis("epsilon", "ε"), math.inf) == "∞ †"
     assert text(Axis("gpu_seconds", "GPU-seconds"), 12345.6) == "12,346"
     assert text(Axis("decay", "decay"), "linear") == "linear"
