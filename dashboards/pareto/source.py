@@ -50,7 +50,8 @@ class Source:
         stamp = " ".join(_state(file) for file in (*files, *sorted(trained)))
         stamp += f" {self.sweep.state}"  # a driver that dies changes no file
         # A study in a shared database changes no file here, so its stamp changes all the time.
-        return stamp if files[1].is_file() else f"{stamp} {time.monotonic():.0f}"
+        whole = files[1].is_file() or self.sweep.released.is_dir()
+        return stamp if whole else f"{stamp} {time.monotonic():.0f}"
 
     def read(self) -> tuple[str, Snapshot]:
         """Return a version that changes when the sweep does, and the sweep's snapshot.

@@ -29,6 +29,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     tracker.try_now()
     before = tracker.failures
     secret = recipe.search.secret
+    if secret:
+        sweep.undate()
     send_baseline(sweep, recipe.baseline(), tracker)
     missing = 0 if secret else send_missing(sweep, recipe, tracker, sweep.trials(), _inputs(sweep, recipe))
     record, trials = sweep.record, sweep.trials()

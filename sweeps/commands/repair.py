@@ -78,6 +78,8 @@ def repair(sweep: Sweep) -> dict[str, Any]:
             kept = _replace(sweep, recipe, trials, known is not None)
         ledgers = _write_back(sweep, known or [])
         records = sweep.trials()
+        if recipe.search.secret:  # the trials' numbers would reveal how many there are
+            lost, ledgers = ["the figures of some trials, or files that their folders held"] if lost else [], []
         lost += [f"trial {t.number}: its ledger; the sweep's ε stays unknown" for t in records if t.ledger is None]
     return {
         "sweep": sweep.name,
@@ -117,6 +119,8 @@ def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
     """Return the study's trials; None if they cannot be read."""
     from sweeps.store.study import StudyGone, read_study
 
+    if sweep.released.is_dir():
+        return sweep.told(recipe)
     try:
         found = read_study(sweep.study_url(recipe), sweep.study_name(recipe))
         sweep.records(found)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -95,6 +97,8 @@ def start_sweep(
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
+            if recipe.search.secret:
+                tracker.stop_clock(time.time())
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             _begin(tracker, sweep, stem, recipe)
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
@@ -158,9 +162,13 @@ def resume_sweep(
         tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=False)
         if tracking_uri is not None:
             tracker.check_holds(record.run_id)
+        if recipe.search.secret:
+            tracker.stop_clock(sweep.began)
         moved = {"tracking_uri": redacted(uri)}  # saved only after all checks, so that a refusal changes nothing
         if record.state == "finished":
             sweep.update(**moved)
+            if recipe.search.secret:
+                release_best(sweep, tracker)  # MLflow may lack it
             attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
@@ -225,7 +233,6 @@ def run_to_end(
                 run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
             state = "finished"
             if recipe.search.secret:
-                sweep.update(state=state)
                 release_best(sweep, tracker)
             if recipe.attacks.at_end:
                 attack_front(sweep, prepared, tracker, progress)
@@ -236,16 +243,21 @@ def run_to_end(
         state, error = "stopped", "Ray is gone"
         raise SweepStopped(error, how) from None
     except TrialStopped as stopped:
-        state, error = "stopped", str(stopped)
+        state, error = "stopped", _without_numbers(str(stopped), recipe)
         raise SweepStopped(error, how) from None
     except Exception as problem:
-        error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        error = _without_numbers(str(problem).splitlines()[0] if str(problem) else type(problem).__name__, recipe)
         if (full := disk_full(problem)) is not None:
-            state, error = "stopped", full
-            raise SweepStopped(full, how) from None
+            state, error = "stopped", _without_numbers(full, recipe)
+            raise SweepStopped(error, how) from None
         raise
     finally:
         _finish(sweep, recipe, tracker, state, error, progress)
+
+
+def _without_numbers(text: str, recipe: Recipe) -> str:
+    """Hide trials' numbers in the paths of an error's text if the number of trials is secret."""
+    return re.sub(r"\btrials/\d+", "trials/…", text) if recipe.search.secret else text
 
 
 def attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progress) -> None:

@@ -4,7 +4,9 @@ Papernot and Steinke (2022): draw the number of trials from a stated distributio
 configurations independently from one fixed distribution, each at the same target ε, and release nothing of the others.
 Then the ε of the best trial grows by a small factor instead of with the number of trials. For this reason such a sweep
 has no table, no curve and no front: trials are neither shown nor tracked, and the models of all but the best are
-deleted. The number is in the sweep's own folder, which must be kept private.
+deleted. While the search runs, the number is in the sweep's own folder, which must be kept private. The bound does not
+apply to a reader who knows the number of trials, or the best one's number among them, so
+`sweeps.store.sweep.Sweep.release` deletes both.
 """
 
 from __future__ import annotations

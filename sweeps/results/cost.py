@@ -129,7 +129,7 @@ def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | No
 
 def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
     """Return a clause that names the trainings whose ledger is missing or broken; "" if there are none."""
-    lost = [str(trial.folder) for trial in _counted(sweep, trials) if trial.ledger is None]
+    lost = [str(trial.number) for trial in _counted(sweep, trials) if trial.ledger is None]
     which = [f"trial{'s' if len(lost) > 1 else ''} {enumerated(lost)}"] if lost else []
     which += [str(place.relative_to(sweep.folder.parent)) for place, ledger in _later(sweep).items() if ledger is None]
     return f"the ledger of {enumerated(which)} is missing, broken or incomplete" if which else ""

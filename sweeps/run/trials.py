@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from contextlib import nullcontext
 
@@ -83,6 +82,8 @@ def run_trials(
         TrialStopped: if trials were stopped before their end. In the study they are still running.
         SweepFailed: if no trial is complete, or too many failed in a row.
     """
+    if sweep.released.is_dir():
+        return  # a secret number of trials has ended
     study = open_study(sweep, recipe)
     ended = requeue_interrupted(study)
     wanted = sweep.record.wanted
@@ -165,8 +166,9 @@ def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
     if not trials:
         why = "none was started"
     elif len(costs) == len(trials):
+        all_of_them = "" if sweep.recipe.search.secret else f" of {len(costs)}"
         why = (
-            f"the cheapest of {len(costs)} would have an epsilon of {epsilon_digits(min(costs), 4)}, and "
+            f"the cheapest{all_of_them} would have an epsilon of {epsilon_digits(min(costs), 4)}, and "
             f"epsilon_budget = {sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, which sets the "
             "noise"
         )
@@ -176,14 +178,18 @@ def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
 
 
 def release_best(sweep: Sweep, tracker: Tracker) -> None:
-    """Track the best of a secret number of trials, once, and delete the files of the others."""
-    best = sweep.trials()
-    for number in sweep.trial_folders() - {trial.folder for trial in best}:
-        shutil.rmtree(sweep.trial_folder(number))
-    for trial in best:
+    """Release the best of a secret number of trials, track it, and delete everything about the others.
+
+    The best has the lowest validation SER: a test SER that chose would no longer be a test. A call that was cut off can
+    be repeated.
+    """
+    complete = [trial for trial in sweep.records(sweep.told(sweep.recipe)) if trial.state == "complete"]
+    sweep.release(min(complete, key=lambda trial: trial.curve[-1]["valid_ser"]).number)
+    for trial in sweep.trials():
         if trial.run_id is None and trial.ledger is not None:
-            run = open_trial_run(tracker, sweep, trial.number, trial.params, trial.spec)
+            run_id = tracker.find(sweep.record.run_id, "trial", trial.number)
+            run = open_trial_run(tracker, sweep, trial.number, trial.params, trial.spec, run_id=run_id)
             kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
             outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
-            run.close(trial.spec, sweep.trial_folder(trial.folder), outcome)
+            run.close(trial.spec, sweep.trial_folder(trial.number), outcome)
             sweep.update(released_run_id=run.run_id)

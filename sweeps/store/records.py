@@ -119,8 +119,6 @@ class TrialRecord:
     reason: str | None
     ledger: Ledger | None
     """The executed steps; None if they are unknown (`executed`)."""
-    folder: int
-    """Number of the folder that holds the model; it differs from `number` after `renamed`."""
     recipe: Recipe = field(repr=False, compare=False)
     """The sweep's recipe."""
     points: tuple[Point, ...] = ()
@@ -233,7 +231,6 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
         metrics=told.metrics,
         reason=told.reason,
         ledger=ledger,
-        folder=number_of(trial),
         points=tuple(points),
         curve=tuple(curve),
         **shared,
@@ -261,7 +258,7 @@ def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Le
     return found
 
 
-def renamed(record: TrialRecord, number: int, run_id: str | None) -> TrialRecord:
-    """Return the record and its points under another number and run."""
-    points = tuple(replace(point, trial=number, run_id=run_id) for point in record.points)
-    return replace(record, number=number, run_id=run_id, points=points)
+def tracked_as(record: TrialRecord, run_id: str | None) -> TrialRecord:
+    """Return the record and its points with another MLflow run."""
+    points = tuple(replace(point, run_id=run_id) for point in record.points)
+    return replace(record, run_id=run_id, points=points)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import optuna
@@ -72,6 +73,16 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
                 f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
             ) from None
         raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
+
+
+def delete_study(url: str, name: str) -> None:
+    """Delete a study from a database that other studies share; do nothing if it has none of this name.
+
+    Raises:
+        UserError: if the database cannot be opened.
+    """
+    with suppress(KeyError):
+        optuna.delete_study(study_name=name, storage=study_storage(url))
 
 
 def _reason(error: BaseException, url: str) -> str:

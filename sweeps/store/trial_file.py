@@ -25,6 +25,8 @@ _ELSEWHERE = ("ledger", "epochs")
 """Attributes that `ledger.json` and `curve.json` hold already."""
 MODEL = "model.pt"
 _OF_MODEL = (MODEL, LEDGER, "attack_features.npz")
+_RELEASED = (*_OF_MODEL, "config.yaml", "curve.json")
+_RELEASED_ATTRIBUTES = ("params", "metrics", "points", "digests", "tags")
 
 
 class TrialFile(Frozen):
@@ -40,7 +42,9 @@ class TrialFile(Frozen):
     attributes: dict[str, Any]
 
 
-def keep_trial(trial: optuna.Trial, folder: Path, state: TrialState, values: Sequence[float] | None = None) -> None:
+def keep_trial(
+    trial: optuna.Trial | FrozenTrial, folder: Path, state: TrialState, values: Sequence[float] | None = None
+) -> None:
     """Write a trial to its folder, in one step."""
     kept = TrialFile(
         number=trial.number,
@@ -52,6 +56,26 @@ def keep_trial(trial: optuna.Trial, folder: Path, state: TrialState, values: Seq
     )
     with atomic_write(folder / FILE) as partial:
         partial.write_text(kept.model_dump_json(indent=1))
+
+
+def keep_released(trial: FrozenTrial, folder: Path, to: Path) -> None:
+    """Move a complete trial to the folder `to` and call it 0: its files and attributes that reveal nothing of others.
+
+    A call that was cut off can be repeated.
+    """
+    to.mkdir(exist_ok=True)
+    for name in _RELEASED:
+        if (folder / name).exists():
+            (folder / name).replace(to / name)
+    kept = create_trial(
+        state=trial.state,
+        values=trial.values,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs={name: trial.user_attrs[name] for name in _RELEASED_ATTRIBUTES if name in trial.user_attrs},
+    )
+    kept.number = 0
+    keep_trial(kept, to, trial.state, trial.values)
 
 
 def read_trial(folder: Path) -> FrozenTrial | None:

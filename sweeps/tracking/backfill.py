@@ -65,7 +65,7 @@ def _send(
     run_id = trial.run_id or tracker.find(sweep.record.run_id, "trial", trial.number)
     if trial.state == "refused":
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
-    spec, folder = trial.spec, sweep.trial_folder(trial.folder)
+    spec, folder = trial.spec, sweep.trial_folder(trial.number)
     if run_id is not None:
         run = JobRun(tracker, run_id, tracker.failures)
     else:

@@ -75,6 +75,7 @@ class Tracker:
             check_there(uri)
         self._storage = artifacts.parent
         self.failures = 0
+        self._fixed_time: float | None = None
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
             if uri.startswith(("http://", "https://")):
@@ -142,7 +143,7 @@ class Tracker:
         def send() -> str:
             every = {**tags, **nesting, **described, **owner_tags(self._storage), **source_tags()}
             every["mlflow.user"] = person()
-            run: Run = self.client.create_run(self.experiment_id, run_name=name, tags=every)
+            run: Run = self.client.create_run(self.experiment_id, self._now(), run_name=name, tags=every)
             self.client.log_batch(run.info.run_id, params=shown)
             return str(run.info.run_id)
 
@@ -150,7 +151,7 @@ class Tracker:
 
     def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log one batch of metrics, without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308."""
-        now = int(time.time() * 1000)
+        now = self._now()
         batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if math.isfinite(v)]
         tags = [RunTag(key, value) for key, value in infinite(metrics).items()]
         if batch or tags:
@@ -166,7 +167,7 @@ class Tracker:
                 have = {metric.step for metric in self.client.get_metric_history(run, key)}
                 for step, metrics in steps.items():
                     if key in metrics and step not in have and math.isfinite(metrics[key]):
-                        self.client.log_metric(run, key, metrics[key], step=step)
+                        self.client.log_metric(run, key, metrics[key], self._now(), step)
             for key, value in tags.items():
                 self.client.set_tag(run, key, value)
 
@@ -184,6 +185,8 @@ class Tracker:
     def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
         """Copy a file to the run's artifacts, if it exists."""
         if path.is_file():
+            if self._fixed_time is not None:
+                os.utime(path, (self._fixed_time, self._fixed_time))  # MLflow's copy has the file's time
             self._on_run(run_id, lambda run: self.client.log_artifact(run, str(path), folder))
 
     def reopen(self, run_id: str | None) -> None:
@@ -193,7 +196,7 @@ class Tracker:
 
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """End a run: FINISHED, FAILED or KILLED."""
-        self._on_run(run_id, lambda run: self.client.set_terminated(run, status))
+        self._on_run(run_id, lambda run: self.client.set_terminated(run, status, self._now()))
 
     def find(self, parent: str, role: str, number: int | None = None) -> str | None:
         """Return the run below `parent` with this role and, for a trial, this number; None if there is none."""
@@ -227,6 +230,17 @@ class Tracker:
                     raise
 
         self._sent(send)
+
+    def stop_clock(self, seconds: float) -> None:
+        """Give everything that is sent from now on this time, in seconds since the epoch.
+
+        Otherwise the store would tell how long a search with a secret number of trials took, and so their number.
+        """
+        self._fixed_time = seconds
+
+    def _now(self) -> int:
+        """Return the time of what is sent, in milliseconds."""
+        return int((time.time() if self._fixed_time is None else self._fixed_time) * 1000)
 
     def try_now(self) -> None:
         """End the pause after a failure."""
