@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -121,8 +122,8 @@ def test_a_release_that_tells_the_winners_number_costs_twice_what_the_bound_stat
     assert random_stopping_epsilon(base, delta, 40, 1) < 8.05
 
 
-def searched_in(storage: Path) -> tuple[Sweep, Tracker]:
-    """A sweep whose three candidates have ended, and the writer of its run. `NUMBER` has the lowest validation SER."""
+def searched_in(storage: Path, first: int = NUMBER - 1) -> tuple[Sweep, Tracker]:
+    """A sweep whose three candidates ended, and the writer of its run. The second has the lowest validation SER."""
     sweep, searched = studies.sweep(storage, *SECRET)
     uri = default_tracking_uri(storage)
     tracker = Tracker(uri, "quickstart_paper", storage / "mlflow-artifacts")
@@ -131,7 +132,7 @@ def searched_in(storage: Path) -> tuple[Sweep, Tracker]:
     sweep.update(tracking_uri=uri, run_id=run_id, wanted=COUNT)
     told = studies.trials(sweep, searched, tracker=None)
     for place, valid in enumerate((0.3, 0.1, 0.2)):
-        told.driver._study.enqueue_trial({}, user_attrs={"retry_of": NUMBER + place})
+        told.driver._study.enqueue_trial({}, user_attrs={"retry_of": first + place})
         suggestion = told.ask(str(place))
         assert suggestion is not None
         metrics, ledger = figures(searched, suggestion.params, np.random.default_rng(0))
@@ -181,7 +182,7 @@ def test_neither_the_winners_number_nor_how_many_there_were_is_in_anything_after
         said.append(out + err)
     (released,) = sweep.trials()
     assert (released.number, released.points[0].folder) == (0, sweep.folder / "released")
-    for number in (NUMBER, NUMBER + 1, NUMBER + 2, COUNT):
+    for number in (NUMBER - 1, NUMBER, NUMBER + 1, COUNT):
         forms = [str(number), f"{number:,}", f"{number:x}"]
         assert holding(tmp_path, forms) == []
         assert not [form for form in forms for text in said if form in text]
@@ -216,14 +217,15 @@ def test_a_release_that_was_cut_off_goes_on_at_the_next_call(tmp_path: Path, mon
 
 
 def test_repair_names_no_candidate(tmp_path: Path) -> None:
-    sweep, _ = searched_in(tmp_path)
+    sweep, _ = searched_in(tmp_path, first=0)
     (sweep.folder / "study.db").unlink()
-    (sweep.trial_folder(NUMBER) / "trial.json").unlink()
+    (sweep.trial_folder(1) / "trial.json").unlink()
     with pytest.raises(UserError) as gone:
         sweep.told(sweep.recipe)
     found = repair(sweep)
     assert found["rebuilt"]
-    assert str(NUMBER) not in f"{gone.value} {json.dumps(found)}"
+    assert found["lost"] == ["the figures of some trials, or files that their folders held"]
+    assert not re.search(r"trials?[ /]\d", f"{gone.value} {json.dumps(found)}")
 
 
 @pytest.mark.parametrize("secret", [True, False])
