@@ -53,7 +53,6 @@ def test_only_the_best_trial_leaves_the_sweep_and_nothing_tells_its_number(
         ("status", "secret-choice", *where, "--json"),
         ("status", "secret-choice", *where),
         ("pick", "secret-choice", *where, "--output", picked, "--register", "assistant", "--json"),
-        ("attack", "secret-choice/0", *where, "--references", "1", "--json"),
         ("report", "secret-choice", *where, "--output", report),
         ("resume", "secret-choice", *where),
     ):
