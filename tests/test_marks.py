@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -19,6 +20,8 @@ def test_ray_does_not_start_without_its_mark(request: pytest.FixtureRequest) -> 
 
 def test_a_test_that_may_start_ray_is_marked(request: pytest.FixtureRequest, own_ray: None) -> None:
     assert "ray" in marks(request)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        assert request.node.nodeid.endswith("@ray stress"), "tests of Ray are not kept in one of pytest's processes"
     with pytest.raises(FileNotFoundError):
         subprocess.Popen(["/nowhere/gcs_server"])
 
