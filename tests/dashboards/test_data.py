@@ -21,7 +21,7 @@ from dashboards.pareto.source import Source
 from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
 from sweeps.results.front import pareto_front
-from sweeps.text.figures import epsilon_cell, epsilon_words
+from sweeps.text.figures import epsilon_cell, epsilon_text, epsilon_words
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import add_trials, sweep_of
@@ -279,4 +279,4 @@ def test_the_page_says_what_trials_that_failed_have_cost(tmp_path: Path) -> None
     search.tell("a", "died", ledger, [])
     found = snapshot(sweep)
     assert found.epsilon_of_sweep > 0
-    assert parts.state_line(found).endswith(f"ε of the whole sweep: {found.epsilon_of_sweep:.3g}")
+    assert parts.state_line(found).endswith(f"ε of the whole sweep: {epsilon_text(found.epsilon_of_sweep)}")

@@ -23,7 +23,7 @@ from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front, tie_lines
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import audited_text, epsilon_cell, params_text, shared_params
+from sweeps.text.figures import audited_text, epsilon_cell, epsilon_text, params_text, shared_params
 from sweeps.tracking.run_note import run_note
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
@@ -154,7 +154,7 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     assert 0 < cost < 1e4
     page = shown(print_sweep, sweep)
     assert "no complete trial yet, so no front" in page
-    assert f"ε of the whole sweep (all trials composed): {cost:.3g}" in page
+    assert f"ε of the whole sweep (all trials composed): {epsilon_text(cost)}" in page
 
 
 def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path
     cost = epsilon_of_sweep(sweep, [])
     assert cost is not None
     assert 8 < cost < 20
-    assert f"only the best released): {cost:.3g}\n" in shown(print_sweep, sweep)
+    assert f"only the best released): {epsilon_text(cost)}\n" in shown(print_sweep, sweep)
 
 
 def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bool, tmp_path: Path) -> None:
