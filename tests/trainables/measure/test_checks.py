@@ -12,6 +12,7 @@ import torch
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
+from edp.rounding import rounded_up
 from tests.support.tiny import spec, trial
 from tests.support.workers import run_workers
 from trainables.config import CanariesSpec, TrialSpec
@@ -192,7 +193,7 @@ def test_noise_that_was_switched_off_behind_the_ledgers_back_fails_the_run_on_ev
     assert honest < 0.5
     for words in said:
         assert "the audit contradicts the ledger: epsilon is at least" in words
-        assert f"the ledger guarantees {honest:.4g} at delta = 0.0005" in words
+        assert f"the ledger guarantees {rounded_up(honest, 6):.6g} at delta = 0.0005" in words
 
 
 @pytest.mark.slow
