@@ -14,7 +14,7 @@ from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
 from sweeps.text.figures import audit_words, compared_words, epsilon_words, permitted_words, tpr_text, users_remark
 from sweeps.text.terminal import fitting, print_line
 
-_LIMITS = (("1pct_fpr", "TPR at most 1 % FPR"), ("01pct_fpr", "at most 0.1 % FPR"))
+_LIMITS = (("1pct_fpr", "TPR at FPR ≤ 1 %"), ("01pct_fpr", "at FPR ≤ 0.1 %"))
 
 
 def attack_command(

@@ -23,7 +23,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.text.errors import one_line
-from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, measured
+from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, measured, params_text
 from sweeps.text.paths import check_name, folder_name
 from sweeps.text.terminal import command_line, print_line
 from trainables.config import CorpusSpec, TrialSpec
@@ -93,7 +93,7 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
 
 def show_release(found: dict[str, Any]) -> None:
     """Print the configuration that `run --plan` has chosen, and the model that it has released."""
-    chosen = ", ".join(f"{key} {value}" for key, value in found["chosen"]["params"].items() if key != "z0")
+    chosen = params_text({key: value for key, value in found["chosen"]["params"].items() if key != "z0"})
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
     print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
     total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"

@@ -109,4 +109,4 @@ def test_the_table_cuts_no_interval(results: list[AttackResult], width: int, mon
     about = {"strongest": "a", "output": "here"}
     cli_attack.show_attacks(document() | about | {"attacks": [result.document() for result in results]})
     assert "…" not in written.getvalue()
-    assert ("at most 0.1 % FPR" in written.getvalue()) == (width >= 100)
+    assert ("at FPR ≤ 0.1 %" in written.getvalue()) == (width >= 100)
