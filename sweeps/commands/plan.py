@@ -95,7 +95,9 @@ def show_release(found: dict[str, Any]) -> None:
     """Print the configuration that `run --plan` has chosen, and the model that it has released."""
     chosen = ", ".join(f"{key} {value}" for key, value in found["chosen"]["params"].items() if key != "z0")
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
-    print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
+    seen = found["metrics"]
+    valid = f"validation SER {seen['valid_ser']:.1%}, " if "valid_ser" in seen else ""
+    print_line(out, f"released: {found['output']}, {valid}test SER {seen['ser']:.1%}")
     total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"
     print_line(out, f"{total}; covers {found['covers']}")
 
@@ -316,12 +318,12 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
 
     Args:
         public: True if the trials saw a public corpus. Then its test split chooses, which is larger than its validation
-            split. A private corpus' test split is kept for the reported figures.
+            split: what is reported is the test SER on the private corpus.
     """
-    found = [(trial.curve, point) for trial in sweep.trials() for point in trial.points if point.last]
+    found = [point for trial in sweep.trials() for point in trial.points if point.last]
     if not found:
         raise UserError(f"name = {sweep.name!r} has no complete trial to choose from")
-    return min(found, key=lambda one: one[1].metrics["ser"] if public else one[0][-1]["valid_ser"])[1]
+    return min(found, key=lambda point: point.metrics["ser"] if public else point.deciding["ser"])
 
 
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:

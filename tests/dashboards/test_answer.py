@@ -163,7 +163,7 @@ def test_another_sweep_stands_beside_it(source: Source, found: Snapshot) -> None
     other = beside(source, "other")
     assert other is not None
     shown = str(two_sweeps(found, other))
-    for part in ("lowest SER at ε ≤ 1'", "lowest SER at ε ≤ 10", "made", "other", "3 complete"):
+    for part in ("lowest validation SER at ε ≤ 1'", "lowest validation SER at ε ≤ 10", "made", "other", "3 complete"):
         assert part in shown, part
     assert "different corpora" not in shown
     foreign = other.recipe.model_copy(update={"corpus": other.recipe.corpus.model_copy(update={"utterances": 7})})

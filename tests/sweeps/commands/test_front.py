@@ -23,7 +23,7 @@ from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front, tie_lines
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import audited_text, epsilon_cell, params_text, shared_params
+from sweeps.text.figures import audited_text, epsilon_cell, epsilon_text, params_text, shared_params
 from sweeps.tracking.run_note import run_note
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
@@ -111,7 +111,7 @@ def test_what_all_have_is_said_once_and_a_narrow_terminal_keeps_the_intervals(tm
     assert count > 1
     assert page.count("decay none") == 1
     assert "All have decay none, training.method dpsgd." in page
-    assert page.count("% ±2.0") == count
+    assert page.count("% ±2.0") == 2 * count, "of validation and test"
 
 
 def test_two_that_are_each_ahead_in_something_are_said_once() -> None:
@@ -129,7 +129,7 @@ def test_two_that_are_each_ahead_in_something_are_said_once() -> None:
 def test_neither_is_what_was_confirmed(width: int, plain: Sweep, audited: bool) -> None:
     interval = {"mean": 0.512, "lower": 0.482, "upper": 0.542}
     points = [
-        {"name": p.name, "metrics": p.metrics, "runs": [], "confirmed": {"ser": interval, "mia_auc": interval}}
+        {"name": p.name, "metrics": p.metrics, "runs": [], "confirmed": {"valid_ser": interval, "mia_auc": interval}}
         for p in front_of(plain)
     ]
     document = {"sweep": "made", "seeds": 3, "points": points, "failures": []}
@@ -142,7 +142,7 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     tmp_path: Path,
 ) -> None:
     sweep, recipe = new_sweep(tmp_path, "search.sampler=random")
-    assert "ε of the whole sweep (all trials composed): 0\n" in shown(print_sweep, sweep)
+    assert "ε of the whole sweep (all trials composed): 0; a configuration is chosen by " in shown(print_sweep, sweep)
     search = trials(sweep, recipe)
     config = search.ask("a")
     assert config is not None
@@ -154,7 +154,7 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     assert 0 < cost < 1e4
     page = shown(print_sweep, sweep)
     assert "no complete trial yet, so no front" in page
-    assert f"ε of the whole sweep (all trials composed): {cost:.3g}" in page
+    assert f"ε of the whole sweep (all trials composed): {epsilon_text(cost)}" in page
 
 
 def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path: Path) -> None:
@@ -163,7 +163,8 @@ def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path
     cost = epsilon_of_sweep(sweep, [])
     assert cost is not None
     assert 8 < cost < 20
-    assert f"only the best released): {cost:.3g}\n" in shown(print_sweep, sweep)
+    words = f"only the best released): {epsilon_text(cost)}; a configuration is chosen by validation SER"
+    assert words in shown(print_sweep, sweep)
 
 
 def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bool, tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bo
 @pytest.mark.slow
 def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "made", 4)
-    heads = "MIA TPR", "| MIA TPR |", "<th>MIA TPR<br>", "MIA TPR at 1 % FPR (lower is better)"
+    heads = "MIA TPR", "| MIA TPR |", "<th>MIA TPR<br>", "MIA TPR at 1 % FPR, validation (lower is better)"
     for rare in (False, True):
         if rare:
             words = ["search.objectives=[ser, mia_tpr_at_1pct_fpr]", "search.sampler=random"]

@@ -26,7 +26,7 @@ def trial(number: int, ser: float, auc: float, epsilon: float, state: str = "com
     metrics = {"ser": ser, "mia_auc": auc, "epsilon": epsilon, "epsilon_paper": epsilon / 4, "delta": 5e-4}
     params: dict[str, Any] = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
     point = Point(number, 4, params, metrics, None, Path(str(number)), None, RECIPE)
-    return TrialRecord(number, state, params, metrics, None, None, None, number, RECIPE, (point,))
+    return TrialRecord(number, state, params, metrics, None, None, None, RECIPE, (point,))
 
 
 points = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-3, 1e20))

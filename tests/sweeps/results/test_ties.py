@@ -20,7 +20,7 @@ def trial(number: int, ser: float, auc: float, epsilon: float, *, half: float = 
     for name in ("ser", "mia_auc"):
         metrics |= {f"{name}_lower": metrics[name] - half, f"{name}_upper": metrics[name] + half}
     point = Point(number, 4, {}, metrics, None, Path(str(number)), None, RECIPE)
-    return TrialRecord(number, "complete", {}, metrics, None, None, None, number, RECIPE, (point,))
+    return TrialRecord(number, "complete", {}, metrics, None, None, None, RECIPE, (point,))
 
 
 def tied(*trials: TrialRecord) -> dict[str, list[str]]:
