@@ -86,7 +86,8 @@ def print_front(sweep: Sweep, console: Console) -> None:
     front = pareto_front(trials, recipe.search.objectives)
     if front:
         tied = ties(trials, front, recipe.search.objectives)
-        # A narrow terminal loses the changes first, because a figure without its interval misleads. The epsilons stay.
+        # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
+        # figure without its interval misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
         tables = (_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in layouts)
         console.print(fitting(console, tables))
@@ -122,25 +123,27 @@ def _table(
         "configuration",
     )
     if baseline:
-        sgd = _cells("SGD", baseline, {}, intervals)
+        sgd = _cells("SGD", baseline, {}, intervals, changes)
         table.add_row(*(sgd[head] for head in heads), "", end_section=True)
     for point in front:
-        cells = _cells(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals)
+        cells = _cells(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals, changes)
         own = {name: value for name, value in point.params.items() if name not in shared}
         table.add_row(*(cells[head] for head in heads), params_text(own, short=True))
     return table
 
 
-def _cells(name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool) -> dict[str, str]:
+def _cells(
+    name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool, changes: bool
+) -> dict[str, str]:
     """Return a model's cells, by column head. The attack's are of the split that chooses."""
     attack, plain = deciding(metrics), deciding(baseline)
     return {
         "trial": name,
-        **ser_cells(metrics, interval=intervals),
+        **ser_cells(metrics, interval=intervals, both=changes),
         "ΔSER": _change(metrics["ser"], baseline.get("ser")),
-        "MIA AUC": auc_cell(attack, interval=intervals),
+        "MIA AUC": auc_cell(attack, interval=intervals and changes),
         "ΔMIA": _change(attack["mia_auc"], plain.get("mia_auc")),
-        "MIA TPR": tpr_cell(attack, interval=intervals),
+        "MIA TPR": tpr_cell(attack, interval=intervals and changes),
         **epsilon_cells(metrics),
     }
 

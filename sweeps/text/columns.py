@@ -12,10 +12,15 @@ SER_HEADS = ["SER\nvalid", "SER\ntest"]
 """The headings of the SER that chooses, and of the SER that nothing chooses by."""
 
 
-def ser_cells(metrics: Metrics, *, interval: bool = False) -> dict[str, str]:
-    """Return the SER cells of a model by the headings of their columns (`SER_HEADS`), as `ser_cell`."""
-    names = ("valid_ser", "ser")
-    return {head: ser_cell(metrics, name, interval=interval) for head, name in zip(SER_HEADS, names, strict=True)}
+def ser_cells(metrics: Metrics, *, interval: bool = False, both: bool = True) -> dict[str, str]:
+    """Return the SER cells of a model by the headings of their columns (`SER_HEADS`), as `ser_cell`.
+
+    Args:
+        both: True: `interval` is of both SERs; False: of that on validation alone.
+    """
+    valid, test = SER_HEADS
+    seen = ser_cell(metrics, "valid_ser", interval=interval)
+    return {valid: seen, test: ser_cell(metrics, interval=interval and both)}
 
 
 def ser_cell(metrics: Metrics, name: str = "ser", *, interval: bool = False) -> str:

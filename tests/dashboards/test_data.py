@@ -21,7 +21,7 @@ from dashboards.pareto.source import Source
 from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
 from sweeps.results.front import pareto_front
-from sweeps.text.figures import epsilon_cell, epsilon_words
+from sweeps.text.figures import epsilon_cell, epsilon_text, epsilon_words
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import add_trials, sweep_of
@@ -131,7 +131,7 @@ def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(so
     lines = parallel(found, {}, list(axes.values()), axes["epsilon"], "light")["data"]
     assert len([line for line in lines if line["name"] == "Pareto-optimal" and line["x"]]) == 1
     leak = load_recipe("quickstart_paper", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
-    assert opening_axes(leak) == ("ser", "mia_tpr_at_1pct_fpr")
+    assert opening_axes(replace(found, recipe=leak)) == ("valid_ser", "valid_mia_tpr_at_1pct_fpr")
     shown = str(parts.table(replace(found, recipe=leak), found.front, None, None, False))
     assert "MIA TPR at 1% FPR" in shown
     assert "MIA TPR at 1% FPR" not in str(parts.table(found, found.front, None, None, False))
@@ -280,4 +280,4 @@ def test_the_page_says_what_trials_that_failed_have_cost(tmp_path: Path) -> None
     search.tell("a", "died", ledger, [])
     found = snapshot(sweep)
     assert found.epsilon_of_sweep > 0
-    assert parts.state_line(found).endswith(f"ε of the whole sweep: {found.epsilon_of_sweep:.3g}")
+    assert parts.state_line(found).endswith(f"ε of the whole sweep: {epsilon_text(found.epsilon_of_sweep)}")

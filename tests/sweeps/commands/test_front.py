@@ -79,7 +79,7 @@ def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int,
     words = [params_text(params, short=True) for params in own]
     assert not missing([*words, *(text for p in front_of(plain) for text in epsilons(p))], page)
     assert ("ε audited" in page) == audited
-    assert ("No audit was run." in page) != audited
+    assert ("No audit was run." in " ".join(page.split())) != audited
     assert "ε of 1e4 or more is no formal guarantee." in " ".join(page.split())
 
 
@@ -111,7 +111,7 @@ def test_what_all_have_is_said_once_and_a_narrow_terminal_keeps_the_intervals(tm
     assert count > 1
     assert page.count("decay none") == 1
     assert "All have decay none, training.method dpsgd." in page
-    assert page.count("% ±2.0") == 2 * count, "of validation and test"
+    assert page.count("% ±2.0") == count
 
 
 def test_two_that_are_each_ahead_in_something_are_said_once() -> None:
@@ -135,7 +135,7 @@ def test_neither_is_what_was_confirmed(width: int, plain: Sweep, audited: bool) 
     document = {"sweep": "made", "seeds": 3, "points": points, "failures": []}
     page = shown(print_confirmation, document | {"epsilon_of_sweep_and_confirmation": 1e5}, width)
     assert not missing([text for p in front_of(plain) for text in (p.name, *epsilons(p), "51.2% ±3.0")], page)
-    assert ("No audit was run." in page) != audited
+    assert ("No audit was run." in " ".join(page.split())) != audited
 
 
 def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_have_cost_what_they_ran(

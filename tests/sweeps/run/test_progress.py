@@ -75,8 +75,8 @@ def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early
     progress.trial(1, "failed", PARAMS, reason="a worker died")
     first, second = written.getvalue().splitlines()
     assert first.startswith(
-        "trial 0 stopped: after 2 epochs dominated; validation SER 20.0%, MIA AUC 0.550, ε honest 3.00e+12 (no formal guarantee), "
-        "ε paper 7.50e+11 (no formal guarantee), ε audited ≥ 0.0229, 40 s"
+        "trial 0 stopped: after 2 epochs dominated; validation SER 20.0%, MIA AUC 0.550, ε honest 3.00e+12 "
+        "(no formal guarantee), ε paper 7.50e+11 (no formal guarantee), ε audited ≥ 0.0229, 40 s"
     )
     assert second == "trial 1 failed: a worker died"
 
