@@ -208,7 +208,8 @@ def run_plan(
             **measured(point.metrics),
         }
     with going_on_with(again):
-        return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
+        chosen = _released(recipe, point, units)
+        return found | release(chosen, sweep, f"{name}-release", tracking_uri, progress, point)
 
 
 def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrategy], dict[str, str]]:
@@ -252,8 +253,19 @@ def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Pa
     return command_line("run", *words, storage=storage, tracking_uri=tracking_uri)
 
 
-def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
+def release(
+    spec: TrialSpec,
+    sweep: Sweep,
+    name: str,
+    tracking_uri: str | None,
+    progress: Progress,
+    chosen: Point | None = None,
+) -> dict[str, Any]:
     """Train the chosen configuration, go on with its stopped training, or return the result of its finished training.
+
+    Args:
+        chosen: the sweep's point, which the configuration's file names, so that a later `train` of the file knows what
+            chose it.
 
     Returns:
         `output`, `metrics`, `formal_guarantee`, `run_id` and `epsilon`.
@@ -262,11 +274,13 @@ def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, 
         UserError: if a training of this name has other settings.
     """
     from sweeps.commands.train import train
+    from sweeps.store.picks import heading_of
 
     config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
     if config.exists() and load_config(config, []) != spec:
         raise UserError(f"name: {config} was released with other settings; allowed: another --name or --storage")
-    write_yaml(spec, config)
+    heading = heading_of(sweep.name, chosen.trial, chosen.epoch, chosen.run_id) if chosen is not None else ""
+    write_yaml(spec, config, heading)
     release = read_json_if_any(result, dict[str, Any])
     if release is None:
         release = train(
