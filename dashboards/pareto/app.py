@@ -60,7 +60,7 @@ def create(
     )
     link = source.run_page(mlflow, None, tracking_uri) if mlflow else None
     token = secrets.token_urlsafe(32)
-    app.layout = page(source.sweep.name, output, link, seconds, opening_axes(source.sweep.recipe), token)
+    app.layout = page(source.sweep.name, output, link, seconds, opening_axes(source.read()[1]), token)
     _theme(app)
     state(app, source)
     limits(app, source)

@@ -10,7 +10,7 @@ from typing import Any
 from dash import ClientsideFunction, Dash, Input, Output, html, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import METRICS, Candidate, Limits, Snapshot, cost_key, is_categorical, text
+from dashboards.pareto.data import METRICS, Candidate, Limits, Snapshot, cost_key, is_categorical
 from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
@@ -22,8 +22,6 @@ from sweeps.results.front import epsilon_varies
 from sweeps.results.recommendation import leakage_of
 from sweeps.store.sweep import Sweep, all_sweeps
 from sweeps.text.figures import WORTH, epsilon_text
-
-_SER = next(axis for axis in METRICS if axis.key == "ser")
 
 
 def charts(app: Dash, source: Source) -> None:
@@ -68,7 +66,9 @@ def _scatters(app: Dash, source: Source) -> None:
     def draw_first(shown: dict[str, Any]) -> Any:
         if shown["theme"] is None:
             return (no_update,) * 2
-        return drawn("epsilon", "ser", leakage_of(source.sweep.recipe), **shown), over_epsilon(source.read()[1])
+        found = source.read()[1]
+        ser, leakage = (found.chosen_by(key) for key in ("ser", leakage_of(found.recipe)))
+        return drawn("epsilon", ser, leakage, **shown), over_epsilon(found)
 
     @app.callback(
         output=[Output("scatter", "figure"), Output("hint", "children")],
@@ -107,7 +107,8 @@ def _parallel(app: Dash, source: Source) -> None:
         if not found.candidates:
             return blank(theme)
         objectives = (metric_of(objective) for objective in found.recipe.search.objectives)
-        measured = dict.fromkeys(("ser", "mia_auc", *objectives, "epsilon", cost_key(found.axes)))
+        chosen_by = map(found.chosen_by, ("ser", "mia_auc", *objectives))
+        measured = dict.fromkeys((*chosen_by, "epsilon", cost_key(found.axes)))
         if not epsilon_varies([c.point for c in found.candidates.values()]):
             del measured["epsilon"]
         searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
@@ -149,7 +150,7 @@ def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
     rows += [("model", *(s.recipe.model.kind.upper() for s in (one, other)))]
     rows += [("trials", *(", ".join(f"{n} {state}" for state, n in s.counts.items()) for s in (one, other)))]
     for most, _ in WORTH[:-1]:
-        rows += [(f"lowest SER at ε ≤ {most:g}", *(_lowest(s, most) for s in (one, other)))]
+        rows += [(f"lowest validation SER at ε ≤ {most:g}", *(_lowest(s, most) for s in (one, other)))]
     rows += [("recommended", *(_advised(s) for s in (one, other)))]
     rows += [("ε of the whole sweep", *(epsilon_text(s.epsilon_of_sweep) for s in (one, other)))]
     table = figures_table(("", one.record.name, other.record.name), [figures_row(*row) for row in rows])
@@ -160,7 +161,7 @@ def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
 
 def _lowest(snapshot: Snapshot, most: float) -> str:
     found = [c for c in snapshot.candidates.values() if c.metrics["epsilon"] <= most]
-    return _figure(min(found, key=lambda c: c.metrics["ser"])) if found else "none"
+    return _figure(min(found, key=lambda c: c.point.deciding["ser"])) if found else "none"
 
 
 def _advised(snapshot: Snapshot) -> str:
@@ -170,6 +171,7 @@ def _advised(snapshot: Snapshot) -> str:
 
 
 def _figure(candidate: Candidate) -> str:
-    interval = candidate.interval("ser")
-    spread = f" ({text(_SER, interval[0])} – {text(_SER, interval[1])})" if interval else ""
-    return f"{candidate.key}: {text(_SER, candidate.metrics['ser'])}{spread}"
+    figures = candidate.point.deciding
+    low, high = figures.get("ser_lower"), figures.get("ser_upper")
+    spread = f" ({low:.1%} – {high:.1%})" if low is not None and high is not None else ""
+    return f"{candidate.key}: {figures['ser']:.1%}{spread}, test {candidate.metrics['ser']:.1%}"

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import new_seeds
-from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.front import pareto_front, ties
 from sweeps.results.recommendation import Recommendation, leakage_of, recommend
 from sweeps.store.picks import read_notes
@@ -41,20 +41,25 @@ class Axis:
             "of a user)": " user",
             "as the paper reckons)": " paper",
             "audited, at least)": " audited",
+            "validation)": " validation",
+            "test)": " test",
         }
         return head + side.get(rest, "")
 
 
 METRICS = (
-    Axis("ser", "SER (semantic error rate)", better="lower", percent=True),
-    Axis("mia_auc", "MIA AUC (membership attack)", better="lower"),
+    Axis("valid_ser", "SER (validation)", better="lower", percent=True),
+    Axis("ser", "SER (test)", better="lower", percent=True),
+    Axis("valid_mia_auc", "MIA AUC (validation)", better="lower"),
+    Axis("mia_auc", "MIA AUC (test)", better="lower"),
     Axis("epsilon", "ε (honest)", log=True, better="lower"),
     Axis("epsilon_user", "ε (of a user)", log=True, better="lower"),
     Axis("epsilon_paper", "ε (as the paper reckons)", log=True, better="lower"),
     Axis("epsilon_audited", "ε (audited, at least)", log=True, better="lower"),
     Axis("intent_accuracy", "Intent accuracy", better="higher", percent=True),
     Axis("slot_f1", "Slot F1", better="higher", percent=True),
-    Axis("mia_tpr_at_1pct_fpr", "MIA TPR at 1% FPR", better="lower", percent=True),
+    Axis("valid_mia_tpr_at_1pct_fpr", "MIA TPR at 1% FPR (validation)", better="lower", percent=True),
+    Axis("mia_tpr_at_1pct_fpr", "MIA TPR at 1% FPR (test)", better="lower", percent=True),
     Axis("gpu_seconds", "GPU-seconds", better="lower"),
     Axis("worker_seconds", "Worker-seconds", better="lower"),
 )
@@ -83,7 +88,7 @@ class Candidate:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics on the test split."""
+        """The metrics on the validation split (`valid_ser`, …) and on the test split (`ser`, …)."""
         return self.point.metrics
 
     @property
@@ -130,6 +135,8 @@ class Snapshot:
     """Means over new seeds, by a candidate's key (`sweeps.results.confirmed.new_seeds`)."""
     notes: dict[str, str] = field(default_factory=dict)
     """People's notes, by a candidate's key."""
+    choice: str = ""
+    """What chooses a configuration, and whether ε covers that (`sweeps.config.choice`)."""
     problem: str = ""
     """The reason why the sweep cannot be read any more; everything else is then its last state."""
 
@@ -141,6 +148,11 @@ class Snapshot:
     def axis(self, key: str) -> Axis:
         """Return the axis of a key; a plain axis if nothing was measured yet."""
         return self.axes.get(key) or next((axis for axis in METRICS if axis.key == key), Axis(key, key))
+
+    def chosen_by(self, key: str) -> str:
+        """Return the name of the metric that chooses: of the validation split, if the candidates have it."""
+        known = self.axes or {axis.key for axis in METRICS}
+        return f"valid_{key}" if f"valid_{key}" in known else key
 
     def advice(self, limits: Limits | None = None) -> Recommendation:
         """Return the recommendation within limits, by the same rule as `edp-sweep pick`."""
@@ -179,6 +191,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
         axes=drawable(list(found.values())),
         again={c.key: new_seeds(sweep, c.point) for c in found.values() if c.on_front},
         notes=read_notes(sweep),
+        choice=choice_of(sweep, trials),
     )
 
 
@@ -186,12 +199,12 @@ def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> 
     """Return every kept epoch by its point's name: the front first, then the others, each by the first objective."""
     front = pareto_front(trials, objectives)
     tied = ties(trials, front, objectives)
-    values = {p.name: objective_values(objectives, p.metrics) for p in front}
+    values = {p.name: objective_values(objectives, p.deciding) for p in front}
     every = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
     found = {p.name: Candidate(p, None, tuple(tied.get(p.name, ()))) for p in front}
     others = [p for p in every if p.name not in found]
-    for point in sorted(others, key=lambda p: objective_values(objectives, p.metrics)):
-        mine = objective_values(objectives, point.metrics)
+    for point in sorted(others, key=lambda p: objective_values(objectives, p.deciding)):
+        mine = objective_values(objectives, point.deciding)
         beaten_by = next((name for name, value in values.items() if dominates(value, mine)), "")
         found[point.name] = Candidate(point, beaten_by, tuple(tied.get(point.name, ())))
     return found
@@ -216,10 +229,11 @@ def drawable(found: list[Candidate]) -> dict[str, Axis]:
     return axes
 
 
-def opening_axes(recipe: Recipe) -> tuple[str, str]:
+def opening_axes(found: Snapshot) -> tuple[str, str]:
     """Return the metrics of the first two objectives; with one objective, the second is MIA AUC or SER."""
-    first, *others = (metric_of(objective) for objective in recipe.search.objectives)
-    return first, others[0] if others else "ser" if first == "mia_auc" else "mia_auc"
+    first, *others = (metric_of(objective) for objective in found.recipe.search.objectives)
+    second = others[0] if others else "ser" if first == "mia_auc" else "mia_auc"
+    return found.chosen_by(first), found.chosen_by(second)
 
 
 def is_categorical(axis: Axis, found: list[Candidate]) -> bool:
@@ -268,7 +282,7 @@ def text(axis: Axis, value: Any) -> str:
         return epsilon_cell(value)
     if axis.percent:
         return f"{value:.1%}"
-    if axis.key == "mia_auc":
+    if axis.key.endswith("mia_auc"):
         return f"{value:.3f}"
     if axis.key.endswith("_seconds"):
         return f"{value:,.0f}"

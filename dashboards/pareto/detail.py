@@ -9,7 +9,6 @@ from dash import html
 from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
 from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
-from sweeps.config.parts import Objective
 from sweeps.results.front import difference
 from sweeps.text.figures import NO_GUARANTEE
 
@@ -126,9 +125,6 @@ def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figur
     return {"data": traces, "layout": layout}
 
 
-_ESTIMATED: tuple[Objective, ...] = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr")
-
-
 def side_by_side(snapshot: Snapshot, one: Candidate, other: Candidate) -> html.Table:
     """Return a table of two candidates: metrics, 95 % intervals of the differences, and the settings that differ."""
     rows = [
@@ -148,9 +144,8 @@ def _row(name: str, axis: Axis, one: Candidate, other: Candidate, apart: str = "
 
 def _apart(axis: Axis, one: Candidate, other: Candidate) -> str:
     """Return the difference of two candidates; as an interval if both metrics have one."""
-    name = next((name for name in _ESTIMATED if name == axis.key), None)
-    if name and one.interval(name) and other.interval(name):
-        low, high = difference(one.metrics, other.metrics, name)
+    if one.interval(axis.key) and other.interval(axis.key):
+        low, high = difference(one.metrics, other.metrics, axis.key)
         words = f"{low:+.1%} to {high:+.1%}" if axis.percent else f"{low:+.3f} to {high:+.3f}"
         return words + (", noise" if low <= 0 <= high else "")
     a, b = one.value(axis.key), other.value(axis.key)

@@ -242,7 +242,7 @@ def page(
     output: Path,
     mlflow: str | None,
     seconds: float,
-    axes: tuple[str, str] = ("ser", "mia_auc"),
+    axes: tuple[str, str] = ("valid_ser", "valid_mia_auc"),
     token: str = "",
 ) -> html.Div:
     """Return the whole page of sweep `name`, refreshed every `seconds` while the sweep runs.

@@ -40,7 +40,8 @@ def state(app: Dash, source: Source) -> None:
             head, _, why = advice.why.partition(": ")
             return head, f"{why[0].upper()}{why[1:]}", True, None
         name = advice.point.name
-        return f"Recommended: {found.candidates[name].name}", advice.why, False, name
+        why = f"{advice.why} It is {found.choice}."
+        return f"Recommended: {found.candidates[name].name}", why, False, name
 
 
 def limits(app: Dash, source: Source) -> None:
@@ -94,7 +95,7 @@ def limits(app: Dash, source: Source) -> None:
 
 
 def _limit_axis(snapshot: Snapshot, name: str) -> Axis:
-    return snapshot.axis(cost_key(snapshot.axes) if name == "cost" else name)
+    return snapshot.axis(cost_key(snapshot.axes) if name == "cost" else snapshot.chosen_by(name))
 
 
 def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:

@@ -22,7 +22,8 @@ from sweeps.text.figures import (
 ROWS = 25
 """The number of the table's rows that are shown at once."""
 
-_NOT_IN_TABLE = ("mia_tpr_at_1pct_fpr", "intent_accuracy", "slot_f1", "epoch")
+_TPRS = ("valid_mia_tpr_at_1pct_fpr", "mia_tpr_at_1pct_fpr")
+_NOT_IN_TABLE = ("mia_auc", *_TPRS, "intent_accuracy", "slot_f1", "epoch")
 _COSTS = ("gpu_seconds", "worker_seconds")
 
 
@@ -82,7 +83,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
     return [
         html.P(dominated_note(snapshot, candidate), className="standing"),
         html.P(
-            [html.Strong("Guarantee: "), privacy_statement(candidate.metrics, spec.edp)],
+            [html.Strong("Guarantee: "), f"{privacy_statement(candidate.metrics, spec.edp)}; {snapshot.choice}"],
             className="statement",
             id="statement",
         ),
@@ -128,7 +129,7 @@ def table(snapshot: Snapshot, members: list[Candidate], selected: str | None, ke
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
     cost = cost_key(snapshot.axes)  # a second cost column would push the last settings out of view
-    objectives = {metric_of(objective) for objective in snapshot.recipe.search.objectives}
+    objectives = {snapshot.chosen_by(metric_of(objective)) for objective in snapshot.recipe.search.objectives}
     left_out = {*_NOT_IN_TABLE, *(key for key in _COSTS if key != cost)} - objectives
     columns = [a for a in snapshot.axes.values() if a.key not in left_out]
     arrow = "▼" if descending else "▲"

@@ -57,7 +57,7 @@ def scatter(
     xs, ys = (
         [float(c.value(a.key)) for c in (*drawn, *others) if is_number(c.value(a.key))]
         + ([1.0, MEANINGFUL] if a.key == "epsilon" else [])
-        + [v for v in (snapshot.baseline.get(a.key), GUESSING.get(a.key)) if is_number(v)]
+        + [v for v in (snapshot.baseline.get(a.key), GUESSING.get(a.key.removeprefix("valid_"))) if is_number(v)]
         + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
         for a in (x, y)
     )
@@ -200,7 +200,7 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
     for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
         for value, words, dash in (
             (snapshot.baseline.get(axis.key), "SGD", "dash"),
-            (GUESSING.get(axis.key), "guessing", "dot"),
+            (GUESSING.get(axis.key.removeprefix("valid_")), "guessing", "dot"),
         ):
             if not is_number(value) or (axis.log and value <= 0):
                 continue

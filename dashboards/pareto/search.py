@@ -181,7 +181,8 @@ def search(app: Dash, source: Source) -> None:
     @app.callback(Output("slice", "options"), Input("version", "data"))
     def objectives(_: str | None) -> list[dict[str, str]]:
         found = source.read()[1]
-        names = dict.fromkeys(("ser", "mia_auc", *(metric_of(o) for o in found.recipe.search.objectives)))
+        objectives = (metric_of(objective) for objective in found.recipe.search.objectives)
+        names = dict.fromkeys(map(found.chosen_by, ("ser", "mia_auc", *objectives)))
         return [{"label": found.axes[key].short, "value": key} for key in names if key in found.axes]
 
     @app.callback(

@@ -13,6 +13,7 @@ from mlflow.exceptions import MlflowException
 from pydantic import TypeAdapter
 
 from edp.spec import UserError
+from sweeps.config.choice import split_of
 from sweeps.results.confirmed import DECIDE, estimate, next_training
 from sweeps.results.front_figure import STYLE, svg
 from sweeps.results.recommendation import named_point
@@ -28,6 +29,7 @@ from trainables.measure.attacks import Evidence, colour_of, every_attack
 from trainables.measure.attacks.roc import AttackResult, run_attacks
 from trainables.measure.attacks.shadow import PUBLIC_SHADOW, load_attack
 from trainables.records.files import read_json, reading
+from trainables.records.pareto import deciding
 
 _DASHES = ("-", "--", "-.", ":")
 
@@ -90,16 +92,17 @@ def _served(tracker: Tracker, uri: str, what: str, run_id: str | None) -> Served
 
 def survived(point: Point, runs: list[ConfirmedRun]) -> str:
     """Compare a point's SER with trainings on new seeds, in a sentence; "" if there are none."""
-    sers = [run.metrics["ser"] for run in runs if "ser" in run.metrics]
+    sers = [figures["ser"] for run in runs if "ser" in (figures := deciding(run.metrics))]
     if not sers:
         return ""
     if len(sers) < DECIDE:
         return (
             f"{len(sers)} new seed{'s are' if len(sers) > 1 else ' is'} too few to judge; {DECIDE} or more are needed."
         )
-    mean, ser = estimate(sers), point.metrics["ser"]
+    mean, ser = estimate(sers), point.deciding["ser"]
     words = (
-        f"Over {len(sers)} new seeds its SER is {mean.mean:.2%}, 95 % interval {mean.lower:.2%} to {mean.upper:.2%}. "
+        f"Over {len(sers)} new seeds its {split_of(point.metrics)} SER is {mean.mean:.2%}, 95 % interval "
+        f"{mean.lower:.2%} to {mean.upper:.2%}. "
     )
     # The sweep's value is a single training, so it is compared with the interval of single trainings.
     lower, upper = next_training(sers)

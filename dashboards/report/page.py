@@ -22,6 +22,7 @@ from dashboards.report.chosen import attacks_of, last_pick, roc_svg, served_mode
 from dashboards.report.questions import Known, Verified, questions
 from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.config.choice import chosen_in, split_of
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.confirmed import confirmed_runs
@@ -55,6 +56,7 @@ from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
+from trainables.records.pareto import deciding
 
 Verify = Callable[[TrialSpec], dict[str, Any]]
 _VERIFIED = "verified.json"
@@ -132,6 +134,7 @@ def _facts(
     points = [point for trial in trials for point in trial.points]
     tied = ties(trials, front, objectives)
     cost = epsilon_of_sweep(sweep, trials)
+    choice = chosen_in(recipe.search, split_of(chosen.metrics), pick.limits if pick else ())
     return {
         "sweep": sweep,
         "record": sweep.record,
@@ -141,6 +144,8 @@ def _facts(
         "served": served_models(sweep, tracker),
         "confirm": sweep.command("confirm"),
         "advice": recommended(sweep),
+        "split": split_of(chosen.metrics),
+        "plain": deciding(baseline),
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
         "tied": tie_lines(tied, {point.name for point in front}),
@@ -157,11 +162,14 @@ def _facts(
         "counted": what_counts(sweep),
         "costs": _costs(trials, baseline),
         "source": recipe_text(recipe),
-        **_about_chosen(sweep, recipe, chosen, epsilon_text(math.nan if cost is None else cost), tracker),
+        "choice": choice,
+        **_about_chosen(sweep, recipe, chosen, epsilon_text(math.nan if cost is None else cost), choice, tracker),
     }
 
 
-def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracker: Tracker) -> dict[str, Any]:
+def _about_chosen(
+    sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, choice: str, tracker: Tracker
+) -> dict[str, Any]:
     """Return the template's variables that depend on the chosen configuration; `cost` is the sweep's ε in words."""
     spec, prepared = picked_spec(chosen), _prepared(sweep, recipe)
     attacks, curves, compared = attacks_of(chosen, prepared, spec)
@@ -176,6 +184,7 @@ def _about_chosen(sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, tracke
         examples=corpus["sizes"]["train"] if corpus else sweep.record.examples,
         users=corpus["users"] if corpus else None,
         cost=cost,
+        choice=choice,
         verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
         seeds=len(confirmed),
         attacks=attacks,
@@ -216,15 +225,17 @@ def _clips_in_words(spec: TrialSpec, ledger: Ledger | None) -> str:
 
 
 def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> dict[str, Any]:
-    metrics = point.metrics
+    metrics, seen = point.metrics, point.deciding
     return {
         "name": point.name,
         "tied": point.name in tied,
         "metrics": metrics,
-        "ser": _between(metrics, "ser", percent=True),
-        "mia": _between(metrics, "mia_auc"),
-        "tpr": _between(metrics, TPR, percent=True),
-        "tpr_at": tpr_cell(metrics),
+        "seen": seen,
+        "ser": _between(seen, "ser", percent=True),
+        "test_ser": _between(metrics, "ser", percent=True),
+        "mia": _between(seen, "mia_auc"),
+        "tpr": _between(seen, TPR, percent=True),
+        "tpr_at": tpr_cell(seen),
         "change": _change(metrics["ser"], baseline.get("ser")),
         "params": params_text(point.params),
     }

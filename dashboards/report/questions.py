@@ -57,6 +57,7 @@ class Known:
         examples: the number of training utterances; None if unknown.
         users: the number of users in the training split; None if unknown.
         cost: ε of the whole sweep in words.
+        choice: what chose the configuration, and whether ε covers that (`sweeps.config.choice`).
         verified: the findings of `edp-sweep verify` on this configuration, if it was run.
         seeds: number of trainings with new seeds.
         attacks: documents of the attacks' results.
@@ -70,6 +71,7 @@ class Known:
     examples: int | None
     users: int | None
     cost: str
+    choice: str
     verified: Verified | None
     seeds: int
     attacks: list[dict[str, Any]]

@@ -1,7 +1,8 @@
 """`edp-sweep confirm`: train the front again with new seeds, to tell configurations from luck.
 
 Weights, data order, dropout and noise are drawn anew; the split stays, so the test utterances are the same. The means
-leave out the sweep's own figures: the front was chosen by them, so they are too good on average.
+leave out the sweep's own figures: the front was chosen by those of the validation split, so they are too good on
+average.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from trainables.config import TrialSpec
 from trainables.records.epochs import begin_folder
 from trainables.records.files import atomic_write, read_json
 from trainables.records.job import TrialError, TrialJob, TrialStopped
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, deciding
 
 if TYPE_CHECKING:
     from sweeps.run.prepare import Prepared
@@ -270,8 +271,8 @@ def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ..
     from sweeps.results.confirmed import estimate
 
     found: dict[str, Any] = {}
-    for objective in objectives:
-        name = objective.removeprefix("log10_")
+    names = [objective.removeprefix("log10_") for objective in objectives]
+    for name in (f"{split}{name}" for name in names for split in ("valid_", "")):
         values = [run["metrics"][name] for run in runs if name in run["metrics"]]
         if len(values) > 1:
             found[name] = {"of_sweep": point.metrics.get(name, math.nan), **vars(estimate(values))}
@@ -296,7 +297,9 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
     """Print means and intervals beside the sweep's own figures."""
     from sweeps.results.confirmed import DECIDE
 
-    console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
+    console.print(
+        fitting(console, (_table(document, *parts) for parts in ((True, True), (False, True), (False, False))))
+    )
     if document["seeds"] < DECIDE:
         print_line(console, f"{document['seeds']} seeds are too few for a decision; use --seeds {DECIDE} or more")
     for failure in document["failures"]:
@@ -306,12 +309,12 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
     print_line(console, f"ε of the sweep and these trainings together: {known}")
 
 
-def _table(document: dict[str, Any], of_sweep: bool) -> Table:
+def _table(document: dict[str, Any], of_sweep: bool, of_test: bool) -> Table:
     """Return a table with a row for each point: SER and MIA AUC over the new seeds and, if asked, in the sweep."""
     all_metrics = [point["metrics"] for point in document["points"]]
-    means = ["SER\nmean ±", "MIA AUC\nmean ±"]
+    means = ["SER valid\nmean ±", *(["SER test\nmean ±"] if of_test else []), "MIA AUC\nmean ±"]
     if of_sweep:
-        means = ["SER\nsweep", means[0], "MIA AUC\nsweep", means[1]]
+        means = ["SER valid\nsweep", *means[:-1], "MIA AUC\nsweep", means[-1]]
     heads = ["trial", "seeds", *means, *epsilon_heads(all_metrics)]
     caption = (
         ("sweep: the sweep's own figure. " if of_sweep else "")
@@ -329,10 +332,11 @@ def _table(document: dict[str, Any], of_sweep: bool) -> Table:
         cells = {
             "trial": point["name"],
             "seeds": str(len(point["runs"])),
-            "SER\nsweep": ser_cell(point["metrics"]),
-            "SER\nmean ±": ser_cell(mean, interval=True),
-            "MIA AUC\nsweep": auc_cell(point["metrics"]),
-            "MIA AUC\nmean ±": auc_cell(mean, interval=True),
+            "SER valid\nsweep": ser_cell(point["metrics"], "valid_ser"),
+            "SER valid\nmean ±": ser_cell(mean, "valid_ser", interval=True),
+            "SER test\nmean ±": ser_cell(mean, interval=True),
+            "MIA AUC\nsweep": auc_cell(deciding(point["metrics"])),
+            "MIA AUC\nmean ±": auc_cell(deciding(mean), interval=True),
             **epsilon_cells(point["metrics"]),
         }
         table.add_row(*(cells[head] for head in heads))

@@ -10,17 +10,20 @@ from rich.table import Table
 
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.config.choice import OLD, split_of
 from sweeps.text.columns import (
+    SER_HEADS,
     TPR,
     auc_cell,
     epsilon_cells,
     epsilon_heads,
     epsilon_legend,
-    ser_cell,
+    ser_cells,
     tpr_cell,
 )
 from sweeps.text.figures import params_text, relative_change, shared_params, users_notes
 from sweeps.text.terminal import figures_table, fitting, print_line
+from trainables.records.pareto import deciding
 
 if TYPE_CHECKING:
     from sweeps.store.records import Point, TrialRecord
@@ -40,7 +43,7 @@ def front_command(
 
 def front_document(sweep: Sweep) -> dict[str, Any]:
     """Return what `--json` prints. `sweeps.results.front.ties` defines `tied_with`."""
-    from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
+    from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
     from sweeps.results.front import pareto_front, ties
     from sweeps.results.recommendation import recommended
 
@@ -61,6 +64,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         **recommended(sweep).document(),
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": baseline_document(sweep),
+        "choice": choice_of(sweep, trials),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
     }
@@ -82,7 +86,8 @@ def print_front(sweep: Sweep, console: Console) -> None:
     front = pareto_front(trials, recipe.search.objectives)
     if front:
         tied = ties(trials, front, recipe.search.objectives)
-        # A narrow terminal loses the changes first, because a figure without its interval misleads. The epsilons stay.
+        # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
+        # figure without its interval misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
         tables = (_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in layouts)
         console.print(fitting(console, tables))
@@ -109,7 +114,7 @@ def _table(
     rare = TPR in sweep.recipe.search.objectives
     shared = shared_params([point.params for point in front])
     alike = f" All have {params_text(shared)}." if shared else ""
-    heads = ["trial", *(["SER", "ΔSER", "MIA AUC", "ΔMIA"] if changes else ["SER", "MIA AUC"])]
+    heads = ["trial", *SER_HEADS, *(["ΔSER", "MIA AUC", "ΔMIA"] if changes else ["MIA AUC"])]
     heads += [*(["MIA TPR"] if rare else []), *epsilon_heads(point.metrics for point in front)]
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
@@ -118,24 +123,27 @@ def _table(
         "configuration",
     )
     if baseline:
-        sgd = _cells("SGD", baseline, {}, intervals)
+        sgd = _cells("SGD", baseline, {}, intervals, changes)
         table.add_row(*(sgd[head] for head in heads), "", end_section=True)
     for point in front:
-        cells = _cells(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals)
+        cells = _cells(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals, changes)
         own = {name: value for name, value in point.params.items() if name not in shared}
         table.add_row(*(cells[head] for head in heads), params_text(own, short=True))
     return table
 
 
-def _cells(name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool) -> dict[str, str]:
-    """Return a model's cells, by column head."""
+def _cells(
+    name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool, changes: bool
+) -> dict[str, str]:
+    """Return a model's cells, by column head. The attack's are of the split that chooses."""
+    attack, plain = deciding(metrics), deciding(baseline)
     return {
         "trial": name,
-        "SER": ser_cell(metrics, interval=intervals),
+        **ser_cells(metrics, interval=intervals, both=changes),
         "ΔSER": _change(metrics["ser"], baseline.get("ser")),
-        "MIA AUC": auc_cell(metrics, interval=intervals),
-        "ΔMIA": _change(metrics["mia_auc"], baseline.get("mia_auc")),
-        "MIA TPR": tpr_cell(metrics, interval=intervals),
+        "MIA AUC": auc_cell(attack, interval=intervals and changes),
+        "ΔMIA": _change(attack["mia_auc"], plain.get("mia_auc")),
+        "MIA TPR": tpr_cell(attack, interval=intervals and changes),
         **epsilon_cells(metrics),
     }
 
@@ -150,11 +158,12 @@ def _change(value: float, baseline: float | None) -> str:
 
 def _caption(front: list[Point], *, intervals: bool, changes: bool, tied: bool, rare: bool) -> str:
     """Return the legend of the signs and columns that the table has."""
-    above = any(point.metrics["ser"] > 1 for point in front)
+    above = any(max(point.metrics["ser"], point.deciding["ser"]) > 1 for point in front)
     metrics = [point.metrics for point in front]
     return (
         ("2@3: trial 2 after epoch 3. " if any("@" in point.name for point in front) else "")
-        + ("Δ: against the SGD baseline. " if changes else "")
+        + (OLD if "test" in {split_of(point.metrics) for point in front} else "MIA: with validation utterances. ")
+        + ("ΔSER, ΔMIA: test SER and MIA AUC against the SGD baseline. " if changes else "")
         + ("±: half the 95 % interval. " if intervals else "")
         + ("~: within the noise of its measurement. " if tied else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")

@@ -33,6 +33,7 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
+from sweeps.config.choice import chosen_in, split_of
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
 from sweeps.text.figures import epsilon_text, epsilon_words, metrics_line, params_text, users_remark
@@ -51,7 +52,7 @@ def pick_command(
     name: Name = None,
     point: PointName = None,
     max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε that is allowed")] = None,
-    max_ser: Annotated[float | None, typer.Option(help="largest SER that is allowed, such as 0.2")] = None,
+    max_ser: Annotated[float | None, typer.Option(help="largest validation SER that is allowed, such as 0.2")] = None,
     max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC that is allowed, 0 to 1")] = None,
     require_guarantee: Annotated[
         bool,
@@ -87,12 +88,14 @@ def pick_command(
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing the configuration") as quiet:
         picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
+    choice = chosen_in(sweep.recipe.search, split_of(picked.metrics), given)
     if as_json:
-        print_json({**picked.public(), "why": why, "output": str(output), "model": model.document() if model else None})
+        about = {"why": why, "choice": choice, "output": str(output)}
+        print_json({**picked.public(), **about, "model": model.document() if model else None})
         return
     says = err if printed else out
     configuration = f"trial {picked.trial}, epoch {picked.epoch} ({params_text(picked.params)})"
-    print_line(says, f"picked {configuration}: {metrics_line(picked.metrics)}")
+    print_line(says, f"picked {configuration}: {metrics_line(picked.metrics)}; {choice}")
     print_line(says, why)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
@@ -258,13 +261,15 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     from sweeps.results.recommendation import picked_spec
     from sweeps.store.picks import heading_of
 
-    metrics, storage = point.metrics, sweep.folder.parent
+    metrics, storage, seen = point.metrics, sweep.folder.parent, point.deciding
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
-        f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
+        f"{split_of(metrics).capitalize()} SER {seen['ser']:.4f}, test SER {metrics['ser']:.4f}, "
+        f"MIA AUC {seen['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
+        f"The configuration was {chosen_in(sweep.recipe.search, split_of(metrics))}.\n"
         f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )

@@ -95,7 +95,9 @@ def show_release(found: dict[str, Any]) -> None:
     """Print the configuration that `run --plan` has chosen, and the model that it has released."""
     chosen = params_text({key: value for key, value in found["chosen"]["params"].items() if key != "z0"})
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
-    print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
+    seen = found["metrics"]
+    valid = f"validation SER {seen['valid_ser']:.1%}, " if "valid_ser" in seen else ""
+    print_line(out, f"released: {found['output']}, {valid}test SER {seen['ser']:.1%}")
     total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"
     print_line(out, f"{total}; covers {found['covers']}")
 
@@ -206,7 +208,8 @@ def run_plan(
             **measured(point.metrics),
         }
     with going_on_with(again):
-        return found | release(_released(recipe, point, units), sweep, f"{name}-release", tracking_uri, progress)
+        chosen = _released(recipe, point, units)
+        return found | release(chosen, sweep, f"{name}-release", tracking_uri, progress, point)
 
 
 def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrategy], dict[str, str]]:
@@ -250,8 +253,19 @@ def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Pa
     return command_line("run", *words, storage=storage, tracking_uri=tracking_uri)
 
 
-def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
+def release(
+    spec: TrialSpec,
+    sweep: Sweep,
+    name: str,
+    tracking_uri: str | None,
+    progress: Progress,
+    chosen: Point | None = None,
+) -> dict[str, Any]:
     """Train the chosen configuration, go on with its stopped training, or return the result of its finished training.
+
+    Args:
+        chosen: the sweep's point, which the configuration's file names, so that a later `train` of the file knows what
+            chose it.
 
     Returns:
         `output`, `metrics`, `formal_guarantee`, `run_id` and `epsilon`.
@@ -260,11 +274,13 @@ def release(spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, 
         UserError: if a training of this name has other settings.
     """
     from sweeps.commands.train import train
+    from sweeps.store.picks import heading_of
 
     config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
     if config.exists() and load_config(config, []) != spec:
         raise UserError(f"name: {config} was released with other settings; allowed: another --name or --storage")
-    write_yaml(spec, config)
+    heading = heading_of(sweep.name, chosen.trial, chosen.epoch, chosen.run_id) if chosen is not None else ""
+    write_yaml(spec, config, heading)
     release = read_json_if_any(result, dict[str, Any])
     if release is None:
         release = train(
@@ -316,12 +332,12 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
 
     Args:
         public: True if the trials saw a public corpus. Then its test split chooses, which is larger than its validation
-            split. A private corpus' test split is kept for the reported figures.
+            split: what is reported is the test SER on the private corpus.
     """
-    found = [(trial.curve, point) for trial in sweep.trials() for point in trial.points if point.last]
+    found = [point for trial in sweep.trials() for point in trial.points if point.last]
     if not found:
         raise UserError(f"name = {sweep.name!r} has no complete trial to choose from")
-    return min(found, key=lambda one: one[1].metrics["ser"] if public else one[0][-1]["valid_ser"])[1]
+    return min(found, key=lambda point: point.metrics["ser"] if public else point.deciding["ser"])
 
 
 def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:

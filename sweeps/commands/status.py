@@ -62,7 +62,7 @@ def status_command(
 
 def sweep_document(sweep: Sweep) -> dict[str, Any]:
     """Return what `status`, `run` and `resume` print with `--json`."""
-    from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost, trial_cost
+    from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost, trial_cost
     from sweeps.results.front import pareto_front
 
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
@@ -79,6 +79,7 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
         "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
         "baseline": baseline_document(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
+        "choice": choice_of(sweep, trials),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
     }

@@ -25,6 +25,7 @@ from sweeps.commands.options import (
     WithEncoder,
     registered_alias,
 )
+from sweeps.config.choice import GIVEN, chosen_on, holds_for
 from sweeps.config.loading import load_config, write_yaml
 from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.run.progress import Progress
@@ -92,7 +93,7 @@ def train_command(
     if as_json:
         print_json(result)
         return
-    print_line(out, metrics_line(result["metrics"]))
+    print_line(out, f"{metrics_line(result['metrics'])}; the configuration was {result['choice']}")
     print_line(out, f"model and ledger in {result['output']}; MLflow run {result['run_id']}")
     if result["model"] is not None:
         print_line(out, f"registered as {result['model']['uri']}")
@@ -157,7 +158,8 @@ def train(
     prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
     if not with_valid:
         check_batches([spec], num_privacy_units(spec, prepared, corpora))
-    if origin is not None and not _same_people(origin, spec, storage):
+    choice = _choice(origin, spec, storage, with_valid)
+    if origin is not None and (spec.training.method == "sgd" or not _same_people(origin, spec, storage)):
         if spec.training.method != "sgd":
             progress.say(f"another corpus than that of sweep {origin.sweep}: this training is not counted in its ε")
         origin = None
@@ -189,6 +191,7 @@ def train(
                     with_encoder=with_encoder,
                     alias=alias,
                     trained_on=" and ".join(trained_on),
+                    choice=choice,
                     examples=_examples(prepared, with_valid),
                 )
             except UserError as error:
@@ -199,6 +202,7 @@ def train(
             _tell_sweep(origin, made, model, storage, tracker, progress)
     return {
         **measured(result.metrics),
+        "choice": choice,
         "run_id": tracked.run_id,
         "ledger": result.ledger.model_dump(mode="json"),
         "output": str(made.folder),
@@ -282,15 +286,13 @@ def _tell_sweep(
 
 
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
-    """Return True if it trains privately on people of the sweep's corpus, so that it counts in the sweep's ε.
+    """Return True if it trains on people of the sweep's corpus. If it is private, it then counts in the sweep's ε.
 
     A sample, another split, another place or another format of the corpus has the same people, and so has a corpus
     that shares utterances with it. If that cannot be found out, the answer is True.
     """
     from sweeps.store.sweep import Sweep
 
-    if spec.training.method == "sgd":
-        return False
     try:
         corpus = Sweep.existing(storage, origin.sweep).recipe.corpus
         if (spec.corpus.name, spec.corpus.path) == (corpus.name, corpus.path):
@@ -304,6 +306,22 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
         return is_shared(load_corpus(mine), load_corpus(theirs))
     except UserError:
         return True
+
+
+def _choice(origin: Origin | None, spec: TrialSpec, storage: Path, with_valid: bool) -> str:
+    """Return what chose the configuration, whether ε covers that and, with the validation split, whom ε holds for."""
+    from sweeps.results.cost import choice_of
+    from sweeps.store.sweep import Sweep
+
+    words, chosen_here = GIVEN, None
+    if origin is not None:
+        sweep = Sweep.existing(storage, origin.sweep)
+        chosen_here = _same_people(origin, spec, storage)
+        try:
+            words = choice_of(sweep, sweep.trials()) if chosen_here else chosen_on(sweep.recipe.corpus.name)
+        except UserError:
+            words = f"chosen in sweep {origin.sweep}, which cannot be read, so nothing says whether ε covers the choice"
+    return f"{words}; {holds_for(chosen_here)}" if with_valid and spec.training.method != "sgd" else words
 
 
 def _cost(origin: Origin | None, storage: Path) -> float | None:

@@ -23,11 +23,11 @@ from edp.accounting.gaussian import gaussian_mu
 from edp.accounting.selection import random_stopping_epsilon
 from edp.ledger import planned_ledger
 from edp.spec import EDPSpec, UserError
+from sweeps.config.choice import chosen_in, chosen_on
 from sweeps.config.random_stopping import SHAPE
 from sweeps.config.recipe import Recipe, example_params
 from sweeps.config.target_epsilon import schedule_of
 
-_SCORES = "the validation scores of the choice are not covered"
 _CHECK = "the check of public corpora for private utterances is not covered"
 
 
@@ -86,19 +86,25 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
 
     def proxy() -> SelectionStrategy:
         alone = cost(training(calibrate_noise(lambda z: cost(training(z)), target)))
-        return SelectionStrategy("proxy", 0.0, alone, alone, trials, f"the choice and the release; {_CHECK}")
+        assert recipe.search.proxy is not None
+        words = f"the release; {chosen_on(recipe.search.proxy.name)}; {_CHECK}"
+        return SelectionStrategy("proxy", 0.0, alone, alone, trials, words)
 
     def all_trials() -> SelectionStrategy:
         z0 = calibrate_noise(lambda z: cost(*[training(z)] * trials), target)
         total = cost(*[training(z0)] * trials)
-        return SelectionStrategy("all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_SCORES}")
+        return SelectionStrategy(
+            "all_trials", total, cost(training(z0)), total, trials, f"all trainings; {_by_ser(recipe)}"
+        )
 
     def random_stopping() -> SelectionStrategy:
         z = calibrate_noise(lambda z: _best_of(z, delta, trials), target)
         total, one = _best_of(z, delta, trials), cost(Composition(mu=1 / z))
         # Raises if a training cannot be had for `one`: its parts without noise of z0, such as a quantile, cost too.
         calibrate_noise(lambda z0: cost(training(z0)), one)
-        return SelectionStrategy("random_stopping", total, one, total, trials, f"the released training; {_SCORES}")
+        return SelectionStrategy(
+            "random_stopping", total, one, total, trials, f"the released training; {_by_ser(recipe, secret=True)}"
+        )
 
     strategies = [proxy] if recipe.search.proxy is not None else []
     strategies.append(all_trials)
@@ -113,6 +119,12 @@ def price(recipe: Recipe, units: int, target: float) -> Prices:
     if not found:
         raise next(iter(out_of_reach.values()))
     return Prices(target, delta, tuple(sorted(found, key=lambda one: -one.epsilon_of_release)), tuple(out_of_reach))
+
+
+def _by_ser(recipe: Recipe, *, secret: bool = False) -> str:
+    """Return what chooses in a plan that searches on the private corpus: SER alone."""
+    sampler = "random_stopping" if secret else "tpe"
+    return chosen_in(recipe.search.model_copy(update={"objectives": ("ser",), "sampler": sampler}))
 
 
 def is_shuffled(recipe: Recipe) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from edp.rounding import rounded_down
+from sweeps.config.choice import GIVEN
 from sweeps.store.picks import Pick
 from sweeps.text.columns import tpr_cell
 from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, privacy_statement, utility_words
@@ -23,6 +24,7 @@ def model_card(
     picked: Pick | None,
     trained_on: str,
     examples: int | None,
+    choice: str = GIVEN,
 ) -> str:
     """Return the card's text in Markdown.
 
@@ -32,6 +34,7 @@ def model_card(
         picked: the choice of the configuration; None if it comes from no sweep.
         trained_on: names of the splits.
         examples: utterances of these splits; None if unknown.
+        choice: what chose the configuration, and whether ε covers that (`sweeps.config.choice`).
     """
     corpus, training, edp = spec.corpus, spec.training, spec.edp
     private = training.method != "sgd"
@@ -44,7 +47,7 @@ def model_card(
         f"{training.epochs} epochs.",
         f"- Useful: {_useful(metrics)}, on test utterances that it has not seen.",
         *([f"- Leaks: {_leaks(metrics)}."] if "mia_auc" in metrics else []),
-        f"- Privacy: {privacy_statement(metrics, edp) if private else PLAIN}.",
+        f"- Privacy: {privacy_statement(metrics, edp) if private else PLAIN}; the configuration was {choice}.",
     ]
     if private:
         lines.append(
@@ -55,13 +58,13 @@ def model_card(
             lines.append(f"- Warning: {remark}.")
     if cost is not None:
         known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
-        lines.append(f"- Chosen among other trainings: ε of all of them together is {known}.")
+        lines.append(f"- Other trainings of its sweep: the weights of all of them together have an ε of {known}.")
     if picked is not None:
-        lines.append(f"- Chosen by {picked.by}, {picked.at}. {picked.why}")
+        lines.append(f"- Picked by {picked.by}, {picked.at}. {picked.why}")
     lines += [f"- {name.capitalize()}: {text}." for name, text in parts.items()]
     lines.append(
-        "- Not covered by ε: test figures, the choice of recipe and of public data, and a server's log of its "
-        "users' requests."
+        "- Not covered by ε: validation and test figures, the choice of recipe and of public data, and a server's log "
+        "of its users' requests."
     )
     return "\n".join(lines)
 
@@ -78,8 +81,8 @@ def _leaks(metrics: Metrics) -> str:
     return words
 
 
-def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None) -> dict[str, str]:
-    """Return the tags of a version: its guarantee in numbers and words, and its main metrics."""
+def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None, choice: str = "") -> dict[str, str]:
+    """Return the tags of a version: its guarantee in numbers and words, what chose it, and its main metrics."""
     edp = spec.edp
     private = spec.training.method != "sgd"
     tags = {
@@ -98,9 +101,11 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None)
     }
     if "epsilon_audited" in metrics:
         tags["epsilon_audited"] = f">= {rounded_down(metrics['epsilon_audited'], 6):.6g}"
+    if choice:
+        tags["choice"] = choice
     if cost is not None:
         tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else epsilon_digits(cost)
-    return tags | {key: f"{metrics[key]:.6g}" for key in ("ser", "mia_auc") if key in metrics}
+    return tags | {key: f"{metrics[key]:.6g}" for key in ("valid_ser", "ser", "mia_auc") if key in metrics}
 
 
 NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}

@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from edp.spec import UserError
+from sweeps.config.choice import GIVEN, chosen_in, split_of
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.results.cost import epsilon_of_sweep
@@ -97,6 +98,7 @@ def register_point(
         with_encoder=with_encoder,
         alias=alias,
         picked=picked,
+        choice=chosen_in(sweep.recipe.search, split_of(point.metrics), picked.limits if picked else ()),
         examples=record.examples,
     )
 
@@ -145,6 +147,7 @@ def register(
     with_encoder: bool = False,
     alias: str = "candidate",
     picked: Pick | None = None,
+    choice: str = GIVEN,
     trained_on: str = "train",
     examples: int | None = None,
 ) -> Registered:
@@ -163,6 +166,7 @@ def register(
             its digest checks. A trained encoder is always included.
         alias: `candidate` or `champion`: `models:/NAME@ALIAS` then means this version.
         picked: the choice of the configuration.
+        choice: what chose the configuration, and whether ε covers that (`sweeps.config.choice`).
         trained_on: names of the splits, for the model's card.
         examples: utterances of these splits; None if unknown.
 
@@ -185,9 +189,9 @@ def register(
             bundle, parts = answering(name, Path(temporary), folder, features, spec, wrote or {}, with_encoder)
             save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
-            card = model_card(spec, metrics, parts, cost, picked, trained_on, examples)
+            card = model_card(spec, metrics, parts, cost, picked, trained_on, examples, choice)
             (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
-            tags = privacy_tags(spec, metrics, cost) | parts | {WEIGHTS: digest(bundle / "model.pt")}
+            tags = privacy_tags(spec, metrics, cost, choice) | parts | {WEIGHTS: digest(bundle / "model.pt")}
             version = _new_version(tracker, name, served, run_id, place, tags, card)
             tracker.client.set_registered_model_alias(name, alias, str(version))
         except (MlflowException, OSError) as error:

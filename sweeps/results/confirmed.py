@@ -74,7 +74,7 @@ def new_seeds(sweep: Sweep, point: Point) -> Metrics:
     """Return means of SER and leakage over new seeds, their intervals, and `SEEDS`; {} for fewer than `DECIDE`."""
     runs = [run.metrics for run in confirmed_runs(sweep, point)]
     found: Metrics = {}
-    for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr"):
+    for name in (f"{split}{name}" for split in ("valid_", "") for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr")):
         values = [metrics[name] for metrics in runs if name in metrics]
         if len(values) >= DECIDE:
             mean = estimate(values)

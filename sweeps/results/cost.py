@@ -7,12 +7,13 @@ interrupted or still runs has the cost of its finished epochs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
+from sweeps.config.choice import chosen_in, split_of
 from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import CONFIRM
@@ -136,12 +137,24 @@ def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
 
 
 def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
-    """Return the ε of the sweep in one line, with the trainings that it is composed of."""
+    """Return the ε of the sweep in one line, with the trainings that it is composed of and what chooses among them."""
     epsilon = epsilon_of_sweep(sweep, trials)
     value = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
     user = epsilon_user_of_sweep(sweep, trials)
     of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
-    return f"ε of the whole sweep ({what_counts(sweep)}): {value}{of_user}"
+    return (
+        f"ε of the whole sweep ({what_counts(sweep)}): {value}{of_user}; a configuration is {choice_of(sweep, trials)}"
+    )
+
+
+def choice_of(sweep: Sweep, trials: list[TrialRecord], limits: Iterable[str] = ()) -> str:
+    """Return what chooses among the trials of a sweep, and whether an ε covers that.
+
+    Args:
+        limits: names of metrics with a limit.
+    """
+    splits = {split_of(point.metrics) for trial in trials for point in trial.points}
+    return chosen_in(sweep.recipe.search, "test" if "test" in splits else "validation", limits)
 
 
 def what_counts(sweep: Sweep) -> str:

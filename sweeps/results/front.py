@@ -1,6 +1,7 @@
 """The Pareto front of a sweep, and its ties: pairs of points whose order is within the measurement's noise.
 
-SER, MIA AUC and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …). ε is computed exactly.
+Both are by the figures of the validation split (`Point.deciding`), and no test figure has a part in them. SER, MIA AUC
+and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …). ε is computed exactly.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sweeps.config.space import SHAPE
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import enumerated
 from trainables.config import TrialSpec
-from trainables.records.pareto import Metrics, dominates, non_dominated
+from trainables.records.pareto import Metrics, dominates, non_dominated, objective_value
 
 
 def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...]) -> list[Point]:
@@ -23,7 +24,7 @@ def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...
         Points sorted by the first objective, then the others, then trial and epoch.
     """
     points = [point for trial in trials if trial.state in ("complete", "stopped") for point in trial.points]
-    values = [objective_values(objectives, point.metrics) for point in points]
+    values = [objective_values(objectives, point.deciding) for point in points]
     front = [(values[i], points[i]) for i in non_dominated(values)]
     return [point for _, point in sorted(front, key=lambda item: (item[0], item[1].trial, item[1].epoch))]
 
@@ -34,13 +35,13 @@ def epsilon_varies(points: Sequence[Point]) -> bool:
     return bool(found) and max(found) - min(found) > 0.01
 
 
-def difference(one: Metrics, other: Metrics, objective: Objective) -> tuple[float, float]:
+def difference(one: Metrics, other: Metrics, objective: str) -> tuple[float, float]:
     """Return the 95 % interval of `one` minus `other` in an objective, from the interval of each (Zou and Donner 2008).
 
-    The formula takes the two as independent. Trials share their test utterances and so are positively correlated, which
+    The formula takes the two as independent. Trials share their utterances and so are positively correlated, which
     makes the interval too wide rather than too narrow. A figure without an interval, such as ε, counts as exact.
     """
-    (a,), (b,) = objective_values((objective,), one), objective_values((objective,), other)
+    a, b = objective_value(objective, one), objective_value(objective, other)
     gap = 0.0 if a == b else a - b  # also if both are infinite
     if not all(f"{objective}_{side}" in metrics for side in ("lower", "upper") for metrics in (one, other)):
         return gap, gap
@@ -77,19 +78,19 @@ def ties(
     Returns:
         Names of tied points by a point's name, both in order of trial and epoch. Points without a tie are left out.
     """
-    on_front = {point.name: objective_values(objectives, point.metrics) for point in front}
+    on_front = {point.name: objective_values(objectives, point.deciding) for point in front}
     ordered = _in_order(front)
     found: dict[str, list[str]] = {}
     for point in _in_order(point for t in trials if t.state in ("complete", "stopped") for point in t.points):
-        values = objective_values(objectives, point.metrics)
+        values = objective_values(objectives, point.deciding)
         for other in ordered:
             if other.name == point.name:
                 continue
             if point.name in on_front:
-                tied = lead_is_noise(point.metrics, other.metrics, objectives)
+                tied = lead_is_noise(point.deciding, other.deciding, objectives)
             else:
                 over = dominates(on_front[other.name], values)
-                tied = over and lead_is_noise(other.metrics, point.metrics, objectives)
+                tied = over and lead_is_noise(other.deciding, point.deciding, objectives)
             if tied:
                 found.setdefault(point.name, []).append(other.name)
     return found

@@ -14,13 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from sweeps.config.choice import split_of
 from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.results.front import epsilon_varies, mechanisms
 from sweeps.store.records import Point
 from sweeps.text.figures import epsilon_text
+from trainables.records.pareto import deciding
 
 AXES: dict[str, str] = {
-    "ser": "SER on the test split",
+    "ser": "SER",
     "mia_auc": "MIA AUC",
     "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR",
     "log10_epsilon": "log10 ε (honest)",
@@ -73,17 +75,23 @@ def front_svg(
         if chosen is not None:
             _scatter(axes, [chosen], x, y, {}, marker="o", s=190, facecolors="none", edgecolors=_CHOSEN, linewidths=1.6)
         if shades:
-            figure.colorbar(drawn, ax=axes, label=AXES[colour])
+            figure.colorbar(drawn, ax=axes, label=_label_of(colour, points))
         elif colour == "log10_epsilon" and points:
             axes.set_title(f"all at ε = {epsilon_text(points[0].metrics['epsilon'])}", loc="right", fontsize=9)
-        _draw_baseline(axes, *objective_values((x, y), baseline or {}))
-        axes.set_xlabel(f"{AXES[x]} (lower is better)")
-        axes.set_ylabel(f"{AXES[y]} (lower is better)")
+        _draw_baseline(axes, *objective_values((x, y), deciding(baseline or {})))
+        axes.set_xlabel(f"{_label_of(x, points)} (lower is better)")
+        axes.set_ylabel(f"{_label_of(y, points)} (lower is better)")
         for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
             if name == "ser":
                 axis.set_major_formatter(mpl.ticker.PercentFormatter(1))
         _label(figure, axes, front, x, y)
         return svg(figure)
+
+
+def _label_of(objective: Objective, points: Sequence[Point]) -> str:
+    """Return the label of an axis, with the split that an estimate is of."""
+    estimated = objective == metric_of(objective)
+    return f"{AXES[objective]}, {split_of(points[0].metrics)}" if estimated and points else AXES[objective]
 
 
 def svg(figure: Figure) -> str:
@@ -98,7 +106,7 @@ def _shades(points: Sequence[Point], colour: Objective) -> dict[str, float]:
     """Map a point's name to the value that sets its colour, an infinite one as the largest; {} if all are alike."""
     if colour.startswith("log10_epsilon") and not epsilon_varies(points):
         return {}
-    values = {point.name: objective_values((colour,), point.metrics)[0] for point in points}
+    values = {point.name: objective_values((colour,), point.deciding)[0] for point in points}
     finite = [value for value in values.values() if math.isfinite(value)]
     return {name: min(value, max(finite)) for name, value in values.items()} if finite else {}
 
@@ -148,14 +156,14 @@ def _label(figure: Figure, axes: Axes, front: Sequence[Point], x: Objective, y: 
 
 
 def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:
-    return objective_values((x,), point.metrics)[0], objective_values((y,), point.metrics)[0]
+    return objective_values((x,), point.deciding)[0], objective_values((y,), point.deciding)[0]
 
 
 def _interval(point: Point, objective: Objective) -> list[list[float]] | None:
     """Return the lengths of the 95 % interval below and above a point, shape (2, 1); None without an interval."""
     name = metric_of(objective)
-    low, high = (point.metrics.get(f"{name}_{end}") for end in ("lower", "upper"))
+    low, high = (point.deciding.get(f"{name}_{end}") for end in ("lower", "upper"))
     if name != objective or low is None or high is None:
         return None
-    value = point.metrics[name]
+    value = point.deciding[name]
     return [[max(0.0, value - low)], [max(0.0, high - value)]]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from edp.spec import UserError
+from sweeps.config.choice import split_of
 from sweeps.config.parts import Objective
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import SEEDS, new_seeds
@@ -17,7 +18,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_digits, epsilon_text, least_epsilon
 from sweeps.text.paths import short
 from trainables.config import TrialSpec
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, deciding
 
 GUESSING = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
 """The value of each leakage metric for an attack that guesses. Lower values do not mean less leakage."""
@@ -48,7 +49,7 @@ def recommend(
 ) -> Recommendation:
     """Return the point of lowest SER among those with a guarantee that do not leak clearly more than another.
 
-    See `_not_leaking_more` for the test.
+    SER and leakage are of the validation split (`Point.deciding`). See `_not_leaking_more` for the test.
 
     Args:
         target: the recipe's target ε, the largest ε that counts as a guarantee; None: 10.
@@ -58,7 +59,7 @@ def recommend(
         baseline: metrics of SGD; the reason compares its audited ε with the point's.
     """
     most = largest_epsilon(target)
-    figures = {point.name: point.metrics | (again or {}).get(point.name, {}) for point in front}
+    figures = {point.name: deciding(point.metrics | (again or {}).get(point.name, {})) for point in front}
     inside = [p for p in front if all(figures[p.name].get(k, math.inf) <= top for k, top in (limits or {}).items())]
     safe = [point for point in inside if point.metrics["epsilon"] <= most]
     fitting = _not_leaking_more(safe or inside, figures, leakage)
@@ -140,11 +141,11 @@ def _why(
     leakage: Objective,
     which: str,
 ) -> str:
-    mine = figures[found.name]
+    mine, ser = figures[found.name], f"{split_of(found.metrics)} SER"
     if len(safe) == 1:
-        words = f"Trial {found.name} (SER {mine['ser']:.1%}) is the front's only configuration{which}."
+        words = f"Trial {found.name} ({ser} {mine['ser']:.1%}) is the front's only configuration{which}."
     else:
-        words = f"Trial {found.name} has the lowest SER, {mine['ser']:.1%}, of the front's {len(safe)} "
+        words = f"Trial {found.name} has the lowest {ser}, {mine['ser']:.1%}, of the front's {len(safe)} "
         words += f"configurations{which}"
         lower = [p for p in safe if p not in fitting and figures[p.name]["ser"] < mine["ser"]]
         if lower:
@@ -188,7 +189,7 @@ def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
         raise UserError("the sweep has no complete trial, so there is nothing to pick; allowed: a sweep with a front")
     found = recommended(sweep, limits)
     if (point := found.point or found.instead) is None:
-        figures = [point.metrics | new_seeds(sweep, point) for point in front]
+        figures = [deciding(point.metrics | new_seeds(sweep, point)) for point in front]
         best = ", ".join(
             f"{name} <= {most:g} (the front's lowest: {min(found.get(name, math.inf) for found in figures):.4g})"
             for name, most in limits.items()

@@ -16,10 +16,12 @@ from rich.live import Live
 from rich.progress import track
 from rich.table import Table
 
-from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
+from sweeps.config.choice import split_of
+from sweeps.text.columns import SER_HEADS, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
 from sweeps.text.figures import epsilon_words, params_text
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.job import News
+from trainables.records.pareto import deciding
 
 PATIENCE_S = 10.0
 """Seconds until the first line about long work. The next line comes after twice the time, and so on."""
@@ -27,6 +29,7 @@ PATIENCE_S = 10.0
 _SHOWN = 18
 """Rows of the live table, which shows the newest trials."""
 
+_SER = SER_HEADS[0]
 _COSTS = ("gpu_seconds", "worker_seconds")
 _SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
 
@@ -161,7 +164,7 @@ class Progress:
         """Show an epoch of a trial."""
         row = self._rows[number]
         row.epoch = epoch
-        row.metrics = {"ser": metrics["valid_ser"]}
+        row.metrics = {"valid_ser": metrics["valid_ser"]}
         row.metrics |= {name: metrics[name] for name in _SHOWN_OF_EPOCHS if name in metrics}
         if self._live is not None:
             self._live.update(self._table())
@@ -187,8 +190,9 @@ class Progress:
             return f"saved after epoch {row.epoch} of {self.epochs}"
         if "mia_auc" not in row.metrics:  # it was not measured
             return row.reason
+        seen = deciding(row.metrics)
         figures = (
-            f"SER {row.metrics['ser']:.1%}, MIA AUC {row.metrics['mia_auc']:.3f}, "
+            f"{split_of(row.metrics)} SER {seen['ser']:.1%}, MIA AUC {seen['mia_auc']:.3f}, "
             f"{', '.join(epsilon_words(row.metrics))}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
         )
         return f"{row.reason}; {figures}" if row.reason else figures
@@ -215,7 +219,7 @@ class Progress:
         rows = sorted(self._rows.items())[-_SHOWN:]
         models = [row.metrics for _, row in rows]
         cost = self._cost.replace("_", "\n")
-        heads = ["trial", "state", "SER", "MIA\nAUC", *epsilon_heads(models)]
+        heads = ["trial", "state", _SER, "MIA\nAUC", *epsilon_heads(models)]
         if whole:
             heads[2:2] = ["epoch"]
             heads.append(cost)
@@ -228,8 +232,8 @@ class Progress:
                 "trial": row.name,
                 "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
                 "epoch": epochs,
-                "SER": ser_cell(metrics),
-                "MIA\nAUC": auc_cell(metrics),
+                _SER: ser_cell(deciding(metrics)),
+                "MIA\nAUC": auc_cell(deciding(metrics)),
                 **epsilon_cells(metrics),
                 cost: f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
             }

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from ray.util.metrics import Counter, Gauge
 
+from trainables.records.pareto import deciding
+
 STATES = ("waiting", "running", "interrupted", "complete", "stopped", "failed", "refused")
 _ENDED = ("complete", "stopped", "failed")
 _BEST = ("ser", "mia_auc", "mia_tpr_at_1pct_fpr", "epsilon", "epsilon_user")
@@ -49,7 +51,7 @@ class Meter:
         self._baseline_seconds = metric(Gauge, "baseline_epoch_seconds", "Seconds of an epoch of plain SGD.")
         self._worker_seconds = metric(Counter, "worker_seconds", "Seconds of trials times their workers.")
         self._gpu_seconds = metric(Counter, "gpu_seconds", "Seconds of trials times their GPUs.")
-        self._best = metric(Gauge, "best", "Lowest value that a trial has reached.", "objective")
+        self._best = metric(Gauge, "best", "Lowest value of a trial, on the validation split.", "objective")
         self._values: dict[tuple[Gauge, str, str], float] = {}
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -90,9 +92,10 @@ class Meter:
         for counter, name in ((self._worker_seconds, "worker_seconds"), (self._gpu_seconds, "gpu_seconds")):
             if metrics.get(name, 0.0) > 0:
                 counter.inc(metrics[name])
+        figures = deciding(metrics)
         for name in _BEST:
-            if name in metrics:
-                self._lowest[name] = min(metrics[name], self._lowest.get(name, metrics[name]))
+            if name in figures:
+                self._lowest[name] = min(figures[name], self._lowest.get(name, figures[name]))
                 self._set(self._best, self._lowest[name], "objective", name)
 
     def epoch(self, metrics: Mapping[str, float]) -> None:

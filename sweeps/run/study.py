@@ -22,7 +22,7 @@ from sweeps.config.target_epsilon import BudgetExceeded, ConfigurationRefused
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
 from trainables.records.job import Outcome
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, deciding
 
 INITIAL_POINT = "initial_point"
 """Name of the attribute that holds the index of a trial's initial point."""
@@ -131,6 +131,8 @@ def set_outcome(
 ) -> Ended:
     """Set a trial's attributes to its outcome, and return its end for the study.
 
+    The values are of the validation split: the sampler is told no test figure.
+
     A complete trial gets the values of its last epoch, because the sampler asked for a configuration that is trained
     for all its epochs. A trial that was stopped early has no such values, and those of its last epoch would credit its
     configuration with a smaller ε than it costs, so it is recorded as pruned. TPE then counts it among the worse
@@ -145,12 +147,13 @@ def set_outcome(
         trial.set_user_attr("ledger", ledger.model_dump_json())
     if isinstance(outcome, str):
         return _failed(trial, outcome)
-    values = objective_values(objectives, outcome.metrics)
+    values = objective_values(objectives, deciding(outcome.metrics))
     trial.set_user_attr("metrics", outcome.metrics)
     bad = [name for name, value in zip(objectives, values, strict=True) if not math.isfinite(value)]
     if bad:
         return _failed(trial, f"{', '.join(bad)} is not finite")
-    points = [vars(e) for e in outcome.epochs if all(map(math.isfinite, objective_values(objectives, e.metrics)))]
+    finite = [all(map(math.isfinite, objective_values(objectives, deciding(e.metrics)))) for e in outcome.epochs]
+    points = [vars(epoch) for epoch, kept in zip(outcome.epochs, finite, strict=True) if kept]
     trial.set_user_attr("points", points)
     if outcome.stopped is None:
         return Ended(TrialState.COMPLETE, values)

@@ -34,7 +34,7 @@ from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.job import EpochResult, TrialJob, TrialResult, TrialStopped
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, deciding
 from trainables.workers.job_queue import RETRIES, ending
 
 
@@ -180,11 +180,10 @@ def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
 def release_best(sweep: Sweep, tracker: Tracker) -> None:
     """Release the best of a secret number of trials, track it, and delete everything about the others.
 
-    The best has the lowest validation SER: a test SER that chose would no longer be a test. A call that was cut off can
-    be repeated.
+    The best has the lowest validation SER. A call that was cut off can be repeated.
     """
     complete = [trial for trial in sweep.records(sweep.told(sweep.recipe)) if trial.state == "complete"]
-    sweep.release(min(complete, key=lambda trial: trial.curve[-1]["valid_ser"]).number)
+    sweep.release(min(complete, key=lambda trial: deciding(trial.metrics)["ser"]).number)
     for trial in sweep.trials():
         if trial.run_id is None and trial.ledger is not None:
             run_id = tracker.find(sweep.record.run_id, "trial", trial.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ from sweeps.text.paths import short
 from trainables.config import TrialSpec
 from trainables.records.epochs import LEDGER, by_epoch, epoch_folder, read_curve, read_ledger
 from trainables.records.files import BrokenFile, digest
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, deciding
 
 
 def _with_figures(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class Point:
     """Epochs done: `training.epochs` of a training that makes the same model."""
     params: dict[str, Any]
     metrics: dict[str, float]
-    """Metrics on the test split, under the names of a trial's final metrics."""
+    """Metrics on the test split (`ser`, …) and on the validation split (`valid_ser`, …)."""
     run_id: str | None
     folder: Path
     """The folder of this epoch's `model.pt` and `ledger.json`."""
@@ -87,6 +88,11 @@ class Point:
     def spec(self) -> TrialSpec:
         """The trial's configuration."""
         return self.recipe.trial(self.params)
+
+    @cached_property
+    def deciding(self) -> Metrics:
+        """The figures by which points are compared and chosen (`trainables.records.pareto.deciding`)."""
+        return deciding(self.metrics)
 
     @property
     def name(self) -> str:

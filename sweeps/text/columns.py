@@ -8,12 +8,30 @@ from sweeps.text.figures import MARK, Metrics, audited_text, epsilon_cell, tpr_t
 
 TPR = "mia_tpr_at_1pct_fpr"
 
+SER_HEADS = ["SER\nvalid", "SER\ntest"]
+"""The headings of the SER that chooses, and of the SER that nothing chooses by."""
 
-def ser_cell(metrics: Metrics, *, interval: bool = False) -> str:
-    """Return the SER in percent, with half its 95 % interval if `interval`; "" if it was not measured."""
-    if "ser" not in metrics:
+
+def ser_cells(metrics: Metrics, *, interval: bool = False, both: bool = True) -> dict[str, str]:
+    """Return the SER cells of a model by the headings of their columns (`SER_HEADS`), as `ser_cell`.
+
+    Args:
+        both: True: `interval` is of both SERs; False: of that on validation alone.
+    """
+    valid, test = SER_HEADS
+    seen = ser_cell(metrics, "valid_ser", interval=interval)
+    return {valid: seen, test: ser_cell(metrics, interval=interval and both)}
+
+
+def ser_cell(metrics: Metrics, name: str = "ser", *, interval: bool = False) -> str:
+    """Return the SER in percent, with half its 95 % interval if `interval`; "" if it was not measured.
+
+    Args:
+        name: `ser`, of the test split, or `valid_ser`.
+    """
+    if name not in metrics:
         return ""
-    return f"{metrics['ser']:.1%}{_half(metrics, 'ser', 100, 1) if interval else ''}"
+    return f"{metrics[name]:.1%}{_half(metrics, name, 100, 1) if interval else ''}"
 
 
 def auc_cell(metrics: Metrics, *, interval: bool = False) -> str:

@@ -86,12 +86,13 @@ def _percent(share: float) -> str:
 def metrics_line(metrics: Metrics) -> str:
     """Return the figures of a trained model in one line."""
     privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
-    return f"{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
+    seen = f"validation SER {metrics['valid_ser']:.2%}, " if "valid_ser" in metrics else ""
+    return f"{seen}{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
 
 def utility_words(metrics: Metrics) -> str:
-    """Return the utility metrics of a model's task in words."""
-    error = "SER" if "slot_f1" in metrics else "SER (error rate)"
+    """Return the utility metrics of a model's task on the test split in words."""
+    error = "test SER" if "slot_f1" in metrics else "test SER (error rate)"
     names = {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
     return ", ".join(f"{words} {metrics[name]:.2%}" for name, words in names.items() if name in metrics)
 

@@ -12,9 +12,19 @@ from sweeps.results.cost import cost_line
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
-from sweeps.text.columns import TPR, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell, tpr_cell
+from sweeps.text.columns import (
+    SER_HEADS,
+    TPR,
+    auc_cell,
+    epsilon_cells,
+    epsilon_heads,
+    epsilon_legend,
+    ser_cells,
+    tpr_cell,
+)
 from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
+from trainables.records.pareto import deciding
 
 _ROWS = 20
 """The largest number of the front's rows, since MLflow takes 8,000 characters."""
@@ -49,7 +59,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     picked = _runs(experiment, name, "what was picked", "picked")
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
     metrics = [point.metrics for point in front]
-    heads = ["trial", "SER", "MIA AUC", *(["MIA TPR"] if rare else []), *epsilon_heads(metrics), "configuration"]
+    heads = ["trial", *SER_HEADS, "MIA AUC", *(["MIA TPR"] if rare else []), *epsilon_heads(metrics), "configuration"]
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
     train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
     lines = [
@@ -57,7 +67,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
-        f"| {' | '.join(heads)} |",
+        f"| {' | '.join(heads)} |".replace("\n", " "),
         f"|{'---|' * len(heads)}",
         *([_row(heads, "SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
         *(_row(heads, point.name, point.metrics, params_text(point.params)) for point in shown),
@@ -77,11 +87,12 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
 
 
 def _row(heads: list[str], name: str, metrics: Mapping[str, Any], configuration: str) -> str:
+    attack = deciding(metrics)
     cells = {
         "trial": name,
-        "SER": ser_cell(metrics),
-        "MIA AUC": auc_cell(metrics),
-        "MIA TPR": tpr_cell(metrics),
+        **ser_cells(metrics),
+        "MIA AUC": auc_cell(attack),
+        "MIA TPR": tpr_cell(attack),
         **epsilon_cells(metrics),
         "configuration": configuration,
     }
@@ -92,7 +103,7 @@ def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
     """Return a link to a sorted list of trials in the MLflow UI, which hides unsorted ones below the sweep."""
     wanted = f"tags.sweep = '{sweep}' and tags.role = 'trial'" + (f" and tags.{tag} = 'true'" if tag else "")
     query = {"workflowType": "machine_learning", "searchFilter": wanted}
-    query |= {"orderByKey": "metrics.`ser`", "orderByAsc": "true"}
+    query |= {"orderByKey": "metrics.`valid_ser`", "orderByAsc": "true"}
     return f"[{words}](#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)})"
 
 

@@ -103,7 +103,7 @@ class Tracker:
             tags={
                 "mlflow.experimentKind": "custom_model_development",
                 # MLflow's charts show this metric first.
-                "mlflow.experiment.primaryMetric.name": "ser",
+                "mlflow.experiment.primaryMetric.name": "valid_ser",
                 "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
             },
         )

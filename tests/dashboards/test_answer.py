@@ -93,12 +93,14 @@ def test_where_the_front_differs_in_what_is_clipped_the_charts_say_which_is_whic
 def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:
     one, *_, other = found.front
     shown = str(side_by_side(found, one, other))
-    low, high = difference(one.metrics, other.metrics, "ser")
+    low, high = difference(one.metrics, other.metrics, "valid_ser")
     assert f"{low:+.1%} to {high:+.1%}" in shown
     assert one.name in shown
     assert other.name in shown
     twin = replace(other, point=replace(other.point, metrics=one.metrics, params=one.params))
-    assert str(side_by_side(found, one, twin)).count(", noise") == 2, "of SER and MIA AUC, which have intervals"
+    assert str(side_by_side(found, one, twin)).count(", noise") == 4, (
+        "of SER and MIA AUC on validation and test, which have intervals"
+    )
 
 
 def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) -> None:
@@ -163,7 +165,7 @@ def test_another_sweep_stands_beside_it(source: Source, found: Snapshot) -> None
     other = beside(source, "other")
     assert other is not None
     shown = str(two_sweeps(found, other))
-    for part in ("lowest SER at ε ≤ 1'", "lowest SER at ε ≤ 10", "made", "other", "3 complete"):
+    for part in ("lowest validation SER at ε ≤ 1'", "lowest validation SER at ε ≤ 10", "made", "other", "3 complete"):
         assert part in shown, part
     assert "different corpora" not in shown
     foreign = other.recipe.model_copy(update={"corpus": other.recipe.corpus.model_copy(update={"utterances": 7})})

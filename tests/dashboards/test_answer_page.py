@@ -124,7 +124,7 @@ def test_csv_another_sweep_and_what_was_learned(tab: Any, url: str) -> None:
     assert len(answer.text.splitlines()) == 81
     tab.click("#beside")
     tab.get_by_role("option", name="other").click()
-    settled(tab, "#sweeps", "lowest SER at ε ≤ 10")
+    settled(tab, "#sweeps", "lowest validation SER at ε ≤ 10")
     tab.wait_for_function("() => document.querySelector('#first .legend').textContent.includes('front of other')")
     tab.click("#search-open")
     tab.wait_for_selector("#importance .bars path", state="attached")

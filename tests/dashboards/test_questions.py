@@ -26,7 +26,7 @@ def answers(unit: str, most: int | None, users: int | None, **edp: Any) -> dict[
     metrics = {"ser": 0.2, "mia_auc": 0.5, "epsilon": epsilon(ledger, 5e-4), "delta": 5e-4}
     metrics |= {} if user is None else {"epsilon_user": user}
     point = Point(0, 2, {}, metrics, None, Path(), ledger, RECIPE)
-    known = Known("report s", "confirm s", trial, point, {}, 5000, users, "1", None, 0, [], {})
+    known = Known("report s", "confirm s", trial, point, {}, 5000, users, "1", "given", None, 0, [], {})
     return {answer.question: answer for _, topic in questions(known) for answer in topic}
 
 

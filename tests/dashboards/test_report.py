@@ -159,7 +159,7 @@ def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp
     rows = re.findall(
         r"<tr class=\"(?:chosen)?\s*\"><td>~?([\d@]+)</td><td>([\d.]+%)", (tmp_path / "report.html").read_text()
     )
-    assert rows == [(p.name, f"{p.metrics['ser']:.2%}") for p in front_of(sweep)]
+    assert rows == [(p.name, f"{p.deciding['ser']:.2%}") for p in front_of(sweep)]
     text = words(tmp_path / "report.html")
     assert "†: an ε of 1e4 or more is no formal guarantee. No audit was run." in text
     for point in front_of(sweep):
@@ -239,19 +239,20 @@ def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_pat
     place = sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / "seed-1"
     place.mkdir(parents=True)
     (place / "result.json").write_text(
-        json.dumps({"seed": 1, "run_id": "x", "metrics": {**point.metrics, "ser": 0.4321}})
+        json.dumps({"seed": 1, "run_id": "x", "metrics": {**point.metrics, "valid_ser": 0.4321}})
     )
     write_report(sweep, tmp_path / "report.html")
     epsilons = [epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper")]
-    shown = f"43.21% {point.metrics['mia_auc']:.3f} {' '.join(epsilons)} 1 new seed is too few to judge"
+    figures = f"43.21% {point.metrics['ser']:.2%} {point.metrics['mia_auc']:.3f}"
+    shown = f"{figures} {' '.join(epsilons)} 1 new seed is too few to judge"
     assert shown in words(tmp_path / "report.html")
     for seed in (2, 3):
         made = place.with_name(f"seed-{seed}")
         made.mkdir()
-        metrics = {**point.metrics, "ser": 0.4321 + seed / 100}
+        metrics = {**point.metrics, "valid_ser": 0.4321 + seed / 100}
         (made / "result.json").write_text(json.dumps({"seed": seed, "run_id": "x", "metrics": metrics}))
     write_report(sweep, tmp_path / "report.html")
-    assert "Over 3 new seeds its SER is" in words(tmp_path / "report.html")
+    assert "Over 3 new seeds its validation SER is" in words(tmp_path / "report.html")
     assert '<p class="before">It was retrained' in (tmp_path / "report.html").read_text(), "on the table's sheet"
 
 

@@ -20,7 +20,7 @@ from trainables.models import JointModel
 from trainables.records.epochs import EpochLog, epoch_folder, read_ledger
 from trainables.records.files import save_arrays
 from trainables.records.job import EpochResult, TrialJob
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, on_validation
 
 # Most members, and non-members, of the attack at a validated epoch. An AUC is accurate to about 0.01 then.
 _VALID_MEMBERS = 2_000
@@ -56,9 +56,9 @@ def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:
 
 
 def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, device: torch.device, group: Any) -> Metrics:
-    """Return utility on the validation split, and AUC and TPR of the attack with its utterances as non-members.
+    """Return utility on the validation split, and the attack's metrics with its utterances as non-members.
 
-    The dictionary is empty on ranks other than 0.
+    These are the figures that choose: no test utterance is in them. The dictionary is empty on ranks other than 0.
     """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": job.attack is not None}
     valid = collect_predictions(model, corpus, "valid", None, **everybody)
@@ -70,13 +70,12 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     )
     train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
     if valid is not None and train is not None:
-        from trainables.measure.attacks.roc import auc, rates_at_fpr
-        from trainables.measure.attacks.shadow import attack_scores, load_attack
+        from trainables.measure.attacks.shadow import attack_metrics, attack_scores, load_attack
 
         attack = load_attack(job.attack)
         inside, outside = train.seen()[0], valid.seen()[0][non_members]
         scores = attack_scores(attack, inside), attack_scores(attack, outside)
-        found["valid_mia_auc"], found["valid_mia_tpr_at_1pct_fpr"] = auc(*scores), rates_at_fpr(*scores, 0.01)[0]
+        found |= {f"valid_{name}": value for name, value in attack_metrics(*scores).items()}
     return found
 
 
@@ -102,6 +101,7 @@ def earlier_epochs(
         if found is not None and log is not None:
             found |= privacy_metrics(ledger, job.spec.edp.delta) | permitted_metrics(ledger, job.spec.edp.delta)
             spent = log.by_epoch[epoch]
+            found |= on_validation(spent)
             found |= {name: spent[name] for name in ("trial_seconds", "gpu_seconds", "worker_seconds")}
             found["dropped_gradients"] = spent.get("dropped_gradients", 0.0)
             seconds = [metrics["epoch_seconds"] for n, metrics in log.by_epoch.items() if n <= epoch]

@@ -24,6 +24,7 @@ from trainables.records.pareto import (
     Metrics,
     Objectives,
     Values,
+    deciding,
     hypervolume,
     non_dominated,
     objective_value,
@@ -63,7 +64,7 @@ def read_ledger(folder: Path) -> Ledger | None:
 
 def point_of(metrics: Metrics, objectives: Objectives = TRADE_OFF) -> tuple[float, ...]:
     """Return the values by which a trial's epochs are compared: its objectives on the validation split."""
-    return tuple(objective_value(name, metrics, "valid_") for name in objectives)
+    return tuple(objective_value(name, deciding(metrics)) for name in objectives)
 
 
 def worth_keeping(points: Sequence[Values], most: int) -> list[int]:

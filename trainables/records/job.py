@@ -67,7 +67,7 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """A kept epoch, by number (1 is the first), and the metrics of its model on the test split."""
+    """A kept epoch, by number (1 is the first), and the metrics of its model on validation (`valid_…`) and test."""
 
     epoch: int
     metrics: Metrics
@@ -75,7 +75,7 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a trial; `metrics` are those of the last epoch on the test split."""
+    """The result of a trial; `metrics` are those of the last epoch on validation (`valid_…`) and test."""
 
     metrics: Metrics
     ledger: Ledger

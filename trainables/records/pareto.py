@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 Metrics = dict[str, float]
 
@@ -15,16 +15,32 @@ TRADE_OFF: Objectives = ("ser", "mia_auc", "log10_epsilon")
 
 Values = Sequence[float]
 
+_VALID = "valid_"
+"""The prefix of a metric of the validation split. The same metric without it is of the test split."""
 
-def objective_value(name: str, metrics: Metrics, measured_on: str = "") -> float:
+
+def on_validation(metrics: Mapping[str, float]) -> Metrics:
+    """Return the metrics of the validation split, under their own names (`valid_ser`, …)."""
+    return {name: value for name, value in metrics.items() if name.startswith(_VALID)}
+
+
+def deciding(metrics: Mapping[str, float]) -> Metrics:
+    """Return the figures that choose, under the objectives' names: those of the validation split replace the test's.
+
+    A record of an earlier version has no figures of the validation split. Its test figures chose, and are returned.
+    """
+    return {**metrics, **{name.removeprefix(_VALID): value for name, value in on_validation(metrics).items()}}
+
+
+def objective_value(name: str, metrics: Metrics) -> float:
     """Return an objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
 
     Args:
-        measured_on: `valid_` for metrics of an epoch on the validation split, "" for the test split.
+        metrics: the figures that choose (`deciding`).
     """
     if name.startswith("log10_"):
         return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
-    return metrics.get(measured_on + name, math.nan)
+    return metrics.get(name, math.nan)
 
 
 def dominates(one: Values, other: Values) -> bool:

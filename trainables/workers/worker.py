@@ -25,7 +25,7 @@ from trainables.measure.measuring import (
 )
 from trainables.records.epochs import EpochLog, read_ledger, write_ledger, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, on_validation
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
 from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
@@ -101,8 +101,9 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         raise
     finally:
         dist.destroy_process_group(objects)
-    if rank != 0 or final is None:
+    if log is None or final is None:
         return None
+    final |= on_validation(log.curve[-1])
     final |= privacy_metrics(trainer.ledger, spec.edp.delta) | permitted_metrics(trainer.ledger, spec.edp.delta)
     final |= _cost(job, started, device)
     final["dropped_gradients"] = dropped_before + trainer.dropped

@@ -108,7 +108,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       if (at) said.set("at", at);
       if (beside) said.set("with", beside);
       for (const [name, most] of Object.entries(limits || {})) {
-        said.set(name.endsWith("_seconds") ? "cost" : name, Number(most.toPrecision(6)));
+        said.set(name.endsWith("_seconds") ? "cost" : name.replace(/^valid_/, ""), Number(most.toPrecision(6)));
       }
       history.replaceState(history.state, "", "#" + said.toString().replaceAll("%40", "@"));
       return window.dash_clientside.no_update;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from tests.support.synthetic import sweep_of
 
 
 def point(trial: int, ser: float, auc: float | None, epsilon: float, *, half: float = 0.03, **more: float) -> Point:
-    metrics = {"ser": ser, "ser_lower": ser - 0.02, "ser_upper": ser + 0.02, "epsilon": epsilon, "delta": 1e-4}
+    metrics = {"valid_ser": ser, "valid_ser_lower": ser - 0.02, "valid_ser_upper": ser + 0.02}
+    metrics |= {"ser": 1 - ser, "ser_lower": 1 - ser, "ser_upper": 1 - ser}  # the test split would choose the opposite
+    metrics |= {"epsilon": epsilon, "delta": 1e-4}
     if auc is not None:
-        metrics |= {"mia_auc": auc, "mia_auc_lower": auc - half, "mia_auc_upper": auc + half}
+        metrics |= {"valid_mia_auc": auc, "valid_mia_auc_lower": auc - half, "valid_mia_auc_upper": auc + half}
+        metrics |= {"mia_auc": 1 - auc}
     return Point(trial, 4, {}, metrics | more, None, Path(str(trial)), None, RECIPE)
 
 
@@ -36,9 +40,19 @@ def test_the_lowest_ser_among_those_with_a_guarantee_is_recommended() -> None:
     assert found.point is not None
     assert found.point.trial == 2, "the better SER of trial 0 has no guarantee"
     assert found.why == (
-        "Trial 2 has the lowest SER, 20.0%, of the front's 2 configurations with a guarantee (ε ≤ 10); "
+        "Trial 2 has the lowest validation SER, 20.0%, of the front's 2 configurations with a guarantee (ε ≤ 10); "
         "none of them leaks clearly less."
     )
+
+
+def test_a_sweep_of_an_earlier_version_has_no_validation_figures_and_chooses_by_what_it_has_and_says_so() -> None:
+    old = [
+        replace(one, metrics={name: value for name, value in one.metrics.items() if not name.startswith("valid_")})
+        for one in (point(0, 0.1, 0.5, 8.0), point(1, 0.2, 0.5, 8.0))
+    ]
+    found = recommend(old)
+    assert found.point is old[1]
+    assert "Trial 1 has the lowest test SER, 80.0%" in found.why
 
 
 def test_a_useless_model_whose_attack_did_worse_than_guessing_is_not_chosen() -> None:
@@ -91,7 +105,7 @@ def test_the_recipes_target_is_what_counts_as_a_guarantee() -> None:
 
 def test_one_point_is_the_only_one_and_equal_ones_are_told_apart_by_epsilon() -> None:
     assert recommend([point(7, 0.1, 0.5, 1.0)]).why == (
-        "Trial 7 (SER 10.0%) is the front's only configuration with a guarantee (ε ≤ 10)."
+        "Trial 7 (validation SER 10.0%) is the front's only configuration with a guarantee (ε ≤ 10)."
     )
     tied = [point(0, 0.1, 0.5, 2.0), point(1, 0.1, 0.5, 1.0), point(2, 0.11, 0.5, 1.0), point(3, 0.3, 0.5, 1.0)]
     assert taken(tied) == 1
@@ -123,15 +137,18 @@ def test_limits_leave_points_out_and_the_rule_is_the_same_within_them() -> None:
 
 def test_what_new_seeds_gave_takes_the_place_of_what_was_measured_once() -> None:
     points = [point(0, 0.10, 0.5, 8.0), point(1, 0.15, 0.5, 8.0)]
-    unlucky = {"ser": 0.30, "ser_lower": 0.25, "ser_upper": 0.35, "confirmed_seeds": 3}
-    again = {"0": unlucky, "1": {"ser": 0.16, "ser_lower": 0.12, "ser_upper": 0.2, "confirmed_seeds": 3}}
+    unlucky = {"valid_ser": 0.30, "valid_ser_lower": 0.25, "valid_ser_upper": 0.35, "confirmed_seeds": 3}
+    again = {
+        "0": unlucky,
+        "1": {"valid_ser": 0.16, "valid_ser_lower": 0.12, "valid_ser_upper": 0.2, "confirmed_seeds": 3},
+    }
     found = recommend(points, again=again)
     assert found.point is points[1]
-    assert "lowest SER, 16.0%" in found.why
+    assert "lowest validation SER, 16.0%" in found.why
     assert found.why.endswith("Its figures are means over 3 new seeds.")
     assert recommend(points, again=again, limits={"ser": 0.2}).point is points[1]
     assert taken(points, again=again, limits={"ser": 0.155}) is None, "what was measured once was luck"
-    leaks = {"0": {"mia_auc": 0.7, "mia_auc_lower": 0.65, "mia_auc_upper": 0.75}}
+    leaks = {"0": {"valid_mia_auc": 0.7, "valid_mia_auc_lower": 0.65, "valid_mia_auc_upper": 0.75}}
     assert taken(points, again=leaks) == 1
 
 
@@ -148,14 +165,14 @@ def test_three_seeds_of_confirm_count_and_two_do_not(sweep: Sweep) -> None:
         assert new_seeds(sweep, one) == {}
         folder = seed_folder(sweep, one, k)
         folder.mkdir(parents=True)
-        run = {"seed": k, "run_id": None, "metrics": one.metrics | {"ser": 0.1 * k}}
+        run = {"seed": k, "run_id": None, "metrics": one.metrics | {"valid_ser": 0.1 * k}}
         (folder / "result.json").write_text(json.dumps(run))
     found = new_seeds(sweep, one)
-    assert found["ser"] == pytest.approx(0.2)
-    least = min([0.2, *(p.metrics["ser"] for p in pareto_front(sweep.trials(), sweep.recipe.search.objectives)[1:])])
+    assert found["valid_ser"] == pytest.approx(0.2)
+    least = min([0.2, *(p.deciding["ser"] for p in pareto_front(sweep.trials(), sweep.recipe.search.objectives)[1:])])
     with pytest.raises(UserError, match=rf"the front's lowest: {least:.4g}"):
         choose(sweep, {"ser": 0.001})
-    assert found["ser_lower"] < 0.1 < 0.3 < found["ser_upper"]
+    assert found["valid_ser_lower"] < 0.1 < 0.3 < found["valid_ser_upper"]
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from sweeps.run.progress import Progress
 PARAMS = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
 EPOCH = {"valid_ser": 0.25, "epsilon": 12.0, "epsilon_paper": 3.0, "gpu_seconds": 33.0, "worker_seconds": 33.0}
 RESULT = {
-    "ser": 0.2,
+    "valid_ser": 0.2,
+    "ser": 0.3,
     "mia_auc": 0.55,
     "epsilon": 15.0,
     "epsilon_paper": 4.0,
@@ -49,7 +50,7 @@ def test_elsewhere_there_are_plain_lines() -> None:
     lines = watched(terminal=False).splitlines()
     assert lines[0].startswith("trial 0 running: C 1, z0 0.1, decay none")
     assert lines[1].startswith(
-        "trial 0 complete: SER 20.0%, MIA AUC 0.550, ε honest 15, ε paper 4, ε not audited, 40 s; 1"
+        "trial 0 complete: validation SER 20.0%, MIA AUC 0.550, ε honest 15, ε paper 4, ε not audited, 40 s; 1"
     )
     assert lines[3] == "trial 1 interrupted: saved after epoch 0 of 3"
 
@@ -64,7 +65,7 @@ def test_what_is_no_trial_of_the_sweep_has_a_name_of_its_own(terminal: bool) -> 
         assert set(progress.waiting) == {"trial 7@3, seed 1"}
         progress.trial(0, "complete", metrics=RESULT)
     assert "7@3, seed 1" in written.getvalue()
-    assert terminal or "trial 7@3, seed 1 complete: SER 20.0%" in written.getvalue()
+    assert terminal or "trial 7@3, seed 1 complete: validation SER 20.0%" in written.getvalue()
 
 
 def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early() -> None:
@@ -74,8 +75,8 @@ def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early
     progress.trial(1, "failed", PARAMS, reason="a worker died")
     first, second = written.getvalue().splitlines()
     assert first.startswith(
-        "trial 0 stopped: after 2 epochs dominated; SER 20.0%, MIA AUC 0.550, ε honest 3.00e+12 (no formal guarantee), "
-        "ε paper 7.50e+11 (no formal guarantee), ε audited ≥ 0.0229, 40 s"
+        "trial 0 stopped: after 2 epochs dominated; validation SER 20.0%, MIA AUC 0.550, ε honest 3.00e+12 "
+        "(no formal guarantee), ε paper 7.50e+11 (no formal guarantee), ε audited ≥ 0.0229, 40 s"
     )
     assert second == "trial 1 failed: a worker died"
 

@@ -142,3 +142,14 @@ def test_a_database_that_does_not_open_is_a_mistake_of_one_line(
     monkeypatch.setenv("PLACE", str(tmp_path))
     assert "study.db" in study_storage("sqlite:///$PLACE/study.db").url
     assert (tmp_path / "study.db").is_file()
+
+
+def test_the_sampler_is_told_what_validation_measured_and_nothing_of_the_test_split(tmp_path: Path) -> None:
+    made, recipe = sweep(tmp_path, "search.sampler=random")
+    told = trials(made, recipe)
+    assert told.ask("0") is not None
+    seen = {"valid_ser": 0.2, "valid_mia_auc": 0.55, "ser": 0.9, "mia_auc": 0.8}
+    assert told.tell("0", result(**seen), Ledger(), []) == "complete"
+    assert told.driver._study.trials[0].values == pytest.approx([0.2, 0.55, 1.0])
+    (record,) = made.trials()
+    assert record.metrics["ser"] == 0.9, "the test SER stands beside it"

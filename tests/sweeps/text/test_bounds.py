@@ -93,7 +93,7 @@ def test_an_epsilon_a_little_over_8_reads_8_nowhere(monkeypatch: pytest.MonkeyPa
     assert epsilon_text(8.0049) == epsilon_cell(8.0049) == "8.01"
     assert privacy_statement(metrics, EDPSpec()).startswith("(8.005, 0.0005)-DP")
     card = model_card(spec(edp={"reproducible_noise": None}), metrics, {}, 8.0049, None, "train", 100)
-    assert "all of them together is 8.01" in card
+    assert "all of them together have an ε of 8.01" in card
     row = {"epoch": 1, "epsilon": 8.0049, "epsilon_paper": 8.0049}
     _show({**metrics, "neighbours": "", "unit": "example", "per_epoch": [row]}, EDPSpec())
     chosen = {"number": 0, "params": {}}

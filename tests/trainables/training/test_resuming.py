@@ -24,6 +24,7 @@ from tests.support.workers import run_workers
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.epochs import read_curve, read_ledger
 from trainables.records.job import Stop, TrialFailed, TrialJob, TrialResult
+from trainables.records.pareto import on_validation
 from trainables.training.checkpoint import discard_checkpoint, load_checkpoint
 from trainables.workers.worker import run_trial
 
@@ -244,7 +245,12 @@ def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, atta
     assert 2 <= len(result.epochs) <= 3  # one that another dominates is not kept
     assert result.epochs[-1].epoch == 4
     assert result.epochs[-1].metrics == result.metrics
-    assert len(read_curve(job.output)) == 4
+    curve = read_curve(job.output)
+    assert len(curve) == 4
+    for kept in result.epochs:
+        chose = on_validation(kept.metrics)
+        assert chose == on_validation(curve[kept.epoch - 1]), "each model has the figures that chose it"
+        assert {"valid_ser", "valid_ser_lower", "valid_mia_auc", "valid_mia_auc_lower"} <= set(chose)
     for kept in result.epochs[:-1]:
         folder = job.output / "epochs" / str(kept.epoch)
         alone = TrialJob(spec(training=training | {"epochs": kept.epoch}), corpus, tmp_path / str(kept.epoch), attack)

@@ -91,6 +91,18 @@ def test_a_full_batch_is_as_large_as_the_corpus_and_so_is_the_n_of_dpsgd(corpus:
 
 
 @pytest.mark.slow
+def test_with_the_validation_split_the_rate_is_that_of_both_and_nothing_is_validated(
+    corpus: Path, tmp_path: Path
+) -> None:
+    both = EncodedCorpus.open(corpus).with_valid_in_train().size("train")
+    assert both > 54
+    poisson = spec(training={"method": "dpsgd", "batch_size": 16}, edp={"sampling": "poisson"})
+    (result,) = run_workers(trial, 1, TrialJob(poisson, corpus, tmp_path / "out", with_valid=True))
+    assert all(entry.mechanism.rate == pytest.approx(16 / both) for entry in result.ledger.entries)
+    assert not any(name.startswith("valid_") for name in result.metrics)
+
+
+@pytest.mark.slow
 def test_a_full_batch_in_micro_batches_keeps_their_number(corpus: Path, tmp_path: Path) -> None:
     result = run(corpus, tmp_path / "out", 2, training={"batch_size": "full", "workers": 2})[0]
     assert {(e.steps, e.mechanism.N, e.mechanism.rate) for e in result.ledger.entries} == {(1, 8, 1.0)}
