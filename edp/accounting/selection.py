@@ -4,12 +4,14 @@
 |---|---|
 | any searcher, early stopping, failed trials | `composed_epsilon`: all that was executed, composed |
 | a secret random number of i.i.d. trials, only the best released | `random_stopping_epsilon` |
+| several sweeps of either kind | `epsilon_with_best` |
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from dp_accounting import dp_event
@@ -64,6 +66,47 @@ def composed_epsilon_user(ledgers: Iterable[Ledger], delta: float) -> float | No
 _epsilon_of = lru_cache(maxsize=64)(epsilon_of)
 
 
+@dataclass(frozen=True, slots=True)
+class BestOf:
+    """The best of a secret random number of trials, each of which costs at most `one` (`random_stopping_epsilon`)."""
+
+    one: Composition
+    mean: float
+    shape: float
+
+    def epsilon(self, delta: float) -> float:
+        """Return its ε at `delta`.
+
+        Raises:
+            UserError: as `random_stopping_epsilon`.
+        """
+        return _best_epsilon(self, delta)
+
+
+def epsilon_with_best(parts: Iterable[Composition], best: Sequence[BestOf], delta: float) -> float:
+    """Return ε of everything together: mechanisms, and searches of which only the best trial was released.
+
+    Mechanisms compose as in `composed_epsilon`. A search has a bound at each δ and no composition of its own, so δ is
+    divided equally among the searches and the rest, and the epsilons are added (basic composition).
+
+    Examples:
+        >>> one = Composition(mu=0.5)
+        >>> round(epsilon_with_best([one, one], [], 1e-5), 2), round(epsilon_with_best([one], [], 1e-5), 2)
+        (2.87, 1.92)
+        >>> secret = BestOf(one, mean=10, shape=1)
+        >>> round(epsilon_with_best([], [secret], 1e-5), 2), round(epsilon_with_best([one], [secret], 1e-5), 2)
+        (3.77, 5.88)
+
+    Raises:
+        UserError: for a delta outside (0, 1).
+    """
+    rest = compose(parts)
+    if not best:
+        return _epsilon_of(rest, delta)
+    share = delta / (len(best) + (rest != Composition()))
+    return _epsilon_of(rest, share) + sum(one.epsilon(share) for one in best)
+
+
 def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:
     """Return ε of releasing only the best of a secret random number of trials.
 
@@ -94,8 +137,14 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     Raises:
         UserError: where the theorem does not apply, with the reason.
     """
+    return BestOf(composition_of(base), mean, shape).epsilon(delta)
+
+
+# Cached, because an account asks again for every check.
+@lru_cache(maxsize=64)
+def _best_epsilon(best: BestOf, delta: float) -> float:
     check_delta(delta)
-    cost = composition_of(base)
+    cost, mean, shape = best.one, best.mean, best.shape
     if cost.mu_if_always_drawn > 1e150:
         raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
     if not shape >= 0:

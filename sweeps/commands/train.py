@@ -37,9 +37,7 @@ from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import flat, trial_tags
 from trainables.config import TrialSpec
-from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Splits
-from trainables.pretraining.overlap import is_shared
 from trainables.records.epochs import write_ledger
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
@@ -284,24 +282,16 @@ def _tell_sweep(
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
     """Return True if it trains privately on people of the sweep's corpus, so that it counts in the sweep's ε.
 
-    A sample, another split, another place or another format of the corpus has the same people, and so has a corpus
-    that shares utterances with it. If that cannot be found out, the answer is True.
+    If it cannot be found out whether these are the same people, the answer is True.
     """
+    from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
     from sweeps.store.sweep import Sweep
 
     if spec.training.method == "sgd":
         return False
     try:
-        corpus = Sweep.existing(storage, origin.sweep).recipe.corpus
-        if (spec.corpus.name, spec.corpus.path) == (corpus.name, corpus.path):
-            return True
-        whole = {"seed": 0, "utterances": None, "split": "paper"}
-        mine, theirs = (one.model_copy(update=whole) for one in (spec.corpus, corpus))
-        if corpus_digest(mine) == corpus_digest(theirs):
-            return True
-        if is_generated(mine) or is_generated(theirs):
-            return False  # generated utterances are of no person, and different generated corpora share some
-        return is_shared(load_corpus(mine), load_corpus(theirs))
+        sweep = Sweep.existing(storage, origin.sweep)
+        return CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), KnownCorpus(sweep.recipe.corpus)) is not False
     except UserError:
         return True
 

@@ -1,0 +1,164 @@
+"""`edp-sweep account`: the ε of everything that was ever trained on a corpus."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from edp.spec import UserError
+from sweeps.commands.console import busy, err, out, print_json
+from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
+from sweeps.store.storage import default_tracking_uri
+from sweeps.text.errors import one_line
+from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
+from sweeps.text.paths import as_path
+from sweeps.text.terminal import figures_table, print_line
+from trainables.config import CorpusSpec
+
+if TYPE_CHECKING:
+    from sweeps.results.account import CorpusAccount, Row
+    from sweeps.store.same_corpus import KnownCorpus
+
+_KINDS = {"sweep": "sweep", "confirm": "confirm", "training": "train"}
+_UNITS = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}
+
+
+def account_command(
+    corpus: Annotated[
+        str | None,
+        typer.Argument(help="a corpus' name in the recipes, or the path of its files; by default every corpus"),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="δ of every ε; by default the smallest δ of the recipes that trained on the corpus"),
+    ] = None,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """Show the ε of everything that was ever trained on a corpus: what was released, and what was only looked at."""
+    if delta is not None and not 0 < delta < 1:
+        raise UserError(f"--delta = {delta:g}: allowed: a number between 0 and 1")
+    if not storage.is_dir():
+        raise UserError(f"storage = {str(storage)!r}: no such folder; allowed: the folder of sweeps")
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+    with busy("reading ledgers and MLflow, and composing"):
+        from sweeps.tracking.remembered import tracked_accounts
+
+        wanted = _wanted(corpus) if corpus is not None else None
+        found = tracked_accounts(storage, uri, wanted=wanted)
+        if wanted is not None and not found[0].rows and not _exists(wanted):
+            names = sorted({name for one in tracked_accounts(storage, uri) for name in one.names})
+            raise UserError(
+                f"corpus = {corpus!r}: nothing in {storage} was trained on a corpus of this name, and there is no such "
+                f"file or folder; allowed: {', '.join(names) or 'a path'}"
+            )
+        documents = [account_document(one, delta or one.delta) for one in found]
+    if as_json:
+        print_json({"storage": str(storage), "corpora": documents})
+        return
+    for document in documents:
+        print_account(document, out)
+    if not documents:
+        print_line(err, f"nothing was trained in {storage}")
+
+
+def _wanted(corpus: str) -> KnownCorpus:
+    from sweeps.store.same_corpus import KnownCorpus
+
+    try:
+        here = as_path(corpus).exists()
+        spec = CorpusSpec.model_validate({"path": corpus} if here else {"name": corpus})
+    except (UserError, ValidationError) as error:
+        reason = one_line(error) if isinstance(error, ValidationError) else str(error)
+        raise UserError(f"corpus = {reason}") from None
+    return KnownCorpus(spec)
+
+
+def _exists(corpus: KnownCorpus) -> bool:
+    """Return True if the corpus can be found, although nothing was trained on it."""
+    from trainables.corpora import corpus_digest
+
+    try:
+        corpus_digest(corpus.spec)
+    except UserError:
+        return False
+    return True
+
+
+def account_document(account: CorpusAccount, delta: float) -> dict[str, Any]:
+    """Return a corpus' part of the document that `edp-sweep account --json` prints."""
+    return {
+        "corpus": account.names,
+        "delta": delta,
+        "unit": account.unit,
+        "activities": [_row_document(row, delta) for row in account.rows],
+        "without_privacy": account.without_privacy,
+        "released_without_privacy": account.released_without_privacy,
+        "uncounted": account.uncounted,
+        "epsilon_released": account.released(delta),
+        "epsilon_of_everything": account.everything(delta),
+    }
+
+
+def _row_document(row: Row, delta: float) -> dict[str, Any]:
+    one = row.activity
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "began": datetime.fromtimestamp(one.began).astimezone().isoformat(timespec="seconds"),
+        "corpus": one.corpus.spec.name,
+        "trainings": one.trainings,
+        "epsilon": row.epsilon(delta),
+        "lost": one.lost or None,
+        "released": row.released,
+        "models": list(one.released),
+    }
+
+
+def print_account(document: dict[str, Any], console: Console) -> None:
+    """Print a corpus' activities as a table, what has no ε, what is not counted, and the two totals."""
+    names = document["corpus"]
+    title = f"Account of corpus {names[0]}" + (f", also called {enumerated(names[1:])}" if names[1:] else "")
+    at = f"at δ = {document['delta']:g}, for {_UNITS[document['unit']]}"
+    table = figures_table(title, f"ε {at}.", ["what", "name", "began", "corpus", "trainings", "ε"], "released")
+    for column in table.columns[:4]:
+        column.justify = "left"
+    for one in document["activities"]:
+        count = "secret" if one["trainings"] is None else str(one["trainings"])
+        released = "; ".join(one["models"]) or ("yes" if one["released"] else "")
+        if one["released"] and not one["models"] and one["kind"] != "training":
+            released = "chose what was released"
+        began = datetime.fromisoformat(one["began"])
+        table.add_row(
+            _KINDS[one["kind"]], one["name"], f"{began:%Y-%m-%d %H:%M}", one["corpus"], count, _cell(one), released
+        )
+    console.print(table)
+    least = "at least " if document["uncounted"] else ""
+    released = document["epsilon_released"]
+    shown = f"{least}{epsilon_digits(released, 4)}" if released < float("inf") else "∞"
+    print_line(console, f"ε of what was released, and of the trainings that chose it: {shown}")
+    print_line(console, f"ε of everything, also of what was only looked at: {least}{epsilon_digits(document['epsilon_of_everything'], 4)}")
+    if document["released_without_privacy"]:
+        print_line(console, f"released without privacy: {enumerated(document['released_without_privacy'])}")
+    if document["without_privacy"]:
+        print_line(console, "without privacy (ε = ∞), in neither total unless released; release none of these:")
+    for line in document["without_privacy"]:
+        print_line(console, f"  {line}")
+    if document["uncounted"]:
+        print_line(console, "not counted, so the totals are lower bounds:")
+    for line in document["uncounted"]:
+        print_line(console, f"  {line}")
+
+
+def _cell(one: dict[str, Any]) -> str:
+    """Return the ε of a row; with `≥` if it may be larger."""
+    if one["lost"] is None:
+        return epsilon_cell(one["epsilon"])
+    return f"≥ {epsilon_cell(one['epsilon'])}" if one["epsilon"] else "unknown"
