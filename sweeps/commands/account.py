@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -141,20 +141,21 @@ def print_account(document: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     least = "at least " if document["uncounted"] else ""
-    released = document["epsilon_released"]
-    shown = f"{least}{epsilon_digits(released, 4)}" if released < float("inf") else "∞"
-    print_line(console, f"ε of what was released, and of the trainings that chose it: {shown}")
-    print_line(console, f"ε of everything, also of what was only looked at: {least}{epsilon_digits(document['epsilon_of_everything'], 4)}")
-    if document["released_without_privacy"]:
-        print_line(console, f"released without privacy: {enumerated(document['released_without_privacy'])}")
-    if document["without_privacy"]:
-        print_line(console, "without privacy (ε = ∞), in neither total unless released; release none of these:")
-    for line in document["without_privacy"]:
-        print_line(console, f"  {line}")
-    if document["uncounted"]:
-        print_line(console, "not counted, so the totals are lower bounds:")
-    for line in document["uncounted"]:
-        print_line(console, f"  {line}")
+    totals = {
+        "what was released, and of the trainings that chose it": document["epsilon_released"],
+        "everything, also of what was only looked at": document["epsilon_of_everything"],
+    }
+    for what, epsilon in totals.items():
+        shown = "∞" if math.isinf(epsilon) else f"{least}{epsilon_digits(epsilon, 4)}"
+        print_line(console, f"ε of {what}: {shown}")
+    lists = {
+        "released without privacy:": document["released_without_privacy"],
+        "without privacy (ε = ∞), and in no total unless released; do not release these:": document["without_privacy"],
+        "not counted, so the totals are lower bounds:": document["uncounted"],
+    }
+    for heading, lines in lists.items():
+        for line in [heading, *(f"  {line}" for line in lines)] if lines else []:
+            print_line(console, line)
 
 
 def _cell(one: dict[str, Any]) -> str:

@@ -126,9 +126,11 @@ def train(
         UserError: if the training cannot start. Nothing was made then.
         TrialError: if the training failed, with the reason.
     """
+    from sweeps.config.spending import of_training
     from sweeps.config.target_epsilon import check_batches
     from sweeps.registry.register import register
     from sweeps.run.capacity import check_memory
+    from sweeps.run.corpus_budget import open_budget
     from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session
@@ -153,8 +155,12 @@ def train(
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
+    units = num_privacy_units(spec, prepared, corpora, with_valid)
     if not with_valid:
-        check_batches([spec], num_privacy_units(spec, prepared, corpora))
+        check_batches([spec], units)
+    budget = open_budget(spec.corpus, storage, uri, progress.say, going_on=made.name)
+    if budget is not None:
+        budget.check([of_training(spec, units)], "this training")
     if origin is not None and not _same_people(origin, spec, storage):
         if spec.training.method != "sgd":
             progress.say(f"another corpus than that of sweep {origin.sweep}: this training is not counted in its ε")
@@ -291,7 +297,9 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
         return False
     try:
         sweep = Sweep.existing(storage, origin.sweep)
-        return CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), KnownCorpus(sweep.recipe.corpus)) is not False
+        return (
+            CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), KnownCorpus(sweep.recipe.corpus)) is not False
+        )
     except UserError:
         return True
 

@@ -17,6 +17,7 @@ from edp.spec import Unit
 from sweeps.config.pricing import is_shuffled
 from sweeps.config.random_stopping import SHAPE
 from sweeps.config.recipe import Recipe, example_params
+from sweeps.config.space import Dimension
 from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
 from trainables.config import TrialSpec
 
@@ -57,7 +58,9 @@ def of_ledger(ledger: Ledger) -> Spending:
         UserError: for correlated noise whose steps have no price.
     """
     units = {entry.mechanism.unit for one in (ledger, *ledger.discarded) for entry in one.entries}
-    unit: Unit = units.pop() if len(units) == 1 else "example"  # a training has one unit, and none before its first step
+    unit: Unit = (
+        units.pop() if len(units) == 1 else "example"
+    )  # a training has one unit, and none before its first step
     return Spending(composition_of(ledger), unit)
 
 
@@ -95,7 +98,7 @@ def of_trials(recipe: Recipe, units: int, trials: int) -> list[Spending] | None:
     if recipe.search.secret:
         return [of_best(recipe)]
     searched = recipe.dimensions.get("epsilon")
-    target = recipe.edp.epsilon if searched is None else max(map(float, searched.ends()))
+    target = max(map(float, searched.ends())) if isinstance(searched, Dimension) else recipe.edp.epsilon
     if target is None:
         return None
     if is_shuffled(recipe):

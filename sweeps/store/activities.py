@@ -26,7 +26,6 @@ from trainables.pretraining.overlap import public_corpora
 from trainables.records.epochs import read_curve
 from trainables.records.files import read_json_if_any
 
-
 PLAN = "plan.json"
 """In the folder of a search by `run --plan`: the way, and the trial that was released."""
 CHECKPOINT = "checkpoint.pt"  # `trainables.training.checkpoint.NAME`, which imports PyTorch

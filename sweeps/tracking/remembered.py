@@ -58,9 +58,7 @@ def tracked_accounts(
             continue
         remembered += _without_folder(runs, storage, run_ids)
         registered |= models | {_name(runs[run]) for run in models & runs.keys() if _role(runs[run]) == "train"}
-    found = accounts(
-        storage, remembered=remembered, registered=frozenset(registered), going_on=going_on, wanted=wanted
-    )
+    found = accounts(storage, remembered=remembered, registered=frozenset(registered), going_on=going_on, wanted=wanted)
     for account in found:
         account.uncounted += [f"what only this store knows: {what}" for what in silent]
     return found
