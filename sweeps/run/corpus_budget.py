@@ -53,10 +53,11 @@ class CorpusBudget:
         after = together([*before, *more], self._budget.delta)
         if after <= self._budget.epsilon * (1 + _ROUNDING):
             return None
-        so_far, adds = (epsilon_digits(together(some, self._budget.delta), 4) for some in (before, more))
+        so_far, adds = (together(some, self._budget.delta) for some in (before, more))
+        shown = [epsilon_digits(epsilon / (1 + _ROUNDING), 4) for epsilon in (so_far, adds, after)]
         return (
             f"corpus.budget = (ε {self._budget.epsilon:g}, δ {self._budget.delta:g}): the account of corpus "
-            f"{self._corpus.name} is ε = {so_far}, {what} would add {adds} and make it {epsilon_digits(after, 4)}; "
+            f"{self._corpus.name} is ε = {shown[0]}, {what} would add {shown[1]} and make it {shown[2]}; "
             "allowed: what stays within the budget (edp-sweep account lists what was spent)"
         )
 

@@ -168,18 +168,18 @@ def test_a_corpus_is_recognised_under_other_names_and_by_its_utterances(tmp_path
     assert set(account.names) == {"mine", "copy", "part", "other"}, "other shares with part, which shares with mine"
     assert account.everything(DELTA) == pytest.approx(composed(5), rel=1e-4)
     training(storage, "strange", *EIGHT, corpus=CorpusSpec(name="communication"))
-    assert {tuple(one.names) for one in accounts(storage)} == {("again", "mine")} or len(accounts(storage)) == 2
+    assert [len(one.rows) for one in accounts(storage)] == [5, 1]
 
 
 @pytest.mark.slow
 def test_a_corpus_whose_files_are_gone_is_compared_by_its_encoding_or_said_to_be_unknown(tmp_path: Path) -> None:
     storage = tmp_path / "runs"
     gone, here = mine(tmp_path, "gone", 0, 200), mine(tmp_path, "here", 100, 300)
-    folder = training(storage, "early", *EIGHT, corpus=gone)
+    training(storage, "early", *EIGHT, corpus=gone)
     training(storage, "late", *EIGHT, corpus=here)
     splits: Splits = load_corpus(gone)
     assert gone.path is not None
-    shutil.rmtree(Path(gone.path).parent) if Path(gone.path).parent != tmp_path else Path(gone.path).unlink()
+    Path(gone.path).unlink()
     (account,) = accounts(storage, wanted=KnownCorpus(here))
     assert account.everything(DELTA) == pytest.approx(8, rel=1e-4)
     assert account.uncounted == ["train-early: its corpus gone is gone, and could not be compared with this one"]
@@ -187,7 +187,6 @@ def test_a_corpus_whose_files_are_gone_is_compared_by_its_encoding_or_said_to_be
     (account,) = accounts(storage, wanted=KnownCorpus(here))
     assert (len(account.rows), account.uncounted) == (2, [])
     assert CorpusComparison(storage / "cache").same(KnownCorpus(gone, "digest"), KnownCorpus(here, "digest"))
-    assert folder.is_dir()
 
 
 @pytest.mark.slow
