@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,7 +55,8 @@ class CorpusBudget:
         if after <= self._budget.epsilon * (1 + _ROUNDING):
             return None
         so_far, adds = (together(some, self._budget.delta) for some in (before, more))
-        shown = [epsilon_digits(epsilon / (1 + _ROUNDING), 4) for epsilon in (so_far, adds, after)]
+        every = [epsilon / (1 + _ROUNDING) for epsilon in (so_far, adds, after)]
+        shown = ["∞" if math.isinf(epsilon) else epsilon_digits(epsilon, 4) for epsilon in every]
         return (
             f"corpus.budget = (ε {self._budget.epsilon:g}, δ {self._budget.delta:g}): the account of corpus "
             f"{self._corpus.name} is ε = {shown[0]}, {what} would add {shown[1]} and make it {shown[2]}; "

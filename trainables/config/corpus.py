@@ -29,8 +29,15 @@ class ColumnsSpec(Frozen):
 class PrivacyBudget(Frozen):
     """The most that all trainings on a corpus may cost together."""
 
-    epsilon: Annotated[float, Field(gt=0, description="largest ε of the corpus' account (`edp-sweep account`)")]
-    delta: Annotated[float, Field(gt=0, lt=1, description="the δ at which the account is composed for it")]
+    epsilon: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="largest ε of the corpus' account; what would make it pass this is refused before it starts; "
+            "without `budget`: no limit",
+        ),
+    ]
+    delta: Annotated[float, Field(gt=0, lt=1, description="the δ of that ε")]
 
 
 class CorpusSpec(Frozen):

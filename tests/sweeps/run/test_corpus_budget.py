@@ -134,7 +134,7 @@ def test_a_training_is_refused_and_one_that_goes_on_is_not_counted_twice(
 
     assert "this training would add 8 and make it 12.66" in refused()
     assert "this training would add 8 and make it 12.66" in refused(valid=True)
-    assert "would add inf and make it inf" in refused("training.method=sgd")
+    assert "would add ∞ and make it ∞" in refused("training.method=sgd")
     goes_on = training(tmp_path, "two", *EIGHT)
     assert "is ε = 12.66" in refused(name="two"), "it would begin anew"
     (goes_on / "checkpoint.pt").touch()
