@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,10 +21,10 @@ from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
 from sweeps.text.paths import as_path
 from sweeps.text.terminal import figures_table, print_line
 from trainables.config import CorpusSpec
+from trainables.corpora import GENERATED, PUBLIC
 
 if TYPE_CHECKING:
     from sweeps.results.account import CorpusAccount, Row
-    from sweeps.store.same_corpus import KnownCorpus
 
 _KINDS = {"sweep": "sweep", "confirm": "confirm", "training": "train"}
 _UNITS = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}
@@ -51,14 +52,10 @@ def account_command(
     with busy("reading ledgers and MLflow, and composing"):
         from sweeps.tracking.remembered import tracked_accounts
 
-        wanted = _wanted(corpus) if corpus is not None else None
-        found = tracked_accounts(storage, uri, wanted=wanted)
-        if wanted is not None and not found[0].rows and not _exists(wanted):
-            names = sorted({name for one in tracked_accounts(storage, uri) for name in one.names})
-            raise UserError(
-                f"corpus = {corpus!r}: nothing in {storage} was trained on a corpus of this name, and there is no such "
-                f"file or folder; allowed: {', '.join(names) or 'a path'}"
-            )
+        if corpus is None:
+            found = tracked_accounts(storage, uri)
+        else:
+            found = _of_corpus(corpus, storage, uri)
         documents = [account_document(one, delta or one.delta) for one in found]
     if as_json:
         print_json({"storage": str(storage), "corpora": documents})
@@ -69,27 +66,30 @@ def account_command(
         print_line(err, f"nothing was trained in {storage}")
 
 
-def _wanted(corpus: str) -> KnownCorpus:
+def _of_corpus(corpus: str, storage: Path, uri: str) -> list[CorpusAccount]:
+    """Return the accounts of the corpora that have a name in the recipes, or of the corpus at a path.
+
+    Raises:
+        UserError: if there is no such corpus.
+    """
     from sweeps.store.same_corpus import KnownCorpus
+    from sweeps.tracking.remembered import tracked_accounts
 
     try:
         here = as_path(corpus).exists()
         spec = CorpusSpec.model_validate({"path": corpus} if here else {"name": corpus})
     except (UserError, ValidationError) as error:
-        reason = one_line(error) if isinstance(error, ValidationError) else str(error)
-        raise UserError(f"corpus = {reason}") from None
-    return KnownCorpus(spec)
-
-
-def _exists(corpus: KnownCorpus) -> bool:
-    """Return True if the corpus can be found, although nothing was trained on it."""
-    from trainables.corpora import corpus_digest
-
-    try:
-        corpus_digest(corpus.spec)
-    except UserError:
-        return False
-    return True
+        raise UserError(f"corpus = {one_line(error) if isinstance(error, ValidationError) else error}") from None
+    if here or corpus in (*PUBLIC, *GENERATED):
+        return tracked_accounts(storage, uri, wanted=KnownCorpus(spec))
+    every = tracked_accounts(storage, uri)
+    if not (named := [one for one in every if corpus in one.names]):
+        names = sorted({name for one in every for name in one.names})
+        raise UserError(
+            f"corpus = {corpus!r}: nothing in {storage} was trained on a corpus of this name, and there is no such "
+            f"file or folder; allowed: {', '.join(names) or 'a path'}"
+        )
+    return named
 
 
 def account_document(account: CorpusAccount, delta: float) -> dict[str, Any]:
@@ -103,7 +103,9 @@ def account_document(account: CorpusAccount, delta: float) -> dict[str, Any]:
         "released_without_privacy": account.released_without_privacy,
         "uncounted": account.uncounted,
         "epsilon_released": account.released(delta),
+        "epsilon_user_released": account.released_user(delta),
         "epsilon_of_everything": account.everything(delta),
+        "epsilon_user_of_everything": account.everything_user(delta),
     }
 
 
@@ -142,12 +144,14 @@ def print_account(document: dict[str, Any], console: Console) -> None:
     console.print(table)
     least = "at least " if document["uncounted"] else ""
     totals = {
-        "what was released, and of the trainings that chose it": document["epsilon_released"],
-        "everything, also of what was only looked at": document["epsilon_of_everything"],
+        "what was released, and of the trainings that chose it": "released",
+        "everything, also of what was only looked at": "of_everything",
     }
-    for what, epsilon in totals.items():
-        shown = "∞" if math.isinf(epsilon) else f"{least}{epsilon_digits(epsilon, 4)}"
-        print_line(console, f"ε of {what}: {shown}")
+    for what, key in totals.items():
+        user = document[f"epsilon_user_{key}"] if document["unit"] != "user" else None
+        shown = [document[f"epsilon_{key}"], *([user] if user is not None else [])]
+        texts = ["∞" if math.isinf(epsilon) else f"{least}{epsilon_digits(epsilon, 4)}" for epsilon in shown]
+        print_line(console, f"ε of {what}: {'; of a user: '.join(texts)}")
     lists = {
         "released without privacy:": document["released_without_privacy"],
         "without privacy (ε = ∞), and in no total unless released; do not release these:": document["without_privacy"],

@@ -6,10 +6,10 @@ utterances is emptied and filled again, which is two changes of a unit (`Composi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from edp.accounting.composition import Composition, composition_of
+from edp.accounting.composition import Composition, composition_of, composition_of_user
 from edp.accounting.gaussian import gaussian_mu
 from edp.accounting.selection import BestOf, epsilon_with_best
 from edp.ledger import Ledger
@@ -30,6 +30,8 @@ class Spending:
     unit: Unit
     mean: float | None = None
     """Expected number of trainings, each of which costs at most `cost`; None: there is one."""
+    user: Composition | None = None
+    """The cost for one user; None if users are unknown."""
 
     def of_an_utterance(self) -> Spending:
         """Return the cost for one utterance, whatever the unit is."""
@@ -51,6 +53,12 @@ def together(spendings: Iterable[Spending], delta: float) -> float:
     return epsilon_with_best([one.cost for one in every if one.mean is None], best, delta)
 
 
+def together_for_user(spendings: Sequence[Spending], delta: float) -> float | None:
+    """Return the ε of everything in `spendings` for one user; None if that of some training is unknown."""
+    known = [replace(one, cost=one.user, unit="user") for one in spendings if one.user is not None]
+    return together(known, delta) if known and len(known) == len(spendings) else None
+
+
 def of_ledger(ledger: Ledger) -> Spending:
     """Return the cost of the executed steps.
 
@@ -61,7 +69,7 @@ def of_ledger(ledger: Ledger) -> Spending:
     unit: Unit = (
         units.pop() if len(units) == 1 else "example"
     )  # a training has one unit, and none before its first step
-    return Spending(composition_of(ledger), unit)
+    return Spending(composition_of(ledger), unit, user=composition_of_user(ledger))
 
 
 def of_training(spec: TrialSpec, units: int) -> Spending:
@@ -82,7 +90,8 @@ def of_best(recipe: Recipe) -> Spending:
     """Return the cost of a sweep with a secret number of trials (`sweeps.config.pricing.epsilon_of_best`)."""
     assert recipe.edp.epsilon is not None, "`check_random_stopping` requires it"
     one = Composition(mu=gaussian_mu(recipe.edp.epsilon, recipe.edp.delta))
-    return Spending(one, recipe.edp.unit, float(recipe.search.trials))
+    user = one if recipe.edp.unit == "user" else None
+    return Spending(one, recipe.edp.unit, float(recipe.search.trials), user)
 
 
 def of_trials(recipe: Recipe, units: int, trials: int) -> list[Spending] | None:

@@ -18,7 +18,7 @@ import numpy as np
 from edp.accounting.composition import Composition
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.config.spending import Spending, of_best, of_ledger, together, units_of
+from sweeps.config.spending import Spending, of_best, of_ledger, together, together_for_user, units_of
 from sweeps.store.activities import Activity, activities
 from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
 from sweeps.text.figures import enumerated
@@ -77,6 +77,16 @@ class CorpusAccount:
         if self.released_without_privacy:
             return math.inf
         return together(self._spent(row for row in self.rows if row.released), delta)
+
+    def everything_user(self, delta: float) -> float | None:
+        """Return `everything` for one user; None if the users of a training are unknown."""
+        return together_for_user(self._spent(self.rows), delta)
+
+    def released_user(self, delta: float) -> float | None:
+        """Return `released` for one user; None if the users of a training are unknown."""
+        if self.released_without_privacy:
+            return math.inf
+        return together_for_user(self._spent(row for row in self.rows if row.released), delta)
 
     @staticmethod
     def _spent(rows: Iterable[Row]) -> list[Spending]:

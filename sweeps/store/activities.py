@@ -94,9 +94,10 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
     shared: dict[str, Any] = {"corpus": corpus, "public": public, "delta": recipe.edp.delta}
     secret = recipe.search.secret
     try:
-        trials = {trial.number: trial.ledger for trial in sweep.trials() if trial.state != "refused"}
-        open_trials = {trial.number for trial in sweep.trials() if trial.state in ("running", "interrupted")}
-        runs = {trial.run_id for trial in sweep.trials()} | {record.released_run_id}
+        records = sweep.trials()
+        trials = {trial.number: trial.ledger for trial in records if trial.state != "refused"}
+        open_trials = {trial.number for trial in records if trial.state in ("running", "interrupted")}
+        runs = {trial.run_id for trial in records} | {record.released_run_id}
         unread = ""
     except UserError:  # its study is gone, but not the ledgers in the trials' folders
         folders = {} if secret else {n: sweep.trial_folder(n) for n in sorted(sweep.trial_folders())}

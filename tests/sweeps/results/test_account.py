@@ -26,7 +26,7 @@ from trainables.config import CorpusSpec
 from trainables.corpora import generate, load_corpus
 from trainables.corpora.types import Splits
 from trainables.features.encoding import encode
-from trainables.records.epochs import LEDGER, write_ledger
+from trainables.records.epochs import LEDGER, read_ledger, write_ledger
 
 DELTA = 5e-4
 MU = gaussian_mu(8, DELTA)
@@ -196,6 +196,19 @@ def test_what_took_it_for_public_is_said(tmp_path: Path) -> None:
     (account,) = accounts(tmp_path, wanted=KnownCorpus(shadow))
     assert account.rows == []
     assert account.without_privacy[0].startswith("s: read as public (shadow.corpus")
+
+
+def test_a_user_is_added_up_if_all_trainings_know_theirs(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = training(tmp_path, name, *EIGHT)
+        ledger = read_ledger(folder)
+        assert ledger is not None
+        assert only(tmp_path).everything_user(DELTA) is None
+        write_ledger(ledger.model_copy(update={"most_of_a_user": 3}), folder)
+    account = only(tmp_path)
+    of_three = gaussian_epsilon(3 * math.sqrt(2) * MU, DELTA)
+    assert account.everything_user(DELTA) == pytest.approx(of_three, rel=1e-4), "groups of three"
+    assert account.released_user(DELTA) is None, "nothing was released"
 
 
 def test_different_units_are_added_for_an_utterance() -> None:
