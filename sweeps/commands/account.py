@@ -120,7 +120,7 @@ def _row_document(row: Row, delta: float) -> dict[str, Any]:
         "epsilon": row.epsilon(delta),
         "lost": one.lost or None,
         "released": row.released,
-        "models": list(one.released),
+        "models": list(row.models),
     }
 
 
@@ -134,9 +134,7 @@ def print_account(document: dict[str, Any], console: Console) -> None:
         column.justify = "left"
     for one in document["activities"]:
         count = "secret" if one["trainings"] is None else str(one["trainings"])
-        released = "; ".join(one["models"]) or ("yes" if one["released"] else "")
-        if one["released"] and not one["models"] and one["kind"] != "training":
-            released = "chose what was released"
+        released = "; ".join(one["models"]) or ("chose what was released" if one["released"] else "")
         began = datetime.fromisoformat(one["began"])
         table.add_row(
             _KINDS[one["kind"]], one["name"], f"{began:%Y-%m-%d %H:%M}", one["corpus"], count, _cell(one), released

@@ -34,8 +34,15 @@ class Row:
 
     activity: Activity
     spent: tuple[Spending, ...]
-    released: bool
-    """True if its models, or models whose configuration it chose, were released."""
+    models: tuple[str, ...] = ()
+    """Its models that were released, in words."""
+    chose: bool = False
+    """True if it chose the configuration of a released model."""
+
+    @property
+    def released(self) -> bool:
+        """True if its cost is part of a released model's."""
+        return bool(self.models) or self.chose
 
     def epsilon(self, delta: float) -> float:
         """Return its ε, without trainings that have none."""
@@ -148,16 +155,18 @@ def _activities_on(
 
 def _fill(account: CorpusAccount, group: Sequence[Activity], registered: frozenset[str]) -> None:
     """Add the rows of the activities on a corpus, and what they leave uncounted."""
-    out = [one for one in group if one.released or {*one.run_ids, one.name} & registered]
-    chose = {one.chosen_by or one.name for one in out}
-    for one in group:
+    models = [
+        one.released or (("in MLflow's registry",) if {*one.run_ids, one.name} & registered else ()) for one in group
+    ]
+    chose = {one.chosen_by or one.name for one, out in zip(group, models, strict=True) if out}
+    for one, out in zip(group, models, strict=True):
         spent, infinite = _spent(one)
-        account.rows.append(Row(one, spent, one in out or (one.kind != "training" and one.name in chose)))
+        account.rows.append(Row(one, spent, out, one.kind != "training" and one.name in chose))
         plain = list(one.without_privacy)
         if infinite:
             plain.append(f"{infinite} training{'s' * (infinite > 1)} whose noise guarantees nothing")
         account.without_privacy += [f"{one.name}: {what}" for what in plain]
-        if one.plain_run_id in registered or (one in out and (infinite or one.trainings == 0)):
+        if one.plain_run_id in registered or (out and (infinite or one.trainings == 0)):
             account.released_without_privacy.append(one.name)
         if one.lost:
             account.uncounted.append(f"{one.name}: {one.lost}")

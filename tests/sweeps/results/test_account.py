@@ -12,6 +12,7 @@ import pytest
 
 from edp.accounting.composition import Composition
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
+from edp.accounting.selection import BestOf, epsilon_with_best
 from edp.ledger import Ledger
 from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.spending import Spending, together
@@ -100,9 +101,9 @@ def test_a_secret_number_of_trials_counts_once_and_stays_secret(tmp_path: Path) 
         (sweep.released / "trial.json").write_text("broken")  # its figures are not needed
     training(tmp_path, "final", *EIGHT)
     both = only(tmp_path).everything(DELTA)
-    best = together([Spending(Composition(mu=MU), "example", float(recipe.search.trials))], DELTA / 2)
-    assert both == pytest.approx(best + gaussian_epsilon(MU, DELTA / 2), rel=1e-6)
-    assert both > alone + 8
+    best = BestOf(Composition(mu=MU), float(recipe.search.trials), 1.0)
+    assert both == pytest.approx(epsilon_with_best([Composition(mu=MU)], [best], DELTA), rel=1e-4)
+    assert alone < both < alone + 8
 
 
 @pytest.mark.slow
