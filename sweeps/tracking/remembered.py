@@ -15,10 +15,12 @@ from pydantic import ValidationError
 from edp.spec import UserError
 from sweeps.results.account import DELTA, CorpusAccount, accounts
 from sweeps.store.activities import Activity
+from sweeps.store.records import SweepRecord
 from sweeps.store.same_corpus import KnownCorpus
 from sweeps.store.storage import absolute_store, sqlite_file
 from sweeps.store.sweep import all_sweeps
-from sweeps.tracking.store import check_store, check_there, refusal
+from sweeps.text.secrets import redacted
+from sweeps.tracking.store import check_store, check_there, refusal, settled_uri
 from trainables.config import CorpusSpec
 
 GONE = "ledger gone: not counted"
@@ -33,19 +35,21 @@ def tracked_accounts(
 
     A store that does not answer is one more thing that may be uncounted.
     """
-    stores, run_ids = {absolute_store(uri)}, set()
+    records: list[SweepRecord] = []
     for sweep in all_sweeps(storage):
         with suppress(UserError):  # `accounts` reports a sweep that cannot be read
-            stores.add(absolute_store(sweep.record.tracking_uri))
-            run_ids.add(sweep.record.run_id)
+            records.append(sweep.record)
+    run_ids = {record.run_id for record in records}
+    own = {record.tracking_uri for record in records} - {"", redacted(uri), redacted(absolute_store(uri))}
+    file = sqlite_file(absolute_store(uri))
+    # Before anything is tracked, the default store is not there, and a query would create it.
+    stores = sorted(own) if file is not None and not file.exists() else [uri, *sorted(own)]
     remembered: list[Activity] = []
     registered: set[str] = set()
     silent: list[str] = []
-    for store in sorted(filter(None, stores)):
-        file = sqlite_file(store)
-        if store == absolute_store(uri) and file is not None and not file.exists():
-            continue  # nothing has been tracked there, and a query would create it
+    for store in stores:
         try:
+            store = settled_uri(None, store)
             check_there(store)
             client = MlflowClient(tracking_uri=check_store(store), registry_uri=store)
             runs = {run.info.run_id: run for run in _runs(client)}
@@ -127,7 +131,12 @@ def _name(run: Run) -> str:
 def _runs(client: MlflowClient) -> Iterator[Run]:
     experiments = [one.experiment_id for one in _pages(client.search_experiments, view_type=ViewType.ALL)]
     if experiments:
-        yield from _pages(client.search_runs, experiment_ids=experiments, run_view_type=ViewType.ALL)
+        yield from _pages(
+            client.search_runs,
+            experiment_ids=experiments,
+            filter_string="tags.role LIKE '%'",  # of our runs alone, in a store that others use too
+            run_view_type=ViewType.ALL,
+        )
 
 
 def _pages(search: Callable[..., Any], **about: Any) -> Iterator[Any]:
