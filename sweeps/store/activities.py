@@ -28,6 +28,8 @@ from trainables.records.files import read_json_if_any
 
 PLAN = "plan.json"
 """In the folder of a search by `run --plan`: the way, and the trial that was released."""
+CONFIRM = "confirm"
+"""The folder of a sweep's trainings with new seeds."""
 CHECKPOINT = "checkpoint.pt"  # `trainables.training.checkpoint.NAME`, which imports PyTorch
 _MAX_NAMED = 5
 """Trainings that a line names; it counts the others."""
@@ -88,9 +90,9 @@ def activities(storage: Path, going_on: str | None = None) -> tuple[list[Activit
 
 
 def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
+    """Yield the trials of a sweep, and the trainings of its confirmation."""
     record, recipe = sweep.record, sweep.recipe
-    base = recipe.baseline()
-    corpus, public = _corpora(sweep.folder, base)
+    corpus, public = _corpora(sweep.folder, recipe.baseline())
     shared: dict[str, Any] = {"corpus": corpus, "public": public, "delta": recipe.edp.delta}
     secret = recipe.search.secret
     try:
@@ -129,22 +131,27 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
         plain_run_id=record.baseline_run_id,
         **shared,
     )
-    again = sorted((sweep.folder / "confirm").glob("*/seed-*/"))
+    again = sorted((sweep.folder / CONFIRM).glob("*/seed-*/"))
     if again:
-        ledgers = {folder: _executed(folder) for folder in again}
-        if going_on:
-            undone = [folder for folder in again if not (folder / "result.json").is_file()]
-            ledgers |= {folder: _without_checkpoint(ledgers[folder], folder) for folder in undone}
-        gone = [str(folder.relative_to(sweep.folder)) for folder, ledger in ledgers.items() if ledger is None]
-        yield Activity(
-            kind="confirm",
-            name=sweep.name,
-            began=min(_changed(folder / "config.yaml") for folder in again),
-            ledgers=tuple(ledger for ledger in ledgers.values() if ledger is not None),
-            trainings=len(again),
-            lost=_missing(enumerated(gone, _MAX_NAMED)),
-            **shared,
-        )
+        yield _of_confirmation(sweep, again, going_on, shared)
+
+
+def _of_confirmation(sweep: Sweep, folders: list[Path], going_on: bool, shared: dict[str, Any]) -> Activity:
+    """Return the trainings of `edp-sweep confirm` in `folders`."""
+    ledgers = {folder: _executed(folder) for folder in folders}
+    if going_on:
+        undone = [folder for folder in folders if not (folder / "result.json").is_file()]
+        ledgers |= {folder: _without_checkpoint(ledgers[folder], folder) for folder in undone}
+    gone = [str(folder.relative_to(sweep.folder)) for folder, ledger in ledgers.items() if ledger is None]
+    return Activity(
+        kind="confirm",
+        name=sweep.name,
+        began=min(_changed(folder / "config.yaml") for folder in folders),
+        ledgers=tuple(ledger for ledger in ledgers.values() if ledger is not None),
+        trainings=len(folders),
+        lost=_missing(enumerated(gone, _MAX_NAMED)),
+        **shared,
+    )
 
 
 def _of_training(folder: Path, going_on: bool) -> Iterator[Activity]:
@@ -155,11 +162,11 @@ def _of_training(folder: Path, going_on: bool) -> Iterator[Activity]:
     if going_on:
         ledger = _without_checkpoint(ledger, folder)
     origin = read_json_if_any(folder / ORIGIN, Origin)
-    released = [f"as {origin.model}"] if origin is not None and origin.model is not None else []
-    if not released and any(folder.parent.glob(f"*/{folder.name.removeprefix('train-')}.yaml")):
-        released = ["by its plan"]  # `release` of `sweeps.commands.plan` keeps the configuration in the search's folder
-    if not released and origin is not None:
-        released = [f"final model of {origin.sweep}"]
+    released = ""
+    if any(folder.parent.glob(f"*/{folder.name.removeprefix('train-')}.yaml")):
+        released = "by its plan"  # `release` of `sweeps.commands.plan` keeps the configuration in the search's folder
+    elif origin is not None:
+        released = f"as {origin.model}" if origin.model is not None else f"final model of {origin.sweep}"
     yield Activity(
         kind="training",
         name=folder.name,
@@ -171,7 +178,7 @@ def _of_training(folder: Path, going_on: bool) -> Iterator[Activity]:
         trainings=0 if plain else 1,
         lost="" if ledger is not None else _missing("the training"),
         without_privacy=(*(["training without privacy (sgd)"] if plain else []), *_attacked(folder)),
-        released=tuple(released),
+        released=(released,) if released else (),
         chosen_by=origin.sweep if origin is not None else None,
     )
 

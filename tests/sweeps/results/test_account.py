@@ -17,6 +17,7 @@ from edp.ledger import Ledger
 from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.spending import Spending, together
 from sweeps.results.account import CorpusAccount, accounts
+from sweeps.store.activities import CHECKPOINT
 from sweeps.store.picks import Origin, Pick, write_pick
 from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
 from sweeps.store.sweep import Sweep
@@ -28,6 +29,7 @@ from trainables.corpora import generate, load_corpus
 from trainables.corpora.types import Splits
 from trainables.features.encoding import encode
 from trainables.records.epochs import LEDGER, read_ledger, write_ledger
+from trainables.training.checkpoint import NAME
 
 DELTA = 5e-4
 MU = gaussian_mu(8, DELTA)
@@ -146,10 +148,11 @@ def test_a_lost_ledger_makes_the_total_a_lower_bound(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_training_that_goes_on_does_not_count_the_steps_that_it_keeps(tmp_path: Path) -> None:
     folder = training(tmp_path, "one", *EIGHT)
-    (folder / "checkpoint.pt").touch()
+    assert CHECKPOINT == NAME
+    (folder / CHECKPOINT).touch()
     assert only(tmp_path).everything(DELTA) == pytest.approx(8, rel=1e-4)
     assert only(tmp_path, going_on="train-one").everything(DELTA) == 0
-    (folder / "checkpoint.pt").unlink()
+    (folder / CHECKPOINT).unlink()
     assert only(tmp_path, going_on="train-one").everything(DELTA) == pytest.approx(8, rel=1e-4), "it begins anew"
 
 
