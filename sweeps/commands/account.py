@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.table import Table
 
 from edp.spec import UserError
 from sweeps.commands.console import busy, err, out, print_json
@@ -19,7 +20,7 @@ from sweeps.store.storage import default_tracking_uri
 from sweeps.text.errors import one_line
 from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
 from sweeps.text.paths import as_path
-from sweeps.text.terminal import figures_table, print_line
+from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.config import CorpusSpec
 from trainables.corpora import GENERATED, PUBLIC
 
@@ -125,21 +126,10 @@ def _row_document(row: Row, delta: float) -> dict[str, Any]:
 
 
 def print_account(document: dict[str, Any], console: Console) -> None:
-    """Print a corpus' activities as a table, what has no ε, what is not counted, and the two totals."""
-    names = document["corpus"]
-    title = f"Account of corpus {names[0]}" + (f", also called {enumerated(names[1:])}" if names[1:] else "")
-    at = f"at δ = {document['delta']:g}, for {_UNITS[document['unit']]}"
-    table = figures_table(title, f"ε {at}.", ["what", "name", "began", "corpus", "trainings", "ε"], "released")
-    for column in table.columns[:4]:
-        column.justify = "left"
-    for one in document["activities"]:
-        count = "secret" if one["trainings"] is None else str(one["trainings"])
-        released = "; ".join(one["models"]) or ("chose what was released" if one["released"] else "")
-        began = datetime.fromisoformat(one["began"])
-        table.add_row(
-            _KINDS[one["kind"]], one["name"], f"{began:%Y-%m-%d %H:%M}", one["corpus"], count, _cell(one), released
-        )
-    console.print(table)
+    """Print a corpus' activities as a table, the two totals, what has no ε, and what is not counted."""
+    heads = ["what", "name", "began", "corpus", "trainings", "ε"]
+    narrow = [[head for head in heads if head not in left_out] for left_out in ((), ("corpus",), ("corpus", "began"))]
+    console.print(fitting(console, (_table(document, some) for some in narrow)))
     least = "at least " if document["uncounted"] else ""
     totals = {
         "what was released, and of the trainings that chose it": "released",
@@ -158,6 +148,28 @@ def print_account(document: dict[str, Any], console: Console) -> None:
     for heading, lines in lists.items():
         for line in [heading, *(f"  {line}" for line in lines)] if lines else []:
             print_line(console, line)
+
+
+def _table(document: dict[str, Any], heads: list[str]) -> Table:
+    """Return a table with a row for each activity, and the columns `heads` beside what was released."""
+    names = document["corpus"]
+    title = f"Account of corpus {names[0]}" + (f", also called {enumerated(names[1:])}" if names[1:] else "")
+    caption = f"ε at δ = {document['delta']:g}, for {_UNITS[document['unit']]}."
+    table = figures_table(title, caption, heads, "released")
+    for column in table.columns[:-3]:
+        column.justify = "left"
+    for one in document["activities"]:
+        cells = {
+            "what": _KINDS[one["kind"]],
+            "name": one["name"],
+            "began": f"{datetime.fromisoformat(one['began']):%Y-%m-%d %H:%M}",
+            "corpus": one["corpus"],
+            "trainings": "secret" if one["trainings"] is None else str(one["trainings"]),
+            "ε": _cell(one),
+        }
+        released = "; ".join(one["models"]) or ("chose what was released" if one["released"] else "")
+        table.add_row(*(cells[head] for head in heads), released)
+    return table
 
 
 def _cell(one: dict[str, Any]) -> str:
