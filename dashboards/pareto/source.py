@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
-from sweeps.results.confirmed import CONFIRM
+from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import NOTES, ORIGIN
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.store import check_there

@@ -4,12 +4,14 @@
 |---|---|
 | any searcher, early stopping, failed trials | `composed_epsilon`: all that was executed, composed |
 | a secret random number of i.i.d. trials, only the best released | `random_stopping_epsilon` |
+| several sweeps of either kind | `epsilon_with_best` |
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from dp_accounting import dp_event
@@ -64,6 +66,58 @@ def composed_epsilon_user(ledgers: Iterable[Ledger], delta: float) -> float | No
 _epsilon_of = lru_cache(maxsize=64)(epsilon_of)
 
 
+@dataclass(frozen=True, slots=True)
+class BestOf:
+    """The best of a secret random number of trials, each of which costs at most `one` (`random_stopping_epsilon`)."""
+
+    one: Composition
+    mean: float
+    shape: float
+
+    def epsilon(self, delta: float) -> float:
+        """Return its ε at `delta`.
+
+        Raises:
+            UserError: as `random_stopping_epsilon`.
+        """
+        return _best_epsilon(self, delta)
+
+
+def epsilon_with_best(parts: Iterable[Composition], best: Sequence[BestOf], delta: float) -> float:
+    """Return ε of everything together: mechanisms, and searches of which only the best trial was released.
+
+    Mechanisms compose as in `composed_epsilon`. With searches, return the smaller of two bounds. The first divides δ
+    equally among the searches and the rest, and adds the epsilons (basic composition). The second composes the trials:
+    in the notation of `_profile_epsilon`, a/q is at most E[K] and falls by at most the factor R on the neighbour. With
+    densities m and m' of everything else, which may depend on y, a·m - e^ε·a'·m' is at most E[K] times
+    q·m - e^(ε - ln R)·q'·m'. So
+
+        δ(ε) <= Π E[K_i] · δ_Q(ε - Σ ln R_i),    Q: one trial of each search, and the rest, composed.
+
+    Examples:
+        >>> one = Composition(mu=0.5)
+        >>> round(epsilon_with_best([one, one], [], 1e-5), 2), round(epsilon_with_best([one], [], 1e-5), 2)
+        (2.94, 1.99)
+        >>> secret = BestOf(one, mean=10, shape=1)
+        >>> round(epsilon_with_best([], [secret], 1e-5), 2), round(epsilon_with_best([one], [secret], 1e-5), 2)
+        (3.15, 4.2)
+
+    Raises:
+        UserError: for a delta outside (0, 1).
+    """
+    check_delta(delta)
+    rest = compose(parts)
+    if not best:
+        return _epsilon_of(rest, delta)
+    share = delta / (len(best) + (rest != Composition()))
+    basic = _epsilon_of(rest, share) + sum(one.epsilon(share) for one in best)
+    least = delta / math.prod(one.mean for one in best)
+    if least == 0 or math.isinf(basic) or any(math.isinf(one.shape) for one in best):
+        return basic  # a Poisson number may be 0, and then there is no q
+    log_ratios = sum(_log_ratio(one.one, delta, one.mean, one.shape) for one in best)
+    return min(basic, log_ratios + _epsilon_of(compose([rest, *(one.one for one in best)]), least))
+
+
 def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:
     """Return ε of releasing only the best of a secret random number of trials.
 
@@ -94,8 +148,14 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     Raises:
         UserError: where the theorem does not apply, with the reason.
     """
+    return BestOf(composition_of(base), mean, shape).epsilon(delta)
+
+
+# Cached, because an account asks again for every check.
+@lru_cache(maxsize=64)
+def _best_epsilon(best: BestOf, delta: float) -> float:
     check_delta(delta)
-    cost = composition_of(base)
+    cost, mean, shape = best.one, best.mean, best.shape
     if cost.mu_if_always_drawn > 1e150:
         raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
     if not shape >= 0:
@@ -136,20 +196,25 @@ def _profile_epsilon(c: Composition, delta: float, mean: float, shape: float) ->
     *Poisson*: φ'(1-t) = E[K]·e^(-E[K]·t), so R = e^(E[K]·δ_Q(0)): δ_Q(0) is the largest t' - t. No trial at all is as
     probable on both neighbours.
     """
+    return _log_ratio(c, delta, mean, shape) + epsilon_of(c, delta / mean)
+
+
+def _log_ratio(c: Composition, delta: float, mean: float, shape: float) -> float:
+    """Return an upper bound of ln R in `_profile_epsilon`."""
+    if c == Composition():
+        return 0.0
     curves = both_trade_offs(c, delta / mean)
 
     def profile(epsilon: float) -> float:
         return max(curve.delta(epsilon) for curve in curves)
 
     if shape == math.inf:
-        log_ratio = mean * profile(0.0)
-    else:
-        odds = _odds_of_more(mean, shape)
-        # δ_Q is at most 1, so the root is at most ln(1 + odds); the factor leaves room for rounding.
-        most = math.log1p(2 * odds)
-        root = brentq(lambda rho: odds * profile(rho) - math.expm1(rho), 0.0, most, xtol=_XTOL)
-        log_ratio = (1 + shape) * (float(root) + 10 * _XTOL)
-    return log_ratio + epsilon_of(c, delta / mean)
+        return mean * profile(0.0)
+    odds = _odds_of_more(mean, shape)
+    # δ_Q is at most 1, so the root is at most ln(1 + odds); the factor leaves room for rounding.
+    most = math.log1p(2 * odds)
+    root = brentq(lambda rho: odds * profile(rho) - math.expm1(rho), 0.0, most, xtol=_XTOL)
+    return (1 + shape) * (float(root) + 10 * _XTOL)
 
 
 def _odds_of_more(mean: float, shape: float) -> float:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from edp.spec import UserError
+from sweeps.commands.account import account_command
 from sweeps.commands.attack import attack_command
 from sweeps.commands.bench import bench
 from sweeps.commands.cluster import cluster
@@ -70,6 +71,7 @@ for _name, _command in (  # in the order of `--help`
     ("train", train_command),
     ("attack", attack_command),
     ("plan", plan_command),
+    ("account", account_command),
     ("verify", verify_command),
     ("epsilon", epsilon_command),
     ("pretrain", pretrain_command),

@@ -175,7 +175,9 @@ def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
 
 def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
     """Run the trainings, one after the other, and return the reasons of those that failed."""
-    from sweeps.run.prepare import encode_missing, ensure_attack, open_corpora
+    from sweeps.config.spending import of_training
+    from sweeps.run.corpus_budget import open_budget
+    from sweeps.run.prepare import encode_missing, ensure_attack, num_privacy_units, open_corpora
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session, worker_group
     from sweeps.run.watch import stall_reporter
@@ -183,6 +185,10 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     recipe = sweep.recipe
     base = recipe.baseline()
     prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
+    budget = open_budget(recipe.corpus, sweep.folder.parent, tracker.uri, progress.say, going_on=sweep.name)
+    if budget is not None:
+        units = num_privacy_units(base, prepared, corpora)
+        budget.check([of_training(spec, units) for _, spec, _ in jobs], f"{len(jobs)} trainings of confirm")
     failures = []
     with ray_session(sweep.log, progress.say):
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))

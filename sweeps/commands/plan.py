@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from sweeps.config.loading import apply_overrides, load_config, load_recipe, wri
 from sweeps.config.recipe import Recipe
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
+from sweeps.store.storage import default_tracking_uri
 from sweeps.text.errors import one_line
 from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, measured, params_text
 from sweeps.text.paths import check_name, folder_name
@@ -169,6 +171,7 @@ def run_plan(
         SweepStopped: if it was stopped; it names the command that goes on.
     """
     from sweeps.results.cost import epsilon_of_sweep
+    from sweeps.store.activities import PLAN
     from sweeps.store.sweep import Sweep
 
     if way_name == "stand_in":
@@ -189,6 +192,8 @@ def run_plan(
     way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]
     name = check_name("name", name or folder_name(stem))
+    if way.name == PROXY and is_free(storage / f"{name}-choice"):  # the search itself reads the proxy corpus alone
+        _check_budget(recipe, units, f"plan {name}", storage, tracking_uri, progress)
     again = part_of or _command(recipe_name, overrides, way_name, name, storage, tracking_uri)
     sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, again)
     point = _chosen(sweep, public=way.name == PROXY)
@@ -201,6 +206,9 @@ def run_plan(
     }
     if way.name != PROXY:
         total = epsilon_of_sweep(sweep, sweep.trials())
+        if not sweep.recipe.search.secret:  # which keeps its released trial in a folder of its own
+            with atomic_write(sweep.folder / PLAN) as partial:
+                partial.write_text(json.dumps({"plan": way.name, "trial": point.trial}))
         return found | {
             "epsilon": total,
             "output": str(point.folder),
@@ -210,6 +218,23 @@ def run_plan(
     with going_on_with(again):
         chosen = _released(recipe, point, units)
         return found | release(chosen, sweep, f"{name}-release", tracking_uri, progress, point)
+
+
+def _check_budget(
+    recipe: Recipe, units: int, what: str, storage: Path, tracking_uri: str | None, progress: Progress
+) -> None:
+    """Raise if the account of the private corpus would pass its budget with one training at the recipe's target.
+
+    Raises:
+        UserError: with the account, the cost and the budget.
+    """
+    from sweeps.config.spending import of_trials
+    from sweeps.run.corpus_budget import open_budget
+
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+    budget = open_budget(recipe.corpus, storage, uri, progress.say)
+    if budget is not None:
+        budget.check(of_trials(recipe, units, 1) or [], what)
 
 
 def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrategy], dict[str, str]]:

@@ -21,8 +21,10 @@ from sweeps.config.loading import load_recipe
 from sweeps.config.random_stopping import draw_number
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import bound_combinations
+from sweeps.config.spending import of_trials
 from sweeps.config.target_epsilon import check_batches, check_candidates
 from sweeps.run.capacity import check_memory
+from sweeps.run.corpus_budget import open_budget
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
@@ -93,7 +95,9 @@ def start_sweep(
         if recipe.search.proxy is not None:  # this sweep does not read it, but `run --plan` would
             own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
             check_public(recipe.corpus, own, {"search.proxy": recipe.search.proxy})
-        check_batches(trials, num_privacy_units(recipe.baseline(), prepared, corpora))
+        units = num_privacy_units(recipe.baseline(), prepared, corpora)
+        check_batches(trials, units)
+        _check_budget(sweep, recipe, units, recipe.search.trials, uri, progress)
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
@@ -103,6 +107,19 @@ def start_sweep(
             _begin(tracker, sweep, stem, recipe)
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
+
+
+def _check_budget(sweep: Sweep, recipe: Recipe, units: int, trials: int, uri: str, progress: Progress) -> None:
+    """Raise if the account of the corpus would pass its budget with so many more trials.
+
+    Without a target ε their cost is not known, and the driver checks each trial.
+
+    Raises:
+        UserError: with the account, the cost and the budget.
+    """
+    budget = open_budget(recipe.corpus, sweep.folder.parent, uri, progress.say, going_on=sweep.name)
+    if budget is not None:
+        budget.check(of_trials(recipe, units, trials) or [], f"sweep {sweep.name}")
 
 
 def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> None:
@@ -173,6 +190,10 @@ def resume_sweep(
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
+        if not recipe.search.secret:  # its account counts the whole search from the beginning
+            ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in sweep.trials())
+            units = num_privacy_units(recipe.baseline(), prepared, corpora)
+            _check_budget(sweep, recipe, units, max(0, record.wanted - ended), uri, progress)
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")

@@ -38,9 +38,7 @@ from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import flat, trial_tags
 from trainables.config import TrialSpec
-from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Splits
-from trainables.pretraining.overlap import is_shared
 from trainables.records.epochs import write_ledger
 from trainables.records.job import TrialJob, TrialResult
 from trainables.records.pareto import Metrics
@@ -129,9 +127,11 @@ def train(
         UserError: if the training cannot start. Nothing was made then.
         TrialError: if the training failed, with the reason.
     """
+    from sweeps.config.spending import of_training
     from sweeps.config.target_epsilon import check_batches
     from sweeps.registry.register import register
     from sweeps.run.capacity import check_memory
+    from sweeps.run.corpus_budget import open_budget
     from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session
@@ -156,8 +156,12 @@ def train(
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
     prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
+    units = num_privacy_units(spec, prepared, corpora, with_valid)
     if not with_valid:
-        check_batches([spec], num_privacy_units(spec, prepared, corpora))
+        check_batches([spec], units)
+    budget = open_budget(spec.corpus, storage, uri, progress.say, going_on=made.name)
+    if budget is not None:
+        budget.check([of_training(spec, units)], "this training")
     choice = _choice(origin, spec, storage, with_valid)
     if origin is not None and (spec.training.method == "sgd" or not _same_people(origin, spec, storage)):
         if spec.training.method != "sgd":
@@ -288,22 +292,16 @@ def _tell_sweep(
 def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
     """Return True if it trains on people of the sweep's corpus. If it is private, it then counts in the sweep's ε.
 
-    A sample, another split, another place or another format of the corpus has the same people, and so has a corpus
-    that shares utterances with it. If that cannot be found out, the answer is True.
+    If it cannot be found out whether these are the same people, the answer is True.
     """
+    from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
     from sweeps.store.sweep import Sweep
 
     try:
-        corpus = Sweep.existing(storage, origin.sweep).recipe.corpus
-        if (spec.corpus.name, spec.corpus.path) == (corpus.name, corpus.path):
-            return True
-        whole = {"seed": 0, "utterances": None, "split": "paper"}
-        mine, theirs = (one.model_copy(update=whole) for one in (spec.corpus, corpus))
-        if corpus_digest(mine) == corpus_digest(theirs):
-            return True
-        if is_generated(mine) or is_generated(theirs):
-            return False  # generated utterances are of no person, and different generated corpora share some
-        return is_shared(load_corpus(mine), load_corpus(theirs))
+        sweep = Sweep.existing(storage, origin.sweep)
+        return (
+            CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), KnownCorpus(sweep.recipe.corpus)) is not False
+        )
     except UserError:
         return True
 

@@ -72,6 +72,8 @@ class Recipe(Frozen):
     def _fits_together(self) -> Recipe:
         if self.training.method == "sgd":
             raise ValueError("training.method = sgd: it has nothing to search; allowed: edp, dpsgd")
+        if self.search.proxy is not None:
+            self.search.proxy.check_public("search.proxy")
         _check_space(self)
         self.initial_points()
         if self.search.secret:

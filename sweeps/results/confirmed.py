@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t as student
 
+from sweeps.store.activities import CONFIRM
 from sweeps.store.records import ConfirmedRun, Point
 from sweeps.store.sweep import Sweep
 from trainables.records.files import read_json
 from trainables.records.pareto import Metrics
 
 CONFIDENCE = 0.95
-CONFIRM = "confirm"
-"""The folder of a sweep's trainings with new seeds."""
 SEEDS = "confirmed_seeds"
 """The metric that counts the new seeds behind a mean."""
 DECIDE = 3

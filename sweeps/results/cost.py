@@ -16,7 +16,7 @@ from edp.ledger import Ledger
 from sweeps.config.choice import chosen_in, split_of
 from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.recipe import Recipe
-from sweeps.results.confirmed import CONFIRM
+from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import final_trainings
 from sweeps.store.records import TrialRecord, executed
 from sweeps.store.sweep import Sweep

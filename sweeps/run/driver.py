@@ -19,8 +19,10 @@ from ray.tune.search import Searcher
 from sweeps.config.loading import write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
-from sweeps.config.target_epsilon import ConfigurationRefused, resolve
+from sweeps.config.spending import of_training
+from sweeps.config.target_epsilon import ConfigurationRefused, ResolvedTrial, resolve
 from sweeps.results.cost import Spent, over_budget
+from sweeps.run.corpus_budget import CorpusBudget
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
 from sweeps.run.prometheus import Meter
@@ -68,6 +70,7 @@ class Driver(Searcher):
         stop_signal: an actor that stops all jobs at the end of their running epoch.
         tracker: None if the number of trials is secret: tracked trials would reveal it.
         meter: exports the trials' states and metrics; None if the number of trials is secret.
+        budget: of the corpus; None if it has none, or if the number of trials is secret.
         max_running: returns how many trials may run at once now.
     """
 
@@ -83,12 +86,14 @@ class Driver(Searcher):
         tracker: Tracker | None,
         progress: Progress,
         meter: Meter | None = None,
+        budget: CorpusBudget | None = None,
         max_running: Callable[[], int],
     ) -> None:
         super().__init__(metric=None, mode=None)
         self._sweep, self._recipe, self._study, self._units = sweep, recipe, study, units
         self._stop_signal, self._max_running = stop_signal, max_running
         self._tracker, self._progress, self._meter = tracker, progress, meter
+        self._budget = budget
         self._features = prepared.corpus / FEATURES
         self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)
         # The records are read once. Costs after that are added from the trials' reports.
@@ -99,7 +104,7 @@ class Driver(Searcher):
         self.stopped: str | None = None
         """The reason why trials were stopped before their end."""
         self.budget_spent: str | None = None
-        """The message that the recipe's `budget` is spent, after which no more trials start."""
+        """The message that the recipe's `budget` or `corpus.budget` is spent, after which no more trials start."""
 
     @property
     def gave_up(self) -> str | None:
@@ -124,9 +129,11 @@ class Driver(Searcher):
             params = ask(self._recipe.dimensions, asked, self._recipe.shapes)
             try:
                 with notice("solving for the noise of a configuration", self._progress.say):
-                    resolved = resolve(self._recipe, params, self._units)
+                    resolved = self._within_budget(asked, resolve(self._recipe, params, self._units))
             except ConfigurationRefused as refusal:
                 self._refuse(asked, refusal)
+                if self.budget_spent is not None:
+                    break
                 continue
             suggestion = Suggestion(number_of(asked), resolved.params, resolved.spec)
             self._trials[trial_id] = _Trial(suggestion, asked)
@@ -170,6 +177,20 @@ class Driver(Searcher):
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing, as `__getstate__`."""
+
+    def _within_budget(self, asked: optuna.Trial, resolved: ResolvedTrial) -> ResolvedTrial:
+        """Return a trial for which the corpus' budget has room, and reserve its cost.
+
+        Raises:
+            ConfigurationRefused: if there is no room. At a target ε there is none for any other trial either.
+        """
+        if self._budget is not None:
+            number = number_of(asked)
+            why = self._budget.reserve(number, of_training(resolved.spec, self._units), f"trial {number}")
+            if why is not None:
+                self.budget_spent = why if self._recipe.edp.epsilon is not None else None
+                raise ConfigurationRefused(why, resolved.params)
+        return resolved
 
     def _refuse(self, asked: optuna.Trial, refusal: ConfigurationRefused) -> None:
         number, run_id = number_of(asked), None
@@ -223,6 +244,8 @@ class Driver(Searcher):
         ledger, curve = result.ledger if result else read_ledger(folder), read_curve(folder)
         if result:
             asked.set_user_attr("tags", result.tags)
+        if self._budget is not None:
+            self._budget.settle(number, ledger)
         asked.set_user_attr("digests", digests(folder, self._features))
         if result or curve:
             self._spent.hear(number, result.metrics if result else curve[-1])

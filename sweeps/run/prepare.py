@@ -156,19 +156,22 @@ def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[
         return prepared, read_missing(spec, prepared)
 
 
-def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits]) -> int:
+def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits], with_valid: bool = False) -> int:
     """Return the corpus' number of training utterances, or of users if they are the unit.
 
     Planted canaries do not count: their number is secret.
 
     Args:
         found: the corpora that `read_missing` has read.
+        with_valid: True to count validation utterances too. Their users are not counted: a training costs at most as
+            much with more users.
     """
     users, new = spec.edp.unit == "user", found.get(prepared.corpus)
     if new is not None:
-        return len(new.train_users) if users else len(new.train)
+        return len(new.train_users) if users else len(new.train) + len(new.valid) * with_valid
     there = EncodedCorpus.open(prepared.corpus)
-    return (there.own_users if users else None) or there.size("train") - there.planted
+    utterances = there.size("train") - there.planted + there.size("valid") * with_valid
+    return (there.own_users if users else None) or utterances
 
 
 def encode_missing(

@@ -18,6 +18,7 @@ from ray import tune
 from rich.console import Console
 
 from sweeps.config.recipe import Recipe
+from sweeps.run.corpus_budget import open_budget
 from sweeps.run.driver import Driver
 from sweeps.run.early_stopping import start_stopper
 from sweeps.run.prepare import Prepared, RunJob, blamed_on
@@ -101,6 +102,9 @@ def run_trials(
     else:
         plain = sweep.record.baseline or {}
         shown, meter = progress, Meter(sweep.name, wanted, ended, plain.get("seconds_per_epoch"))
+    budget = None
+    if not recipe.search.secret:  # which was checked as a whole; to end it early would void its bound
+        budget = open_budget(recipe.corpus, sweep.folder.parent, tracker.uri, progress.say, going_on=sweep.name)
     driver = Driver(
         sweep,
         recipe,
@@ -111,6 +115,7 @@ def run_trials(
         tracker=None if recipe.search.secret else tracker,
         progress=shown,
         meter=meter,
+        budget=budget,
         max_running=at_once(placed, recipe.resources, progress.say),
     )
     context = TrialContext(

@@ -228,7 +228,7 @@ def _input(folder: Path, corpus: CorpusSpec, use: str) -> DatasetInput:
             name=corpus.name,
             digest=encoded.digest[:32],  # MLflow takes at most 36 characters
             source_type=kind,
-            source=json.dumps(corpus.model_dump(mode="json", exclude={"path", "columns"})),
+            source=json.dumps(corpus.model_dump(mode="json", exclude={"path", "columns", "budget"})),
             profile=json.dumps({split: encoded.size(split) for split in SPLITS}),
         ),
         [InputTag("mlflow.data.context", use)],

@@ -14,6 +14,7 @@ from rich.console import Console
 from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
+from sweeps.run.corpus_budget import CorpusBudget
 from sweeps.run.driver import Driver
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
@@ -68,6 +69,7 @@ def driver(
     progress: Progress | None = None,
     units: int = 1_350,
     max_running: Callable[[], int] = lambda: 1_000,
+    budget: CorpusBudget | None = None,
 ) -> Driver:
     """The driver of a sweep whose jobs do not run."""
     return Driver(
@@ -80,6 +82,7 @@ def driver(
         tracker=tracker,
         progress=progress or Progress(Console(quiet=True)),
         max_running=max_running,
+        budget=budget,
     )
 
 

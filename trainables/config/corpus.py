@@ -26,6 +26,20 @@ class ColumnsSpec(Frozen):
     )
 
 
+class PrivacyBudget(Frozen):
+    """The most that all trainings on a corpus may cost together."""
+
+    epsilon: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="largest ε of the corpus' account; what would make it pass this is refused before it starts; "
+            "without `budget`: no limit",
+        ),
+    ]
+    delta: Annotated[float, Field(gt=0, lt=1, description="the δ of that ε")]
+
+
 class CorpusSpec(Frozen):
     """A corpus: a public or a generated one by name, or your own by path."""
 
@@ -64,6 +78,13 @@ class CorpusSpec(Frozen):
             "the corpus' own train, valid and test, to compare with published results"
         ),
     ] = "paper"
+    budget: Annotated[
+        PrivacyBudget | None,
+        Field(
+            description="of the private corpus: what would make its account pass this is refused before it starts; "
+            "null: no limit"
+        ),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -86,3 +107,15 @@ class CorpusSpec(Frozen):
         for name, value in given.items():
             raise ValueError(f"{name} = {value} has no meaning without path; allowed: a path beside it, or neither")
         return self
+
+    def check_public(self, field: str) -> None:
+        """Raise if a corpus that is read as public has a budget.
+
+        Raises:
+            ValueError: with the field of the corpus.
+        """
+        if self.budget is not None:
+            raise ValueError(
+                f"{field}.budget: this corpus is read as public, and no ε bounds what is learnt from it; "
+                "allowed: a budget of the private corpus alone (corpus.budget)"
+            )

@@ -98,7 +98,7 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     """
     split = _SPLIT_VERSION if spec.split == "paper" else spec.split
     digest = hashlib.sha256(f"{split}\n{spec.seed}\n".encode())
-    if others := identity(spec, {"name", "path", "format", "utterances", "seed", "split"}):
+    if others := identity(spec, {"name", "path", "format", "utterances", "seed", "split", "budget"}):
         digest.update(json.dumps(others, sort_keys=True).encode())
     if is_generated(spec):
         digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())

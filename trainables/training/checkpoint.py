@@ -84,7 +84,7 @@ def discard_checkpoint(folder: Path) -> None:
 
 def spec_key(spec: TrialSpec) -> str:
     """Return the key of all settings that change the weights. A run resumes only from checkpoints with its key."""
-    return cache_key(identity(spec, {f"training.{name}" for name in NO_EFFECT}))
+    return cache_key(identity(spec, {"corpus.budget", *(f"training.{name}" for name in NO_EFFECT)}))
 
 
 def restored_ledger(checkpoint: Checkpoint | None, written: Ledger | None) -> Ledger:

@@ -1,0 +1,179 @@
+"""`edp-sweep account`: the ε of everything that was ever trained on a corpus."""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from edp.spec import UserError
+from sweeps.commands.console import busy, err, out, print_json
+from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
+from sweeps.store.storage import default_tracking_uri
+from sweeps.text.errors import one_line
+from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
+from sweeps.text.paths import as_path
+from sweeps.text.terminal import figures_table, fitting, print_line
+from trainables.config import CorpusSpec
+from trainables.corpora import GENERATED, PUBLIC
+
+if TYPE_CHECKING:
+    from sweeps.results.account import CorpusAccount, Row
+
+_KINDS = {"sweep": "sweep", "confirm": "confirm", "training": "train"}
+_UNITS = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}
+
+
+def account_command(
+    corpus: Annotated[
+        str | None,
+        typer.Argument(help="a corpus' name in the recipes, or the path of its files; by default every corpus"),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="δ of every ε; by default the smallest δ of the recipes that trained on the corpus"),
+    ] = None,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """Show the ε of everything that was ever trained on a corpus: what was released, and what was only looked at."""
+    if delta is not None and not 0 < delta < 1:
+        raise UserError(f"--delta = {delta:g}: allowed: a number between 0 and 1")
+    if not storage.is_dir():
+        raise UserError(f"storage = {str(storage)!r}: no such folder; allowed: the folder of sweeps")
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+    with busy("reading ledgers and MLflow, and composing"):
+        from sweeps.tracking.remembered import tracked_accounts
+
+        if corpus is None:
+            found = tracked_accounts(storage, uri)
+        else:
+            found = _of_corpus(corpus, storage, uri)
+        documents = [account_document(one, delta or one.delta) for one in found]
+    if as_json:
+        print_json({"storage": str(storage), "corpora": documents})
+        return
+    for document in documents:
+        print_account(document, out)
+    if not documents:
+        print_line(err, f"nothing was trained in {storage}")
+
+
+def _of_corpus(corpus: str, storage: Path, uri: str) -> list[CorpusAccount]:
+    """Return the accounts of the corpora that have a name in the recipes, or of the corpus at a path.
+
+    Raises:
+        UserError: if there is no such corpus.
+    """
+    from sweeps.store.same_corpus import KnownCorpus
+    from sweeps.tracking.remembered import tracked_accounts
+
+    try:
+        here = as_path(corpus).exists()
+        spec = CorpusSpec.model_validate({"path": corpus} if here else {"name": corpus})
+    except (UserError, ValidationError) as error:
+        raise UserError(f"corpus = {one_line(error) if isinstance(error, ValidationError) else error}") from None
+    if here or corpus in (*PUBLIC, *GENERATED):
+        return tracked_accounts(storage, uri, wanted=KnownCorpus(spec))
+    every = tracked_accounts(storage, uri)
+    if not (named := [one for one in every if corpus in one.names]):
+        names = sorted({name for one in every for name in one.names})
+        raise UserError(
+            f"corpus = {corpus!r}: nothing in {storage} was trained on a corpus of this name, and there is no such "
+            f"file or folder; allowed: {', '.join(names) or 'a path'}"
+        )
+    return named
+
+
+def account_document(account: CorpusAccount, delta: float) -> dict[str, Any]:
+    """Return a corpus' part of the document that `edp-sweep account --json` prints."""
+    return {
+        "corpus": account.names,
+        "delta": delta,
+        "unit": account.unit,
+        "activities": [_row_document(row, delta) for row in account.rows],
+        "without_privacy": account.without_privacy,
+        "released_without_privacy": account.released_without_privacy,
+        "uncounted": account.uncounted,
+        "epsilon_released": account.released(delta),
+        "epsilon_user_released": account.released_user(delta),
+        "epsilon_of_everything": account.everything(delta),
+        "epsilon_user_of_everything": account.everything_user(delta),
+    }
+
+
+def _row_document(row: Row, delta: float) -> dict[str, Any]:
+    one = row.activity
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "began": datetime.fromtimestamp(one.began).astimezone().isoformat(timespec="seconds"),
+        "corpus": one.corpus.spec.name,
+        "trainings": one.trainings,
+        "epsilon": row.epsilon(delta),
+        "lost": one.lost or None,
+        "released": row.released,
+        "models": list(row.models),
+    }
+
+
+def print_account(document: dict[str, Any], console: Console) -> None:
+    """Print a corpus' activities as a table, the two totals, what has no ε, and what is not counted."""
+    heads = ["what", "name", "began", "corpus", "trainings", "ε"]
+    narrow = [[head for head in heads if head not in left_out] for left_out in ((), ("corpus",), ("corpus", "began"))]
+    console.print(fitting(console, (_table(document, some) for some in narrow)))
+    least = "at least " if document["uncounted"] else ""
+    totals = {
+        "what was released, and of the trainings that chose it": "released",
+        "everything, also of what was only looked at": "of_everything",
+    }
+    for what, key in totals.items():
+        user = document[f"epsilon_user_{key}"] if document["unit"] != "user" else None
+        shown = [document[f"epsilon_{key}"], *([user] if user is not None else [])]
+        texts = ["∞" if math.isinf(epsilon) else f"{least}{epsilon_digits(epsilon, 4)}" for epsilon in shown]
+        print_line(console, f"ε of {what}: {'; of a user: '.join(texts)}")
+    lists = {
+        "released without privacy:": document["released_without_privacy"],
+        "without privacy (ε = ∞), and in no total unless released; do not release these:": document["without_privacy"],
+        "not counted, so the totals are lower bounds:": document["uncounted"],
+    }
+    for heading, lines in lists.items():
+        for line in [heading, *(f"  {line}" for line in lines)] if lines else []:
+            print_line(console, line)
+
+
+def _table(document: dict[str, Any], heads: list[str]) -> Table:
+    """Return a table with a row for each activity, and the columns `heads` beside what was released."""
+    names = document["corpus"]
+    title = f"Account of corpus {names[0]}" + (f", also called {enumerated(names[1:])}" if names[1:] else "")
+    caption = f"ε at δ = {document['delta']:g}, for {_UNITS[document['unit']]}."
+    table = figures_table(title, caption, heads, "released")
+    for column in table.columns[:-3]:
+        column.justify = "left"
+    for one in document["activities"]:
+        cells = {
+            "what": _KINDS[one["kind"]],
+            "name": one["name"],
+            "began": f"{datetime.fromisoformat(one['began']):%Y-%m-%d %H:%M}",
+            "corpus": one["corpus"],
+            "trainings": "secret" if one["trainings"] is None else str(one["trainings"]),
+            "ε": _cell(one),
+        }
+        released = "; ".join(one["models"]) or ("chose what was released" if one["released"] else "")
+        table.add_row(*(cells[head] for head in heads), released)
+    return table
+
+
+def _cell(one: dict[str, Any]) -> str:
+    """Return the ε of a row; with `≥` if it may be larger."""
+    if one["lost"] is None:
+        return epsilon_cell(one["epsilon"])
+    return f"≥ {epsilon_cell(one['epsilon'])}" if one["epsilon"] else "unknown"

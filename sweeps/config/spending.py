@@ -1,0 +1,120 @@
+"""Costs of trainings on one corpus, as what may be added to other costs: mechanisms, not numbers.
+
+The costs of trainings with different units are added for one utterance. A micro-batch or a user that loses one of its
+utterances is emptied and filled again, which is two changes of a unit (`Composition.of_group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from edp.accounting.composition import Composition, composition_of, composition_of_user
+from edp.accounting.gaussian import gaussian_mu
+from edp.accounting.selection import BestOf, epsilon_with_best
+from edp.ledger import Ledger
+from edp.spec import Unit
+from sweeps.config.pricing import is_shuffled
+from sweeps.config.random_stopping import SHAPE
+from sweeps.config.recipe import Recipe, example_params
+from sweeps.config.space import Dimension
+from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
+from trainables.config import TrialSpec
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The cost of one training, or of the best of a secret number of trainings."""
+
+    cost: Composition
+    unit: Unit
+    mean: float | None = None
+    """Expected number of trainings, each of which costs at most `cost`; None: there is one."""
+    user: Composition | None = None
+    """The cost for one user; None if users are unknown."""
+
+    def of_an_utterance(self) -> Spending:
+        """Return the cost for one utterance, whatever the unit is."""
+        cost = self.cost if self.unit == "example" else self.cost.of_group(2)
+        return replace(self, cost=cost, unit="example")
+
+
+def units_of(spendings: Iterable[Spending]) -> set[Unit]:
+    """Return the units of `spendings`, without those that cost nothing."""
+    return {one.unit for one in spendings if one.cost != Composition()}
+
+
+def together(spendings: Iterable[Spending], delta: float) -> float:
+    """Return the ε of everything in `spendings`: for their unit if they have one, else for an utterance."""
+    every = list(spendings)
+    if len(units_of(every)) > 1:
+        every = [one.of_an_utterance() for one in every]
+    best = [BestOf(one.cost, one.mean, SHAPE) for one in every if one.mean is not None]
+    return epsilon_with_best([one.cost for one in every if one.mean is None], best, delta)
+
+
+def together_for_user(spendings: Sequence[Spending], delta: float) -> float | None:
+    """Return the ε of everything in `spendings` for one user; None if that of some training is unknown."""
+    known = [replace(one, cost=one.user, unit="user") for one in spendings if one.user is not None]
+    return together(known, delta) if known and len(known) == len(spendings) else None
+
+
+def of_ledger(ledger: Ledger) -> Spending:
+    """Return the cost of the executed steps.
+
+    Raises:
+        UserError: for correlated noise whose steps have no price.
+    """
+    units = {entry.mechanism.unit for one in (ledger, *ledger.discarded) for entry in one.entries}
+    unit: Unit = (
+        units.pop() if len(units) == 1 else "example"
+    )  # a training has one unit, and none before its first step
+    return Spending(composition_of(ledger), unit, user=composition_of_user(ledger))
+
+
+def of_training(spec: TrialSpec, units: int) -> Spending:
+    """Return the cost of a training before it starts.
+
+    Args:
+        units: training utterances of the corpus, or users if they are the unit.
+
+    Raises:
+        UserError: if its batch is larger than the corpus.
+    """
+    if spec.training.method == "sgd":
+        return of_ledger(Ledger(private=False))
+    return Spending(composition_of(planned(spec, units)), spec.edp.unit)
+
+
+def of_best(recipe: Recipe) -> Spending:
+    """Return the cost of a sweep with a secret number of trials (`sweeps.config.pricing.epsilon_of_best`)."""
+    assert recipe.edp.epsilon is not None, "`check_random_stopping` requires it"
+    one = Composition(mu=gaussian_mu(recipe.edp.epsilon, recipe.edp.delta))
+    user = one if recipe.edp.unit == "user" else None
+    return Spending(one, recipe.edp.unit, float(recipe.search.trials), user)
+
+
+def of_trials(recipe: Recipe, units: int, trials: int) -> list[Spending] | None:
+    """Return the cost of a recipe's trials before they start; None if it is not known, as without a target ε.
+
+    If targets are searched, each trial counts with the largest. With shuffled epochs a trial is one Gaussian mechanism,
+    whatever the configuration. With Poisson sampling the cost is that of the first values of the space, as in `price`.
+
+    Args:
+        units: training utterances of the corpus, or users if they are the unit.
+        trials: their number; for a secret number of trials it is not used.
+    """
+    if recipe.search.secret:
+        return [of_best(recipe)]
+    searched = recipe.dimensions.get("epsilon")
+    target = max(map(float, searched.ends())) if isinstance(searched, Dimension) else recipe.edp.epsilon
+    if target is None:
+        return None
+    if is_shuffled(recipe):
+        return [Spending(Composition(mu=gaussian_mu(target, recipe.edp.delta)), recipe.edp.unit)] * trials
+    params = example_params(recipe)
+    try:
+        spec = resolve(recipe, params | ({"epsilon": target} if searched is not None else {}), units).spec
+    except ConfigurationRefused:
+        return None
+    return [of_training(spec, units)] * trials
