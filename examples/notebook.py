@@ -19,14 +19,15 @@ def start(recipe: str, name: str, storage: Path, trials: int) -> Sweep:
 def look(sweep: Sweep) -> None:
     """Print the trials, epochs and front of a sweep. They are DataFrames to plot, group and join."""
     trials, epochs, front = trials_frame(sweep), epochs_frame(sweep), front_frame(sweep)
-    print(trials[["state", "edp.C", "edp.z0", "ser", "mia_auc", "epsilon", "worker_seconds"]].to_string())
+    figures = ["valid_ser", "ser", "valid_mia_auc", "epsilon"]
+    print(trials[["state", "edp.C", "edp.z0", *figures, "worker_seconds"]].to_string())
     print(epochs["valid_ser"].unstack("epoch").to_string())  # a trial a row, an epoch a column
-    print(front[["ser", "mia_auc", "epsilon", "epsilon_paper", "tied_with"]].to_string())
+    print(front[[*figures, "epsilon_paper", "tied_with"]].to_string())
 
 
 def choose(sweep: Sweep, output: Path) -> Point:
     """Pick the recommended point of the better half of the front in SER; `edp-sweep train` takes `output`."""
-    return pick(sweep, {"ser": float(front_frame(sweep)["ser"].median())}, output)
+    return pick(sweep, {"ser": float(front_frame(sweep)["valid_ser"].median())}, output)
 
 
 def main(name: str = "notebook", storage: Path = Path("runs")) -> None:
@@ -35,7 +36,7 @@ def main(name: str = "notebook", storage: Path = Path("runs")) -> None:
     sweep = Sweep.existing(storage, name) if there else start("quickstart_paper", name, storage, trials=8)
     look(sweep)
     point = choose(sweep, Path("picked.yaml"))
-    print(f"picked {point.name}: SER {point.metrics['ser']:.1%}, epsilon {epsilon_text(point.metrics['epsilon'])}")
+    print(f"picked {point.name}: test SER {point.metrics['ser']:.1%}, epsilon {epsilon_text(point.metrics['epsilon'])}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import new_seeds
 from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.front import pareto_front, ties
-from sweeps.results.recommendation import Recommendation, leakage_of, recommend
+from sweeps.results.recommendation import Recommendation, choosing_leakage, recommend
 from sweeps.store.picks import read_notes
 from sweeps.store.records import Point, SweepRecord, TrialRecord
 from sweeps.store.sweep import Sweep
@@ -159,7 +159,7 @@ class Snapshot:
         return recommend(
             [c.point for c in self.front],
             target=self.recipe.edp.epsilon,
-            leakage=leakage_of(self.recipe),
+            leakage=choosing_leakage(self.recipe),
             limits=limits,
             again=self.again,
             baseline=self.baseline,

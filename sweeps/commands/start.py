@@ -17,6 +17,7 @@ from edp.spec import UserError
 from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.commands.stopping import SweepStopped, how_to_go_on
+from sweeps.config.choice import OLD, split_of
 from sweeps.config.loading import load_recipe
 from sweeps.config.random_stopping import draw_number
 from sweeps.config.recipe import Recipe
@@ -199,6 +200,8 @@ def resume_sweep(
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             sweep.update(state="running", pid=os.getpid(), error=None, **moved)
             tracker.reopen(record.run_id)
+            if any(split_of(point.metrics) == "test" for trial in sweep.trials() for point in trial.points):
+                progress.say(f"{OLD}They are now compared with validation figures of new trials.")
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
 

@@ -64,8 +64,8 @@ class SearchSpec(Frozen):
     objectives: Annotated[
         tuple[Objective, ...],
         Field(
-            description="objectives to minimise; null: ser, mia_auc and log10_epsilon; ser and mia_auc with a fixed "
-            "edp.epsilon; ser alone with random_stopping"
+            description="objectives to minimise, on the validation split; null: ser, mia_auc and log10_epsilon; ser "
+            "and mia_auc with a fixed edp.epsilon; ser alone with random_stopping"
         ),
     ] = ("ser", "mia_auc", "log10_epsilon")
     concurrency: Annotated[

@@ -1,7 +1,7 @@
 """A sweep as pandas DataFrames: its trials, their epochs, its front.
 
 Settings have their names in `--set` (`edp.C`, `edp.z0`, `training.batch_size`; `edp.epsilon` is a target). Metrics have
-names without a dot (`ser`, `mia_auc`, `epsilon`), so that no column can be mistaken for another.
+names without a dot (`valid_ser`, `ser`, `epsilon`), so that no column can be mistaken for another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def trials_frame(sweep: Sweep) -> pd.DataFrame:
 
     Returns:
         Indexed by `trial`, its number. Columns: `state`, `reason`, `run_id`, the settings, the last epoch's metrics on
-        the test split, and the cost so far (`gpu_seconds`, `worker_seconds`; `money` if the recipe has a price).
+        the validation split (`valid_ser`, …) and the test split (`ser`, …), and the cost so far (`gpu_seconds`,
+        `worker_seconds`; `money` if the recipe has a price).
     """
     recipe = sweep.recipe
     rows = [
@@ -60,8 +61,8 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
 
     Returns:
         Indexed by `point`, its name (`2@3` is trial 2 after epoch 3). Columns: `trial`, `epoch`, `run_id`, the
-        settings, the metrics on the test split, and `tied_with`, the names of the points that it is tied with
-        (`sweeps.results.front.ties`).
+        settings, the metrics on the validation and the test split, and `tied_with`, the names of the points that it is
+        tied with (`sweeps.results.front.ties`).
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives
     front = pareto_front(trials, objectives)

@@ -42,7 +42,7 @@ def recommend(
     front: Sequence[Point],
     *,
     target: float | None = None,
-    leakage: Objective = "mia_auc",
+    leakage: Objective | None = "mia_auc",
     limits: Mapping[str, float] | None = None,
     again: Mapping[str, Metrics] | None = None,
     baseline: Mapping[str, float] | None = None,
@@ -53,7 +53,7 @@ def recommend(
 
     Args:
         target: the recipe's target ε, the largest ε that counts as a guarantee; None: 10.
-        leakage: the metric of leakage.
+        leakage: the metric of leakage; None: leakage does not choose.
         limits: the largest value by metric. Points over a limit are left out.
         again: means over new seeds by a point's name. They replace the sweep's single measurement.
         baseline: metrics of SGD; the reason compares its audited ε with the point's.
@@ -79,7 +79,7 @@ def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Reco
     return recommend(
         front,
         target=recipe.edp.epsilon,
-        leakage=leakage_of(recipe),
+        leakage=choosing_leakage(recipe),
         limits=limits,
         again={point.name: new_seeds(sweep, point) for point in front},
         baseline=sweep.record.baseline,
@@ -87,9 +87,13 @@ def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Reco
 
 
 def leakage_of(recipe: Recipe) -> Objective:
-    """Return the metric of leakage among the objectives; MIA AUC if there is none."""
-    found: list[Objective] = [name for name in recipe.search.objectives if name.startswith("mia_")]
-    return (*found, "mia_auc")[0]
+    """Return the metric of leakage that is shown: the one among the objectives; MIA AUC if there is none."""
+    return choosing_leakage(recipe) or "mia_auc"
+
+
+def choosing_leakage(recipe: Recipe) -> Objective | None:
+    """Return the metric of leakage among the objectives; None if there is none: an attack must not choose then."""
+    return next((name for name in recipe.search.objectives if name.startswith("mia_")), None)
 
 
 def largest_epsilon(target: float | None) -> float:
@@ -97,7 +101,9 @@ def largest_epsilon(target: float | None) -> float:
     return MEANINGFUL if target is None else target
 
 
-def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], leakage: Objective) -> list[Point]:
+def _not_leaking_more(
+    points: Sequence[Point], figures: Mapping[str, Metrics], leakage: Objective | None
+) -> list[Point]:
     """Return the points that do not leak clearly more than the one with the lowest upper bound of leakage.
 
     A point leaks clearly more if the interval of the difference (`sweeps.results.front.difference`), at 95 % over all
@@ -106,7 +112,7 @@ def _not_leaking_more(points: Sequence[Point], figures: Mapping[str, Metrics], l
     measured does not leak clearly more.
     """
     measured = [figures[point.name] for point in points if leakage in figures[point.name]]
-    if len(measured) < 2:
+    if leakage is None or len(measured) < 2:
         return list(points)
     upper, guess, normal = f"{leakage}_upper", GUESSING[leakage], NormalDist()
     least = min(measured, key=lambda m: m.get(upper, m[leakage]))
@@ -138,7 +144,7 @@ def _why(
     safe: Sequence[Point],
     fitting: Sequence[Point],
     figures: Mapping[str, Metrics],
-    leakage: Objective,
+    leakage: Objective | None,
     which: str,
 ) -> str:
     mine, ser = figures[found.name], f"{split_of(found.metrics)} SER"
@@ -152,6 +158,8 @@ def _why(
             words += (
                 f" that do not leak clearly more than another; {enumerated([p.name for p in lower], 3)} would be lower."
             )
+        elif leakage is None:
+            words += "; leakage does not choose."
         elif leakage in mine:
             words += "; none of them leaks clearly less."
         else:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from edp.spec import UserError
+from sweeps.config.parts import SearchSpec
 from sweeps.results.confirmed import new_seeds, seed_folder
 from sweeps.results.front import pareto_front
-from sweeps.results.recommendation import choose, leakage_of, recommend, recommended
+from sweeps.results.recommendation import choose, choosing_leakage, leakage_of, recommend, recommended
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
@@ -119,6 +120,13 @@ def test_without_an_attack_ser_alone_decides() -> None:
     assert "how much they leak was not measured" in found.why
     half = [point(0, 0.1, None, 8.0), point(1, 0.2, 0.6, 8.0), point(2, 0.3, 0.5, 8.0)]
     assert taken(half) == 0
+
+
+def test_an_attack_that_is_no_objective_does_not_choose_since_it_reads_training_utterances() -> None:
+    points = [point(0, 0.1, 0.9, 8.0), point(1, 0.2, 0.5, 8.0)]
+    assert (taken(points), taken(points, leakage=None)) == (1, 0)
+    assert recommend(points, leakage=None).why.endswith("; leakage does not choose.")
+    assert choosing_leakage(RECIPE.model_copy(update={"search": SearchSpec(objectives=("ser",))})) is None
 
 
 @pytest.mark.parametrize("measured", [{"intent_accuracy": 0.9}, {"slot_f1": 0.8}])
