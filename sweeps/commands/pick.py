@@ -158,7 +158,9 @@ def pick_point(
     Raises:
         UserError: if no point fits, if a guarantee is required and missing, or as `keep`.
     """
+    from sweeps.results.headline import released_in_place_of
     from sweeps.results.recommendation import choose, named_point
+    from sweeps.store.plans import released
 
     for name, value in limits.items():
         if not 0 <= value < math.inf:
@@ -167,8 +169,11 @@ def pick_point(
         raise UserError(f"point = {named!r}: limits choose a point, too; allowed: either a point or limits")
     if named is not None:
         point, why = named_point(sweep, named), "A person named it."
+    elif not limits and (release := released(sweep)) is not None:
+        point, why = release, "It is the released model, chosen on the proxy corpus by the lowest SER."
     else:
         point, why = choose(sweep, limits)
+    point = released_in_place_of(sweep, point)
     if (lacks := without_guarantee(sweep, point)) is not None:
         if wanted.require_guarantee:
             raise UserError(f"--require-guarantee: {lacks}; allowed: another point, wider limits, or without it")
@@ -199,9 +204,11 @@ def keep(
         UserError: if the file is there already or cannot be written, if the store cannot be opened, or if the model
             cannot be registered. Nothing was written then, unless the registration itself failed.
     """
+    from sweeps.results.headline import released_in_place_of
     from sweeps.store.picks import Pick, read_picks, write_pick
     from sweeps.tracking.tracker import Tracker
 
+    point = released_in_place_of(sweep, point)
     check_output(wanted.output)
     record = sweep.record
     if not os.access(sweep.folder, os.W_OK):
@@ -255,20 +262,21 @@ def keep(
 
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     """Return the text of the configuration's file."""
-    from sweeps.results.recommendation import picked_spec
+    from sweeps.results.headline import configuration_of
     from sweeps.store.picks import heading_of
 
-    metrics, storage = point.metrics, sweep.folder.parent
+    metrics, storage, spec = point.metrics, sweep.folder.parent, configuration_of(sweep, point)
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
+    measured_on = "" if point.spec.corpus == spec.corpus else f"On {point.spec.corpus.name}, which is public: "
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
-        f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
+        f"{measured_on}SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )
-    return as_yaml(picked_spec(point), heading)
+    return as_yaml(spec, heading)
 
 
 def is_pick(sweep: Sweep, path: Path) -> bool:

@@ -287,12 +287,15 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
     A sample, another split, another place or another format of the corpus has the same people, and so has a corpus
     that shares utterances with it. If that cannot be found out, the answer is True.
     """
+    from sweeps.store.plans import plan_of
     from sweeps.store.sweep import Sweep
 
     if spec.training.method == "sgd":
         return False
     try:
-        corpus = Sweep.existing(storage, origin.sweep).recipe.corpus
+        sweep = Sweep.existing(storage, origin.sweep)
+        plan = plan_of(sweep)
+        corpus = (sweep.recipe if plan is None else plan.recipe).corpus
         if (spec.corpus.name, spec.corpus.path) == (corpus.name, corpus.path):
             return True
         whole = {"seed": 0, "utterances": None, "split": "paper"}

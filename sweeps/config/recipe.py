@@ -56,6 +56,20 @@ class Recipe(Frozen):
 
     @model_validator(mode="before")
     @classmethod
+    def _sampling_follows_the_target(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp", "space")):
+            return data
+        edp, space = data.get("edp", {}), data.get("space", {})
+        if edp.get("sampling") != "auto":
+            return data
+        # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/recipes.md).
+        targeted = edp.get("epsilon") is not None or "epsilon" in space
+        secret = data.get("search", {}).get("sampler") == "random_stopping"
+        shuffled = not targeted or secret or edp.get("noise_correlation", "none") != "none"
+        return {**data, "edp": {**edp, "sampling": "shuffle" if shuffled else "poisson"}}
+
+    @model_validator(mode="before")
+    @classmethod
     def _objectives_follow_what_is_searched(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp")):
             return data
@@ -74,6 +88,12 @@ class Recipe(Frozen):
             raise ValueError("training.method = sgd: it has nothing to search; allowed: edp, dpsgd")
         _check_space(self)
         self.initial_points()
+        if self.search.plan is not None and self.edp.epsilon is None:
+            raise ValueError(
+                f"search.plan = {self.search.plan}: it needs a total epsilon of search and release; give edp.epsilon"
+            )
+        if self.search.plan == "proxy" and self.search.proxy is None:
+            raise ValueError("search.plan = proxy: it needs a public corpus to choose on; give search.proxy")
         if self.search.secret:
             check_random_stopping(self.edp, self.search, self.space, self.budget)
         if self.edp.epsilon is not None or "epsilon" in self.space:
