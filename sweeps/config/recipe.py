@@ -63,7 +63,8 @@ class Recipe(Frozen):
         if edp.get("sampling") != "auto":
             return data
         # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/recipes.md).
-        targeted = edp.get("epsilon") is not None or "epsilon" in space
+        given = (edp.get("epsilon"), space.get("epsilon"), space.get("edp.epsilon"))
+        targeted = any(target is not None for target in given)
         secret = data.get("search", {}).get("sampler") == "random_stopping"
         shuffled = not targeted or secret or edp.get("noise_correlation", "none") != "none"
         return {**data, "edp": {**edp, "sampling": "shuffle" if shuffled else "poisson"}}
