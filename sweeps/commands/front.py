@@ -114,7 +114,7 @@ def _table(
     baseline = sweep.record.baseline or {}
     models = sum(len(trial.points) for trial in trials)
     rare = TPR in sweep.recipe.search.objectives
-    public = f" on {sweep.recipe.corpus.name}, which is public" if plan_of(sweep) is not None else ""
+    public = f" on {sweep.recipe.corpus.name} (public)" if plan_of(sweep) is not None else ""
     shared = shared_params([point.params for point in front])
     alike = f" All have {params_text(shared)}." if shared else ""
     heads = ["trial", *(["SER", "ΔSER", "MIA AUC", "ΔMIA"] if changes else ["SER", "MIA AUC"])]

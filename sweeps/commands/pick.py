@@ -83,6 +83,8 @@ def pick_command(
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     load("sweeps.tracking.tracker")
+    from sweeps.store.plans import released
+
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing the configuration") as quiet:
@@ -96,7 +98,10 @@ def pick_command(
     print_line(says, why)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
-        print_line(says, f"wrote {output}; train it with: {train_line(output, storage=storage, tracking_uri=uri)}")
+        go_on = f"train it with: {train_line(output, storage=storage, tracking_uri=uri)}"
+        if picked == released(sweep):
+            go_on = f"its model is in {picked.folder}"  # another training would cost more ε
+        print_line(says, f"wrote {output}; {go_on}")
     if model is not None:
         print_line(says, model.line(tracking_uri or sweep.record.tracking_uri))
 

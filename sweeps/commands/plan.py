@@ -175,6 +175,7 @@ def run_plan(
     if way_name == "stand_in":
         raise UserError("plan = 'stand_in': it is called proxy now; allowed: --plan proxy")
     stem, recipe = load_recipe(recipe_name, overrides)
+    name = check_name("name", name or folder_name(stem))
     if recipe.edp.epsilon is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --set edp.epsilon=8")
     priced, examples, users = _priced(recipe, progress.say)
@@ -189,7 +190,6 @@ def run_plan(
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}{''.join(reasons)}")
     way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]
-    name = check_name("name", name or folder_name(stem))
     plan = None
     if way.name == PROXY:
         # Canaries audit the trials. The release is not trained on made-up utterances.

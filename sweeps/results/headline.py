@@ -30,7 +30,8 @@ def headline(sweep: Sweep, trials: list[TrialRecord]) -> list[str]:
     private, proxy = plan.recipe.corpus.name, sweep.recipe.corpus.name
     point = released(sweep)
     if point is None:
-        return [f"Nothing is released yet. The trials run on {proxy}, which is public: they cost {private} no ε."]
+        idle = "" if sweep.state == "running" else f" Go on with: {sweep.command('resume')}"
+        return [f"Nothing is released yet. The trials run on {proxy}, which is public: they cost {private} no ε.{idle}"]
     metrics, unit = point.metrics, plan.recipe.edp.unit.replace("example", "utterance").replace("_", "-")
     lines = [
         f"Released: a model of {private} with a SER of {metrics['ser']:.1%}, at ε = {epsilon_text(metrics['epsilon'])} "

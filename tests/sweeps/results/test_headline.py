@@ -62,7 +62,8 @@ def test_trials_on_a_proxy_corpus_cost_nothing_and_the_release_costs_its_own(tmp
     sweep = planned(tmp_path)
     assert epsilon_of_sweep(sweep, sweep.trials()) == 0
     assert headline(sweep, sweep.trials()) == [
-        "Nothing is released yet. The trials run on communication, which is public: they cost health no ε."
+        "Nothing is released yet. The trials run on communication, which is public: they cost health no ε. "
+        f"Go on with: edp-sweep resume one --storage {tmp_path}"
     ]
     cost, point = release(sweep), released(sweep)
     assert point is not None
