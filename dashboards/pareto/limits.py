@@ -41,7 +41,7 @@ def state(app: Dash, source: Source) -> None:
             return head, f"{why[0].upper()}{why[1:]}", True, None
         name = advice.point.name
         if found.release is not None and not limits:
-            return f"Released: the settings of {found.candidates[name].name}", parts.released(found), False, name
+            return f"The released model: settings of {found.candidates[name].name}", parts.released(found), False, name
         return f"Recommended: {found.candidates[name].name}", advice.why, False, name
 
 
