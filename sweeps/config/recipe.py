@@ -57,16 +57,18 @@ class Recipe(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _sampling_follows_the_target(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp", "space")):
+        sections = ("search", "edp", "space", "training")
+        if not isinstance(data, dict) or not all(isinstance(data.get(name, {}), dict) for name in sections):
             return data
-        edp, space = data.get("edp", {}), data.get("space", {})
+        search, edp, space, training = (data.get(name, {}) for name in sections)
         if edp.get("sampling") != "auto":
             return data
         # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/recipes.md).
         given = (edp.get("epsilon"), space.get("epsilon"), space.get("edp.epsilon"))
         targeted = any(target is not None for target in given)
-        secret = data.get("search", {}).get("sampler") == "random_stopping"
-        shuffled = not targeted or secret or edp.get("noise_correlation", "none") != "none"
+        full = "full" in str([training.get("batch_size"), space.get("training.batch_size")])  # a value, or a choice
+        secret, banded = search.get("sampler") == "random_stopping", edp.get("noise_correlation", "none") != "none"
+        shuffled = not targeted or full or secret or banded
         return {**data, "edp": {**edp, "sampling": "shuffle" if shuffled else "poisson"}}
 
     @model_validator(mode="before")
