@@ -66,9 +66,9 @@ class Recipe(Frozen):
         # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/recipes.md).
         given = (edp.get("epsilon"), space.get("epsilon"), space.get("edp.epsilon"))
         targeted = any(target is not None for target in given)
-        full = "full" in str([training.get("batch_size"), space.get("training.batch_size")])  # a value, or a choice
-        secret, banded = search.get("sampler") == "random_stopping", edp.get("noise_correlation", "none") != "none"
-        shuffled = not targeted or full or secret or banded
+        fixed = (training.get("batch_size"), edp.get("noise_correlation"), search.get("sampler"))
+        settings = str([*fixed, space.get("training.batch_size"), space.get("edp.noise_correlation")])
+        shuffled = not targeted or any(needs in settings for needs in ("'full'", "'banded'", "'random_stopping'"))
         return {**data, "edp": {**edp, "sampling": "shuffle" if shuffled else "poisson"}}
 
     @model_validator(mode="before")

@@ -279,6 +279,7 @@ def test_the_objectives_follow_what_is_searched_unless_they_are_named(settings: 
         ("space.edp.epsilon.log_uniform=[1,1000]", "poisson"),
         ("edp.epsilon=8 search.sampler=random_stopping", "shuffle"),
         ("edp.epsilon=8 edp.noise_correlation=banded edp.band=4 edp.decay=none", "shuffle"),
+        ("edp.epsilon=8 edp.decay=none space.edp.noise_correlation.choice=[none,banded]", "shuffle"),
         ("edp.epsilon=8 edp.sampling=shuffle", "shuffle"),
         ("edp.epsilon=8 training.method=dpsgd training.workers=1 training.batch_size=full", "shuffle"),
         ("edp.epsilon=8 space.training.batch_size.choice=[64,full]", "shuffle"),
