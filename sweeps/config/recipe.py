@@ -63,12 +63,13 @@ class Recipe(Frozen):
         search, edp, space, training = (data.get(name, {}) for name in sections)
         if edp.get("sampling") != "auto":
             return data
-        # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/recipes.md).
+        # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/search.md).
         given = (edp.get("epsilon"), space.get("epsilon"), space.get("edp.epsilon"))
         targeted = any(target is not None for target in given)
-        fixed = (training.get("batch_size"), edp.get("noise_correlation"), search.get("sampler"))
+        fixed = (training.get("batch_size"), edp.get("noise_correlation"), search.get("sampler"), search.get("plan"))
         settings = str([*fixed, space.get("training.batch_size"), space.get("edp.noise_correlation")])
-        shuffled = not targeted or any(needs in settings for needs in ("'full'", "'banded'", "'random_stopping'"))
+        only_shuffled = ("'full'", "'banded'", "'random_stopping'", "'all_trials'")
+        shuffled = not targeted or any(value in settings for value in only_shuffled)
         return {**data, "edp": {**edp, "sampling": "shuffle" if shuffled else "poisson"}}
 
     @model_validator(mode="before")
