@@ -169,7 +169,7 @@ def run_plan(
         SweepStopped: if it was stopped; it names the command that goes on.
     """
     from sweeps.results.cost import epsilon_of_sweep
-    from sweeps.store.plans import Plan
+    from sweeps.store.plans import Plan, plan_of
     from sweeps.store.sweep import Sweep
 
     if way_name == "stand_in":
@@ -197,6 +197,8 @@ def run_plan(
         plan = Plan(recipe=private, examples=examples, users=users)
     sweep = searched(Sweep(storage, name), recipe_name, settings, tracking_uri, progress, part_of, plan)
     if plan is not None:
+        if plan_of(sweep) != plan:  # the search is the same for another private corpus
+            raise _other_settings(sweep)
         return release_chosen(sweep, plan, tracking_uri, progress, part_of)
     point = _chosen(sweep, public=False)
     return {
@@ -229,22 +231,22 @@ def release_chosen(
     from sweeps.store.plans import Release, released
     from sweeps.tracking.tracker import Tracker
 
-    is_new, point = released(sweep) is None, _chosen(sweep, public=True)
+    before, point = released(sweep), _chosen(sweep, public=True)
     spec = private_configuration(plan, point)
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
     with going_on_with(part_of or sweep.command("resume")):
         made = release(spec, sweep, f"{sweep.name}-release", tracking_uri, progress, heading)
-    folder = Path(made["output"])
-    Release(
-        trial=point.trial,
-        params=point.params | {"z0": spec.edp.z0, "training.epochs": spec.training.epochs},
-        epochs=spec.training.epochs,
-        metrics=made["metrics"],
-        run_id=made["run_id"],
-        folder=folder.name,
-        digests={name: digest(folder / name) for name in ("model.pt", "ledger.json")},
-    ).write(sweep.folder)
-    if is_new:
+    if before is None or before.run_id != made["run_id"]:
+        folder = sweep.folder.parent / Path(made["output"]).name
+        Release(
+            trial=point.trial,
+            params=point.params | {"z0": spec.edp.z0, "training.epochs": spec.training.epochs},
+            epochs=spec.training.epochs,
+            metrics=made["metrics"],
+            run_id=made["run_id"],
+            folder=folder.name,
+            digests={name: digest(folder / name) for name in ("model.pt", "ledger.json")},
+        ).write(sweep.folder)
         uri = tracking_uri or sweep.record.tracking_uri
         tell_total(sweep, Tracker(uri, sweep.record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False))
     return _about(sweep, PROXY, COVERS, point) | made
@@ -356,8 +358,12 @@ def searched(
         )
     sweep = Sweep.existing(sweep.folder.parent, sweep.name)
     if sweep.recipe != load_recipe(recipe, settings)[1]:
-        raise UserError(f"name: {sweep.name!r} is there with other settings; allowed: another --name or --storage")
+        raise _other_settings(sweep)
     return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri, part_of)
+
+
+def _other_settings(sweep: Sweep) -> UserError:
+    return UserError(f"name: {sweep.name!r} is there with other settings; allowed: another --name or --storage")
 
 
 def _chosen(sweep: Sweep, *, public: bool) -> Point:
